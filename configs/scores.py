@@ -58,7 +58,7 @@ SCORES: dict[str, Score] = {
         label="importance (Michel et al.)",
     ),
     "ablation": Score(
-        "headgates.workbench.ablation_score:ablation_score",
+        "headgates.workbench.ablation:ablation_score",
         ("source", "valid", "kinds", "file", "fresh", "report"),
     ),
     "random": Score("headgates.analysis.scores.random_score:random_score", ("seed",)),

@@ -42,8 +42,8 @@ class AblationScores:
 def fingerprint(source: Source, text: Lines, ablations: Sequence[HeadMap]) -> dict[str, Any]:
     """Everything the outputs depend on: weights, text, masks and search settings."""
     masks = config_hash({"closed": [closed.to_json() for closed in ablations]})
-    made_of = {"weights": source.weights, "text": digest_lines(*text), "masks": masks}
-    return made_of | prediction_settings(source)
+    key = {"weights": source.weights, "text": digest_lines(*text), "masks": masks}
+    return key | prediction_settings(source)
 
 
 def score_ablations(
@@ -64,7 +64,12 @@ def score_ablations(
     folder, file, cache_key = source.folder, f"{name}-outputs.json", fingerprint(source, text, ablations)
     kept = first(lambda: None if fresh else folder.stored(file, cache_key)) or {}
     drafts, changed = kept.get("drafts"), kept.get("changed", [None] * len(ablations))
-    for label, numbers in ablation_groups(ablations, beam_of(source)):
+    # those of a kind are translated together, or of a site where each needs a beam search of its own; the
+    # unpruned model translates the text once for each group, which costs little beside its ablations
+    sites = [next(iter(closed)) for closed in ablations]
+    labels = [site.kind if beam_of(source) == 1 else site.name for site in sites]
+    for label, group in groupby(range(len(labels)), key=labels.__getitem__):
+        numbers = list(group)
         if all(changed[number] is not None for number in numbers):
             continue
         report(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
@@ -89,23 +94,19 @@ def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[He
     for all ablations."""
     if isinstance(source.predictor, Translator):
         predictor, mine = source.predictor, list(share(lines))
-        nothing = Ablated([], [{} for _ in ablations], decoded=0)
-        found = (
-            ablated_translations(predictor, mine, ablations, beam=predictor.search.beam) if mine else nothing
-        )
+        found = Ablated([], [{} for _ in ablations], decoded=0)
+        if mine:
+            found = ablated_translations(predictor, mine, ablations, beam=predictor.search.beam)
         return joined(gathered(found), len(lines))
     drafts, changed = source.task.outputs(source.predictor, lines), []
-    bank = attach(source.predictor.model, gate="mask")
+    bank = attach(source.model, gate="mask")
     try:
         for closed in ablations:
-            bank.assign(
-                {site: torch.ones(site.heads) for site in bank.sites}
-                | dict(closed.map(lambda row: (~row).double()))
-            )
+            bank.assign({site: torch.ones(site.heads) for site in bank.sites} | dict(~closed))
             outputs = source.task.outputs(source.predictor, lines)
             changed.append({number: line for number, line in enumerate(outputs) if line != drafts[number]})
     finally:
-        detach(source.predictor.model)
+        detach(source.model)
     return Ablated(drafts, changed, decoded=sum(map(len, changed)))
 
 
@@ -113,19 +114,8 @@ def joined(parts: Sequence[Ablated], lines: int) -> Ablated:
     """The outputs of all ranks, of which each had its share of the lines, in turns."""
     ranks = len(parts)
     drafts = [parts[line % ranks].drafts[line // ranks] for line in range(lines)]
-    changed: list[dict[int, str]] = []
-    for of_ranks in zip(*(part.changed for part in parts), strict=True):
-        changed.append(
-            {line * ranks + rank: text for rank, each in enumerate(of_ranks) for line, text in each.items()}
-        )
+    changed = [
+        {line * ranks + rank: text for rank, each in enumerate(of_ranks) for line, text in each.items()}
+        for of_ranks in zip(*(part.changed for part in parts), strict=True)
+    ]
     return Ablated(drafts, changed, decoded=sum(part.decoded for part in parts))
-
-
-def ablation_groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:
-    """A label and the indices of each group of ablations that are translated together: those of a kind, or
-    those of a site if each needs a beam search of its own. The unpruned model translates the text once for
-    each group, which costs little
-    beside its ablations."""
-    sites = [next(iter(closed)) for closed in ablations]
-    labels = [site.kind if beam == 1 else site.name for site in sites]
-    return [(label, list(numbers)) for label, numbers in groupby(range(len(labels)), key=labels.__getitem__)]

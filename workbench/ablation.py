@@ -9,8 +9,8 @@ head matters. The .csv holds the rows, the .json their fingerprint and summary, 
 ablation makes of the text (ablated_stats.py).
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,8 +32,8 @@ from headgates.models.progress import Report
 from headgates.workbench.ablated_stats import AblationScores, fingerprint, score_ablations
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import beam_of, kinds_suffix
-from headgates.workbench.source import Lines
-from headgates.workbench.table import Row, cached_table
+from headgates.workbench.source import Lines, Source
+from headgates.workbench.table import Row, cached_table, with_ends
 
 
 def least_resamples(tests: int) -> int:
@@ -59,10 +59,8 @@ def table_name(table: str, kinds: Sequence[str] | None, beam: int) -> str:
     return "-".join([table, *kinds_suffix(kinds), *([f"beam{beam}"] if beam > 1 else ())])
 
 
-# ---------------------------------------------------------------- one head
-
-
-def ablate_one(
+def ablate(
+    table: Literal["one", "all-but-one"],
     dense: DenseModel,
     *,
     kinds: Sequence[str] | None,
@@ -71,38 +69,70 @@ def ablate_one(
     fresh: bool = False,
     report: Report = print,
 ) -> list[Row]:
-    """Remove every head of the kinds alone. Returns a row for each head, site after site, and writes the
-    files `ablation/one`.
+    """Make a table and write its files, `ablation/<table>`.
 
-    The text is the test set, or `also`: name and lines of another test set, whose files carry its name.
-    resamples: of the bootstrap, by default `least_resamples` of the heads. A finished table with the same
-    fingerprint is read, an interrupted one continues after its last whole kind. Raises ValueError if a table
-    of that name has another
-    fingerprint, unless `fresh`."""
-    source = dense.source
-    sites = chosen_sites(source.predictor.model, kinds)
-    ablations = one_head_masks(sites, closed=True)
-    resamples = resamples or least_resamples(len(ablations))
-    name = "ablation/" + table_name("one" if also is None else f"one-on-{also[0]}", kinds, beam_of(source))
-    text = dense.test if also is None else also[1]
+    one: every head of the kinds is removed alone; a row for each head, site after site. all-but-one: every
+    layer is reduced to its best head, the other layers whole; a row for each layer. The best head has the
+    highest validation score, and its test score is reported; the columns `on_test_...` hold the head with
+    the highest test score, as in the paper's table 2: selection on the test set, which flatters.
+
+    also: name and lines of another test set for "one", whose files carry its name. resamples: of the
+    bootstrap, by default `least_resamples` of the tests. A finished table with the same fingerprint is read,
+    an interrupted one continues after its last whole kind. Raises ValueError if a table of that name has
+    another fingerprint, unless `fresh`."""
+    source, alone = dense.source, table == "one"
+    sites = chosen_sites(source.model, kinds)
+    ablations = one_head_masks(sites, closed=alone)
+    resamples = resamples or least_resamples(len(ablations) if alone else 2 * len(sites))
+    texts = {"test": dense.test} if alone else {"valid": dense.valid, "test": dense.test}
+    file = table if also is None else f"{table}-on-{also[0]}"
+    if also is not None:
+        texts = dict([also])
+    name = f"ablation/{table_name(file, kinds, beam_of(source))}"
+
+    def by_text(values: Iterable[Any]) -> Any:
+        """One value, or one for each text."""
+        named = dict(zip(texts, values, strict=True))
+        return named if len(named) > 1 else next(iter(named.values()))
 
     def make() -> tuple[list[Row], dict[str, Any]]:
-        found = score_ablations(source, text, ablations, name=name, fresh=fresh, report=report)
-        rows = one_rows(sites, found, resamples)
+        found = [
+            score_ablations(
+                source,
+                text,
+                ablations,
+                name=name if alone else f"{name}-{split}",
+                fresh=fresh,
+                report=report,
+            )
+            for split, text in texts.items()
+        ]
+        base = found[-1].base
+        rows = (one_rows if alone else all_but_one_rows)(sites, found, resamples)
         summary = {
-            "base": found.base.values,
-            "signatures": found.base.signatures,
-            "changed_share": float(np.mean(found.changed_share)),
-            "significant": significance_counts(rows, f"{found.base.main_name}_difference"),
+            "base": by_text(each.base.values for each in found),
+            "signatures": base.signatures,
+            "changed_share": by_text(float(np.mean(each.changed_share)) for each in found),
+            "significant": significance_counts(rows, f"{base.main_name}_difference"),
             **dense.facts,
         }
+        if not alone:
+            summary |= {
+                "on_test": "the columns on_test_...: the head with the highest test score, which is "
+                "selection on test (the paper's table 2)",
+                f"{base.main_name}_of_every_head": by_text(
+                    main_by_head(sites, each).to_json() for each in found
+                ),
+            }
         return rows, summary
 
+    keys = [fingerprint(source, text, ablations) for text in texts.values()]
     cache_key = {
-        **fingerprint(source, text, ablations),
+        **keys[-1],
+        "text": by_text(key["text"] for key in keys),
         "kinds": list(check_kinds(kinds)),
-        "sentences": len(text[0]),
-        "split": "test" if also is None else also[0],
+        "sentences": by_text(len(text[0]) for text in texts.values()),
+        "split": by_text(texts),
         "resamples": resamples,
         "bootstrap_seed": SEED,
         "significance_test": TEST,
@@ -110,30 +140,31 @@ def ablate_one(
     return cached_table(dense.folder, name, cache_key, make, fresh=fresh, report=report)
 
 
-def one_head_mask(site: HeadSite, head: int, *, closed: bool) -> HeadMap:
-    """The mask that closes only this head of the site, or (closed=False) all its others."""
-    return HeadMap({site: (torch.arange(site.heads) == head) == closed})
-
-
 def one_head_masks(sites: Sequence[HeadSite], *, closed: bool) -> list[HeadMap]:
-    """The `one_head_mask` of every head, site after site."""
-    return [one_head_mask(site, head, closed=closed) for site in sites for head in range(site.heads)]
+    """For every head, site after site, the mask that closes it alone, or (closed=False) all others of its
+    site."""
+    return [
+        HeadMap({site: (torch.arange(site.heads) == head) == closed})
+        for site in sites
+        for head in range(site.heads)
+    ]
 
 
-def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -> list[Row]:
-    heads = [(site, head) for site in sites for head in range(site.heads)]
+def one_rows(sites: Sequence[HeadSite], scored: Sequence[AblationScores], resamples: int) -> list[Row]:
+    (found,) = scored
+    heads = [site.row(head) for site in sites for head in range(site.heads)]
     compared = compare_many(found.systems, found.base, resamples=resamples)
     adjusted = holm([each[f"{found.base.main_name}_p_value"] for each in compared])
     half_samples = half_sample_p_values(found.systems, found.base)
     return [
         {
-            **site.row(head),
+            **head,
             **score_columns(system, found.base, each),
             "p_value_holm": p_holm,
             "p_half_samples": p_half,
             "changed_share": share,
         }
-        for (site, head), system, each, p_holm, p_half, share in zip(
+        for head, system, each, p_holm, p_half, share in zip(
             heads, found.systems, compared, adjusted, half_samples, found.changed_share, strict=True
         )
     ]
@@ -143,13 +174,8 @@ def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row
     """The metrics of an ablation and their differences from the unpruned model; compared: its entry of
     `compare_many`."""
     main = base.main_name
-    low, high = compared[f"{main}_difference_ci95"]
-    row = {
-        main: system.main,
-        f"{main}_difference": compared[f"{main}_difference"],
-        "difference_low": low,
-        "difference_high": high,
-    }
+    row = {main: system.main, f"{main}_difference": compared[f"{main}_difference"]}
+    row |= with_ends("difference", compared[f"{main}_difference_ci95"])
     for metric in base.metrics[1:]:
         row |= {
             metric.name: system[metric.name],
@@ -173,67 +199,6 @@ def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
     return out
 
 
-# ---------------------------------------------------------------- all heads of a layer but one
-
-
-def ablate_all_but_one(
-    dense: DenseModel,
-    *,
-    kinds: Sequence[str] | None,
-    resamples: int | None = None,
-    fresh: bool = False,
-    report: Report = print,
-) -> list[Row]:
-    """Reduce every layer of the kinds to its best head, the other layers whole. Returns a row for each layer,
-    and writes `ablation/all-but-one`.
-
-    The best head has the highest validation score, and its test score is reported. The columns `on_test_...`
-    hold the head with the highest test score, as in the paper's table 2: selection on the test set, which
-    flatters. resamples, files and
-    errors are as in `ablate_one`."""
-    source = dense.source
-    sites = chosen_sites(source.predictor.model, kinds)
-    ablations = one_head_masks(sites, closed=False)
-    resamples = resamples or least_resamples(2 * len(sites))
-    name = "ablation/" + table_name("all-but-one", kinds, beam_of(source))
-    texts = {"valid": dense.valid, "test": dense.test}
-
-    def make() -> tuple[list[Row], dict[str, Any]]:
-        found = {
-            split: score_ablations(
-                source, text, ablations, name=f"{name}-{split}", fresh=fresh, report=report
-            )
-            for split, text in texts.items()
-        }
-        rows = all_but_one_rows(sites, found["valid"], found["test"], resamples)
-        main = found["test"].base.main_name
-        summary = {
-            "on_test": "the columns on_test_...: the head with the highest test score, which is selection "
-            "on test (the paper's table 2)",
-            "base": {split: each.base.values for split, each in found.items()},
-            "signatures": found["test"].base.signatures,
-            "changed_share": {split: float(np.mean(each.changed_share)) for split, each in found.items()},
-            "significant": significance_counts(rows, f"{main}_difference"),
-            f"{main}_of_every_head": {
-                split: main_by_head(sites, each).to_json() for split, each in found.items()
-            },
-            **dense.facts,
-        }
-        return rows, summary
-
-    both = {split: fingerprint(source, text, ablations) for split, text in texts.items()}
-    cache_key = {
-        **both["test"],
-        "valid_text": both["valid"]["text"],
-        "kinds": list(check_kinds(kinds)),
-        "sentences": {split: len(text[0]) for split, text in texts.items()},
-        "resamples": resamples,
-        "bootstrap_seed": SEED,
-        "significance_test": TEST,
-    }
-    return cached_table(dense.folder, name, cache_key, make, fresh=fresh, report=report)
-
-
 def main_by_head(sites: Sequence[HeadSite], found: AblationScores) -> HeadMap:
     """The deciding metric of every head's ablation."""
     values = torch.tensor([system.main for system in found.systems], dtype=torch.float64)
@@ -241,34 +206,55 @@ def main_by_head(sites: Sequence[HeadSite], found: AblationScores) -> HeadMap:
 
 
 def all_but_one_rows(
-    sites: Sequence[HeadSite], valid: AblationScores, test: AblationScores, resamples: int
+    sites: Sequence[HeadSite], scored: Sequence[AblationScores], resamples: int
 ) -> list[Row]:
+    valid, test = scored
     main = test.base.main_name
     first = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # index of each site's first head
-    best_on_valid, best_on_test = (  # the head that alone leaves the highest score; the first of equals
-        [int(row.argmax()) for row in main_by_head(sites, found).values()] for found in (valid, test)
+    on_valid, on_test = (  # the head that alone leaves the highest score; the first of equals
+        [int(row.argmax()) for row in main_by_head(sites, found).values()] for found in scored
     )
-    on_valid, on_test = (  # indices of the ablations
-        (first + best).tolist() for best in (best_on_valid, best_on_test)
-    )
-    compared = compare_many(
-        [test.systems[number] for number in on_valid + on_test], test.base, resamples=resamples
-    )
+    numbers = [*(first + on_valid), *(first + on_test)]  # of the ablations
+    compared = compare_many([test.systems[number] for number in numbers], test.base, resamples=resamples)
     adjusted = holm([each[f"{main}_p_value"] for each in compared[: len(sites)]])
     rows = []
     for i, site in enumerate(sites):
-        flattered = compared[len(sites) + i]
+        best, flattered = numbers[i], compared[len(sites) + i]
         rows.append(
             {
-                **site.row(best_on_valid[i]),
-                f"valid_{main}": valid.systems[on_valid[i]].main,
-                f"valid_{main}_difference": valid.systems[on_valid[i]].main - valid.base.main,
-                **score_columns(test.systems[on_valid[i]], test.base, compared[i]),
+                **site.row(on_valid[i]),
+                f"valid_{main}": valid.systems[best].main,
+                f"valid_{main}_difference": valid.systems[best].main - valid.base.main,
+                **score_columns(test.systems[best], test.base, compared[i]),
                 "p_value_holm": adjusted[i],
-                "on_test_head": best_on_test[i],
-                f"on_test_{main}": test.systems[on_test[i]].main,
+                "on_test_head": on_test[i],
+                f"on_test_{main}": test.systems[numbers[len(sites) + i]].main,
                 f"on_test_{main}_difference": flattered[f"{main}_difference"],
                 "on_test_p_value": flattered[f"{main}_p_value"],
             }
         )
     return rows
+
+
+# ---------------------------------------------------------------- as a score
+
+
+def ablation_score(
+    model: Any,
+    batches: Iterable[Any] = (),
+    *,
+    source: Source,
+    valid: Lines,
+    kinds: Sequence[str] | None,
+    file: str,
+    fresh: bool,
+    report: Report,
+) -> HeadMap:
+    """The validation metric (such as BLEU) of the unpruned model minus that without the head: the dashed
+    lines of Michel et al. 2019, figure 3; negative where the model is better without it. The batches are not
+    read; outputs are kept in `file`-outputs.json of the run."""
+    del batches
+    sites = chosen_sites(model, kinds)
+    alone = one_head_masks(sites, closed=True)
+    scored = score_ablations(source, valid, alone, name=file, fresh=fresh, report=report)
+    return main_by_head(sites, scored).map(lambda row: scored.base.main - row)

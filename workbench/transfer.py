@@ -5,30 +5,19 @@ heads and over each kind's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from headgates.models.progress import Report
-from headgates.workbench.ablation import ablate_one, table_name
+from headgates.workbench.ablation import ablate, table_name
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines
 from headgates.workbench.table import Row, write_table
 
 Correlation = tuple[float, float]  # coefficient and two-sided p-value
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """One-head ablations on two test sets."""
-
-    rows: list[
-        Row
-    ]  # site, kind, layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set
-    correlations: dict[str, dict[str, Any]]  # by "all" or kind, see `correlate`
 
 
 def transfer(
@@ -40,15 +29,17 @@ def transfer(
     resamples: int | None = None,
     fresh: bool = False,
     report: Report = print,
-) -> Transfer:
-    """Correlate the one-head ablations on the test set and on another (its name, source and reference lines).
+) -> tuple[list[Row], dict[str, dict[str, Any]]]:
+    """The one-head ablations on the test set and on another (its name, source and reference lines): the rows
+    (site, kind, layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set), and
+    by "all" or kind how they correlate, see `correlate`.
 
-    Writes `ablation/transfer-<name>.{csv,json}` and both tables of `ablate_one`; tables that exist already
-    are read. Raises ValueError as `ablate_one` does; `fresh` repeats the ablation of the other test set
+    Writes `ablation/transfer-<name>.{csv,json}` and both tables "one" of `ablate`; tables that exist already
+    are read. Raises ValueError as `ablate` does; `fresh` repeats the ablation of the other test set
     alone."""
-    ours = ablate_one(dense, kinds=kinds, resamples=resamples, report=report)
-    others = ablate_one(
-        dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report
+    ours = ablate("one", dense, kinds=kinds, resamples=resamples, report=report)
+    others = ablate(
+        "one", dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report
     )
     columns = (f"{dense.source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
     rows = [
@@ -61,7 +52,7 @@ def transfer(
     write_table(dense.folder, f"{path}.csv", rows)
     content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations, **dense.facts}
     dense.folder.write_json(f"{path}.json", content)
-    return Transfer(rows, correlations)
+    return rows, correlations
 
 
 def correlate_kinds(rows: Sequence[Row], column: str) -> dict[str, dict[str, Any]]:

@@ -131,16 +131,16 @@ def ablate(
     from headgates.report.head_figures import draw_matrix
     from headgates.report.pruning_figures import draw_transfer
     from headgates.report.pruning_tables import all_but_one_table, one_table, transfer_table
-    from headgates.workbench.ablation import ablate_all_but_one, ablate_one, table_name
+    from headgates.workbench.ablation import ablate as make_table
+    from headgates.workbench.ablation import table_name
     from headgates.workbench.transfer import transfer
 
+    assert config.ablate is not None
     folder = dense.folder
+    rows = make_table(config.ablate, dense, kinds=config.kinds, fresh=config.fresh, report=say)
     if config.ablate == "all-but-one":
-        all_but_one_table(
-            dense, ablate_all_but_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
-        )
+        all_but_one_table(dense, rows)
         return
-    rows = ablate_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
     path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
     metric = dense.source.task.metrics[0]
     title = f"{folder.path.name}: {metric.title} without each head, minus that of the unpruned model"
@@ -148,14 +148,16 @@ def ablate(
     one_table(dense, rows)
     print(f"figure: {path}.png")
     for name, text in others:
-        result = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
-        transfer_table(name, metric.title, result.correlations)
-        overall = result.correlations["all"]
+        both, correlations = transfer(
+            dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say
+        )
+        transfer_table(name, metric.title, correlations)
+        overall = correlations["all"]
         if overall["pearson"] and overall["spearman"]:
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
             names = (dense.source.corpus.name, name)
             draw_transfer(
-                result.rows,
+                both,
                 path,
                 metric=metric,
                 names=names,

@@ -8,7 +8,7 @@ from headgates.gates import HeadMap
 from headgates.models.checkpoint import weights_digest
 from headgates.report.pruning_tables import all_but_one_table, curves_table, one_table
 from headgates.workbench.ablated_stats import ablated_outputs, fingerprint
-from headgates.workbench.ablation import ablate_all_but_one, ablate_one
+from headgates.workbench.ablation import ablate
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import MaskScorer, curve
 from headgates.workbench.dense_model import DenseModel
@@ -61,8 +61,8 @@ def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
 
 
 def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
-    one_table(labelled, ablate_one(labelled, kinds=None, resamples=R, **QUIET))
-    all_but_one_table(labelled, ablate_all_but_one(labelled, kinds=None, resamples=R, **QUIET))
+    one_table(labelled, ablate("one", labelled, kinds=None, resamples=R, **QUIET))
+    all_but_one_table(labelled, ablate("all-but-one", labelled, kinds=None, resamples=R, **QUIET))
     name, rows = curve(
         "weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled), **QUIET
     )

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from headgates.workbench.ablation import ablate_one
+from headgates.workbench.ablation import ablate
 from headgates.workbench.table import read_table
 from headgates.workbench.transfer import correlate, correlate_kinds, transfer
 
@@ -56,10 +56,10 @@ def test_each_kind_has_a_correlation_of_its_own():
 
 def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
     dense = make_dense(planted=("decoder.1.cross", 2), share=0.0)
-    found = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R, **QUIET)
-    assert found.correlations["all"]["heads"] == 15
-    assert found.correlations["all"]["pearson"] == (pytest.approx(1), pytest.approx(0, abs=1e-12))
-    assert found.correlations["enc-self"] == {
+    _, correlations = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R, **QUIET)
+    assert correlations["all"]["heads"] == 15
+    assert correlations["all"]["pearson"] == (pytest.approx(1), pytest.approx(0, abs=1e-12))
+    assert correlations["enc-self"] == {
         "heads": 3,
         "pearson": None,
         "spearman": None,
@@ -68,16 +68,16 @@ def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
 
 def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
     dense, kinds, name = make_dense(), ["cross", "enc-self"], "ablation/transfer-other-enc-self+cross"
-    found = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R, **QUIET)
-    here = ablate_one(dense, kinds=kinds, resamples=R, **QUIET)
+    rows, correlations = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R, **QUIET)
+    here = ablate("one", dense, kinds=kinds, resamples=R, **QUIET)
     there = read_table(dense.folder, "ablation/one-on-other-enc-self+cross.csv")
     dense.test = dense.valid
-    assert there == ablate_one(dense, kinds=kinds, resamples=R, fresh=True, **QUIET)
-    for row, ours, theirs in zip(found.rows, here, there, strict=True):
+    assert there == ablate("one", dense, kinds=kinds, resamples=R, fresh=True, **QUIET)
+    for row, ours, theirs in zip(rows, here, there, strict=True):
         assert (row["site"], row["head"]) == (ours["site"], ours["head"])
         for column in ("bleu_difference", "p_value", "p_value_holm"):
             assert (row[column], row[f"other_{column}"]) == (ours[column], theirs[column])
-    assert read_table(dense.folder, f"{name}.csv") == found.rows
+    assert read_table(dense.folder, f"{name}.csv") == rows
     written = dense.folder.read_json(f"{name}.json")
-    assert written["correlations"]["all"]["pearson"] == list(found.correlations["all"]["pearson"])
+    assert written["correlations"]["all"]["pearson"] == list(correlations["all"]["pearson"])
     assert (written["test_sets"], written["command"]) == (["test", "other"], "python prune.py")

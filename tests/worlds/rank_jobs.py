@@ -27,7 +27,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
 from headgates.workbench.ablated_stats import ablated_outputs
-from headgates.workbench.ablation import one_head_mask
+from headgates.workbench.ablation import one_head_masks
 from headgates.workbench.closing import real_positions
 from headgates.workbench.folder import RunFolder
 
@@ -160,7 +160,7 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
     found["relevance"] = relevance(model, batches, ranks=ranks).share.flat()
     found["outputs"] = TASK.outputs(translator, lines)
     sites = sorted(importance(model, batches[:2], ranks=ranks))
-    masks = [one_head_mask(site, head, closed=True) for site in sites for head in range(2)]
+    masks = [mask for site in sites for mask in one_head_masks([site], closed=True)[:2]]
     for beam in (1, 2):
         translator.search = replace(translator.search, beam=beam)
         source: Any = type("Source", (), {"predictor": translator, "task": TASK})
