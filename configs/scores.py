@@ -59,7 +59,7 @@ SCORES: dict[str, Score] = {
     ),
     "ablation": Score(
         "headgates.workbench.ablation:ablation_score",
-        ("source", "valid", "kinds", "file", "fresh", "report"),
+        ("source", "valid", "kinds", "file", "fresh"),
     ),
     "random": Score("headgates.analysis.scores.random_score:random_score", ("seed",)),
     "weight-norm": Score("headgates.analysis.scores.weight_norm:weight_norm"),

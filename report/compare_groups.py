@@ -18,7 +18,7 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from headgates.analysis.metrics import Floats
 from headgates.analysis.significance import interval, p_value
-from headgates.workbench.points import MadePoint
+from headgates.workbench.point import MadePoint
 from headgates.workbench.row import Interval
 
 RESAMPLES = 1000

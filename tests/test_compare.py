@@ -114,10 +114,10 @@ def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch
 
     make = Comparison.make_here
 
-    def make_here(self, planned):
-        if planned.point.heads == 4:
+    def make_here(self, point):
+        if point.asked == 4:
             raise ValueError("the disk is full")
-        make(self, planned)
+        make(self, point)
 
     monkeypatch.setattr(Comparison, "make_here", make_here)
     words = (

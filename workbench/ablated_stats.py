@@ -24,7 +24,7 @@ from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first, gathered, share
 from headgates.gates import HeadMap, attach, detach
 from headgates.models.ablated_search import Ablated, ablated_translations
-from headgates.models.progress import Report
+from headgates.models.progress import say
 from headgates.models.translator import Translator
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines, Source, prediction_settings
@@ -53,7 +53,6 @@ def score_ablations(
     *,
     name: str,
     fresh: bool = False,
-    report: Report,
 ) -> AblationScores:
     """Score the outputs under every ablation (each of one site, listed site after site) and keep them in
     `name`-outputs.json.
@@ -72,7 +71,7 @@ def score_ablations(
         numbers = list(group)
         if all(changed[number] is not None for number in numbers):
             continue
-        report(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
+        say(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
         found = ablated_outputs(source, sources, [ablations[number] for number in numbers])
         if drafts not in (None, found.drafts):
             raise ValueError(

@@ -28,7 +28,6 @@ from headgates.analysis.significance import (
 )
 from headgates.gates import HeadMap, HeadSite, find_sites
 from headgates.gates.headmap import check_kinds
-from headgates.models.progress import Report
 from headgates.workbench.ablated_stats import AblationScores, fingerprint, score_ablations
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import beam_of, kinds_suffix
@@ -67,7 +66,6 @@ def ablate(
     resamples: int | None = None,
     also: tuple[str, Lines] | None = None,
     fresh: bool = False,
-    report: Report = print,
 ) -> list[Row]:
     """Make a table and write its files, `ablation/<table>`.
 
@@ -98,12 +96,7 @@ def ablate(
     def make() -> tuple[list[Row], dict[str, Any]]:
         found = [
             score_ablations(
-                source,
-                text,
-                ablations,
-                name=name if alone else f"{name}-{split}",
-                fresh=fresh,
-                report=report,
+                source, text, ablations, name=name if alone else f"{name}-{split}", fresh=fresh
             )
             for split, text in texts.items()
         ]
@@ -137,7 +130,7 @@ def ablate(
         "bootstrap_seed": SEED,
         "significance_test": TEST,
     }
-    return cached_table(dense.folder, name, cache_key, make, fresh=fresh, report=report)
+    return cached_table(dense.folder, name, cache_key, make, fresh=fresh)
 
 
 def one_head_masks(sites: Sequence[HeadSite], *, closed: bool) -> list[HeadMap]:
@@ -248,7 +241,6 @@ def ablation_score(
     kinds: Sequence[str] | None,
     file: str,
     fresh: bool,
-    report: Report,
 ) -> HeadMap:
     """The validation metric (such as BLEU) of the unpruned model minus that without the head: the dashed
     lines of Michel et al. 2019, figure 3; negative where the model is better without it. The batches are not
@@ -256,5 +248,5 @@ def ablation_score(
     del batches
     sites = chosen_sites(model, kinds)
     alone = one_head_masks(sites, closed=True)
-    scored = score_ablations(source, valid, alone, name=file, fresh=fresh, report=report)
+    scored = score_ablations(source, valid, alone, name=file, fresh=fresh)
     return main_by_head(sites, scored).map(lambda row: scored.base.main - row)

@@ -34,7 +34,6 @@ from headgates.data.ranks import wait
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
-from headgates.models.progress import Report
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.folder import plain
 from headgates.workbench.table import read_table, write_table
@@ -204,8 +203,8 @@ ANALYSES: dict[str, Analysis] = {
 # ---------------------------------------------------------------- running them
 
 
-def chosen_analyses(analysed: AnalysedModel, report: Report) -> list[str]:
-    """The names of --what, or of all analyses that can be run; `report` is told why the others cannot.
+def chosen_analyses(analysed: AnalysedModel) -> list[str]:
+    """The names of --what, or of all analyses that can be run, and why the others cannot is said.
 
     Raises ValueError where an analysis of --what cannot be run."""
     asked = analysed.config.what
@@ -215,7 +214,7 @@ def chosen_analyses(analysed: AnalysedModel, report: Report) -> list[str]:
             raise ValueError(obstacles[name])
     if not asked:
         for reason in obstacles.values():
-            report(f"left out: {reason}")
+            analysed.report(f"left out: {reason}")
     return [name for name in ANALYSES if name in (asked or ANALYSES) and name not in obstacles]
 
 
@@ -237,7 +236,7 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
     return None
 
 
-def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) -> dict[str, AnalysisResult]:
+def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, AnalysisResult]:
     """The result of every named analysis, in the order of `names`. Results that were not stored are written
     to the results folder.
 
@@ -248,7 +247,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
     for name in names:
         stored = None if analysed.config.fresh else stored_result(analysed, name, settings[name])
         if stored is not None:
-            report(f"{name}: there already, same settings; --fresh repeats it")
+            analysed.report(f"{name}: there already, same settings; --fresh repeats it")
             results[name] = stored
     wait()  # until every rank has read them: what follows writes
     started = {name: ANALYSES[name].start(analysed) for name in names if name not in results}
@@ -256,7 +255,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
     if in_pass:
         kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.kinds)
         unit = "pairs" if analysed.config.text is None else "sentences"
-        report(
+        analysed.report(
             f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of "
             f"{analysed.split}"
         )
@@ -267,7 +266,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
             settings_words = ", ".join(
                 f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items()
             )
-            report(
+            analysed.report(
                 f"{name}: {settings_words}, over {len(analysed.data.split(analysed.split)):,} pairs of "
                 f"{analysed.split}"
             )
@@ -276,7 +275,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
         except ValueError as error:  # such as no rare word in a few sentences: the other analyses go on
             if name in analysed.config.what:
                 raise
-            report(f"left out: {name}: {error}")
+            analysed.report(f"left out: {name}: {error}")
             continue
         store_result(analysed, name, settings[name], results[name])
     return {name: results[name] for name in names if name in results}

@@ -62,8 +62,8 @@ class Calibration:
     @cached_property
     def text(self) -> ParallelText:
         """The sentence pairs. Raises ValueError where there are none."""
-        used = (self.source.config.get("text") or {}).get("train_sentences", 0)
-        text = self.source.corpus.split("train").first(used).sample(self.sentences)
+        train = self.source.corpus.split("train").first(self.source.train_sentences)
+        text = train.sample(self.sentences)
         if not any(line.strip() for line in text.sources):
             raise ValueError(
                 "the calibration text is empty; give at least one source line, better a thousand"

@@ -7,7 +7,7 @@ it starts, so that a finished one is found again.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from headgates.configs.cli import from_dict, to_yaml
@@ -24,9 +24,10 @@ from headgates.models.progress import say
 from headgates.workbench.base_settings import flat, open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
-from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.folder import RunFolder, closes_heads
 from headgates.workbench.grid import run_hashes
+from headgates.workbench.lab import check_heads
+from headgates.workbench.point import Point, merged
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.scores import ScoreRequest, head_scores
 
@@ -46,67 +47,6 @@ OF_THE_COMMAND = (
 PROTOCOL = "fit.yaml"  # the configuration that all runs of a comparison share
 
 
-@dataclass(frozen=True)
-class Point:
-    """A method at a number of heads. method: one that learns, or a row of a score. epochs: of training, 0 for
-    none; heads: as asked for, None where lambda (`lam`) controls."""
-
-    method: str
-    epochs: int
-    seed: int
-    heads: int | None = None
-    lam: float | None = None
-
-    @property
-    def learned(self) -> bool:
-        return self.method in METHODS
-
-    @property
-    def system(self) -> str:
-        """The row of its run that it is."""
-        row = self.row
-        return METHODS[self.method].exact if row is None else replace(row, trained=self.epochs > 0).name
-
-    @property
-    def row(self) -> ScoreRow | None:
-        """Of a score, as closed; None for a method that learns."""
-        return ScoreRow.parse(self.method)
-
-    @property
-    def flags(self) -> dict[str, Any]:
-        """What fit.py gets beside the shared configuration, by the names of settings."""
-        bases = ["base", "base-continued"] if self.epochs else ["base"]
-        flags: dict[str, Any] = {
-            "gate": self.method if self.learned else SCORED,
-            "systems": [*bases, self.system],
-            "seed": self.seed,
-        }
-        flags |= {"heads": self.heads} if self.heads is not None else {"lambda": self.lam}
-        return flags | ({"finetune": {"epochs": self.epochs}} if self.epochs else {})
-
-    @property
-    def words(self) -> list[str]:
-        """The same as words of a command line."""
-        return [
-            f"--{name}={','.join(value) if isinstance(value, list) else value}"
-            for name, value in flat(self.flags).items()
-        ]
-
-    def config(self, shared: FitConfig) -> FitConfig:
-        """The configuration of its run. Raises ValueError where fit.py would."""
-        return from_dict(FitConfig, merged(to_dict(shared), self.flags))
-
-
-@dataclass(frozen=True)
-class PlannedPoint:
-    """A point with the hash of its run, and that of the continued base which runs of its seed and epochs
-    share (none without training)."""
-
-    point: Point
-    run_hash: str
-    needs: tuple[str, ...]
-
-
 class Comparison:
     """What a command asks for: the base, the configuration of all runs, the text, and the points in the order
     in which they are made."""
@@ -119,21 +59,16 @@ class Comparison:
         self.base = open_base(shared)
         self.shared = with_base_settings(shared, self.base)
         self.text = ExperimentText(self.shared)
-        self.kept = self.text.source(self.base)  # the base as it is, for its scores
-        self.total = heads_left(self.kept.model).select(self.shared.kinds).count()
+        self.unpruned = self.text.source(self.base)  # the base as it is, for its scores
+        self.total = heads_left(self.unpruned.model).select(self.shared.kinds).count()
         self.heads = list(config.heads) or list(
             dict.fromkeys(max(1, round(share * self.total)) for share in SHARES)
         )
-        for count in self.heads:
-            if count > self.total:
-                kinds = ", ".join(self.shared.kinds)
-                raise ValueError(
-                    f"--heads: cannot keep {count} of {self.total} heads of {kinds}; give a smaller number"
-                )
+        check_heads(max(self.heads), self.total, self.shared.kinds)
         self.base_hash, self.plan = str(self.base.run_hash()), []
         for point in points(config, self.heads):
             run_hash, (_, *needs) = run_hashes(point.config(self.shared), self.text, self.base_hash)
-            self.plan.append(PlannedPoint(point, run_hash, tuple(needs)))
+            self.plan.append(replace(point, run_hash=run_hash, needs=tuple(needs)))
 
     @property
     def name(self) -> str:
@@ -162,29 +97,30 @@ class Comparison:
                 "give this one a --name of its own, or remove that folder"
             )
 
-    def make_here(self, planned: PlannedPoint) -> None:
+    def make_here(self, point: Point) -> None:
         """Make the run of a point in this process: for points without training, of which a process of their
         own would take longer to start than to make them. Raises ValueError or OSError as fit.py."""
-        config, ours = planned.point.config(self.shared), self.config
+        config, ours = point.config(self.shared), self.config
         make_runs(replace(config, runs=ours.runs, logger=ours.logger, resume=True, unique=True), self.text)
 
-    def keep_scores(self, planned: Sequence[PlannedPoint]) -> None:
+    def keep_scores(self, points: Sequence[Point]) -> None:
         """Compute the scores that these points close by, each once, and keep them in the base's folder, where
         their runs find them."""
-        seeds: dict[tuple[str, int], None] = {}
-        for point in (each.point for each in planned):
-            if (row := point.row) is not None:
-                seeds[row.score, point.seed if SCORES[row.score].seeded else self.config.seed] = None
+        seeds = dict.fromkeys(
+            (point.method, point.seed if SCORES[point.method].seeded else self.config.seed)
+            for point in points
+            if not point.learned
+        )
         for score, seed in seeds:
-            sentences = self.shared.sentences
-            head_scores(
-                score, ScoreRequest(self.kept, valid=self.kept.lines("valid"), seed=seed, sentences=sentences)
+            request = ScoreRequest(
+                self.unpruned, valid=self.unpruned.lines("valid"), seed=seed, sentences=self.shared.sentences
             )
+            head_scores(score, request)
 
-    def keep_translations(self, planned: Sequence[PlannedPoint]) -> None:
+    def keep_translations(self, points: Sequence[Point]) -> None:
         """Let the base make the translations that the training of these points learns from, once, in its
         folder."""
-        if self.shared.distill.sequences and any(each.point.epochs for each in planned):
+        if self.shared.distill.sequences and any(point.epochs for point in points):
             distilled_lines(self.text, self.base)
 
 
@@ -232,15 +168,6 @@ def shared_settings(config: CompareConfig) -> FitConfig:
     return from_dict(FitConfig, settings)
 
 
-def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the changes, group by group."""
-    new = dict(settings)
-    for name, value in changes.items():
-        key = str(name).replace("-", "_")
-        new[key] = merged(new.get(key) or {}, value) if isinstance(value, dict) else value
-    return new
-
-
 def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
     """The points of a command: whole seeds one after the other, the most heads first. Without training only
     what is sampled has seeds."""
@@ -248,12 +175,12 @@ def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
         for epochs in config.finetune:
             for count in sorted(heads, reverse=True):
                 for method in config.methods:
-                    if method in METHODS:
-                        made = bool(epochs) and METHODS[method].controlled_by == "heads"
-                    else:
-                        made = bool(epochs) or seed == config.seed or SCORES[method.split(":")[0]].seeded
-                    if made:
-                        yield Point(method, epochs, seed, heads=count)
+                    row = ScoreRow.parse(method)
+                    if row is not None:
+                        if epochs or seed == config.seed or SCORES[row.score].seeded:
+                            yield Point(row.score, epochs, seed, asked=count, closing=row.closing)
+                    elif epochs and METHODS[method].controlled_by == "heads":
+                        yield Point(method, epochs, seed, asked=count)
             for lam in sorted(config.lambdas) if epochs else []:
                 for method in config.methods:
                     if method in METHODS and METHODS[method].controlled_by == "lambda":

@@ -12,7 +12,6 @@ from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role, families
 from headgates.analysis.survival import any_role, survive_longer, survivors
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.models.progress import Report
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import importance_of_base
 from headgates.workbench.related import GateRun
@@ -54,7 +53,7 @@ def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
 
 
 def survival_rows(
-    analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role], report: Report
+    analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]
 ) -> tuple[list[Row], list[Row]]:
     """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs with gates and by
     the roles' families.
@@ -65,14 +64,14 @@ def survival_rows(
     if not analysed.is_base or not heads_with_role:
         return [], []
     if not analysed.gate_runs:
-        report(
+        analysed.report(
             "left out: survival is counted over runs with gates; give some on this base too, or --siblings"
         )
         return [], []
     gated_in_all = set.intersection(*(set(run.open) for run in analysed.gate_runs))
     kinds = [kind for kind in analysed.config.kinds if any(site.kind == kind for site in gated_in_all)]
     if not kinds:
-        report("left out: survival, because there is no kind of attention that all runs gate")
+        analysed.report("left out: survival, because there is no kind of attention that all runs gate")
         return [], []
     runs = analysed.gate_runs
     open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}

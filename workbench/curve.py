@@ -25,7 +25,7 @@ from headgates.configs.scores import SCORES
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.models.progress import Report
+from headgates.models.progress import say
 from headgates.workbench.closing import SENTENCES, Calibration, closed_heads
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
@@ -63,16 +63,16 @@ class MaskScorer:
         key = closed.flat().numpy().tobytes()
         if key not in self.scored_masks:
             with closed_heads(self.dense.source.model, closed, self.close, self.calibration):
-                self.scored_masks[key] = {split: scored for split, (scored, _) in self.score_now().items()}
+                self.scored_masks[key] = self.score_now()
         return self.scored_masks[key]
 
-    def score_now(self) -> dict[str, tuple[Scored, list[str]]]:
-        """The scores and the outputs of each split by the model as it is."""
+    def score_now(self) -> dict[str, Scored]:
+        """The scores of each split by the model as it is."""
         source, (valid, test) = self.dense.source, self.texts.values()
         outputs = source.task.outputs(source.predictor, [*valid[0], *test[0]])
         parts = outputs[: len(valid[0])], outputs[len(valid[0]) :]
         return {
-            split: (score(part, references, source.task.metrics), part)
+            split: score(part, references, source.task.metrics)
             for part, (split, (_, references)) in zip(parts, self.texts.items(), strict=True)
         }
 
@@ -114,7 +114,6 @@ def curve(
     *,
     kinds: Sequence[str],
     scorer: MaskScorer,
-    report: Report,
 ) -> tuple[str, list[Row]]:
     """Return the curve's name and rows. A finished curve is read from its files, an interrupted one is
     continued.
@@ -126,15 +125,15 @@ def curve(
     cache_key = curve_fingerprint(order, dense, config, kinds)
     record, rows = first(lambda: begun_curve(file, dense, cache_key, fresh=config.fresh))
     if record["finished"]:
-        report(f"{name}: finished, same settings; --fresh repeats it")
+        say(f"{name}: finished, same settings; --fresh repeats it")
         return name, rows
     if rows:
-        report(f"{name}: {len(rows)} finished steps are there, the rest follows")
+        say(f"{name}: {len(rows)} finished steps are there, the rest follows")
     metric, l2 = dense.source.task.metrics[0], divides_by_norm(order, config)
     for seed in range(config.seed, config.seed + config.random_seeds) if score.seeded else [None]:
         of_seed = "" if seed is None else f"-seed{seed}"
         seed_rows = [row for row in rows if row["seed"] == seed]
-        request = score_request(dense, config, config.seed if seed is None else seed, report)
+        request = score_request(dense, config, config.seed if seed is None else seed)
         if (order, seed) not in scorer.head_scores:  # the curves of the kinds share it
             scorer.head_scores[order, seed] = head_scores(order, request)
         scores = ranked(order, scorer.head_scores[order, seed], l2=l2).select(kinds)
@@ -163,7 +162,7 @@ def curve(
             seed_rows.append(row)
             rows.append(row)
             write_table(folder, f"{file}.csv", rows)
-            report(
+            say(
                 f"{name}{of_seed}: {row['heads_closed']} of {closed.heads_total} heads closed, "
                 f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
                 f"{row[f'test_{metric.name}']:.2f} on test"
@@ -203,7 +202,7 @@ def check_base(row: Row, scorer: MaskScorer, path: Any) -> None:
             )
 
 
-def score_request(dense: DenseModel, config: PruneConfig, seed: int, report: Report) -> ScoreRequest:
+def score_request(dense: DenseModel, config: PruneConfig, seed: int) -> ScoreRequest:
     """The request that prune.py's settings make of a score."""
     return ScoreRequest(
         dense.source,
@@ -213,7 +212,6 @@ def score_request(dense: DenseModel, config: PruneConfig, seed: int, report: Rep
         sentences=config.sentences,
         absolute=config.abs,
         fresh=config.fresh,
-        report=report,
     )
 
 
@@ -240,7 +238,7 @@ def curve_fingerprint(
         "normalise": "l2" if divides_by_norm(order, config) else "none",
         "weights": source.weights,
         "sentences": config.sentences or score.sample if score.reads_pairs else None,
-        "sample": source.drawn(config.sentences or score.sample or 0) if score.reads_pairs else None,
+        "sample": source.sampled(config.sentences or score.sample or 0) if score.reads_pairs else None,
         "abs": config.abs if score.from_gradients else None,
         "recompute": config.recompute if score.from_gradients else None,
         "batch_tokens": BATCH_TOKENS if score.from_gradients and config.abs == "batch" else None,

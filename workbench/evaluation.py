@@ -19,7 +19,6 @@ from torch import nn
 from headgates.analysis.significance import Scored, compare, resample_counts, score
 from headgates.configs.cli import config_hash
 from headgates.configs.methods import GateMethod
-from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import HeadMap, heads_left
@@ -63,13 +62,18 @@ def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     }
 
 
+def evaluation_key(settings: dict[str, Any], test: Lines) -> dict[str, Any]:
+    """All that outputs of the test set depend on beside the model. settings: of the prediction."""
+    return {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+
+
 class Evaluation:
     """The rows of one run's comparison, one for each system. test: source and reference lines; settings: what
     the outputs depend on besides the model."""
 
     def __init__(self, folder: RunFolder, task: Task, test: Lines, settings: dict[str, Any]):
         self.folder, self.task, self.test = folder, task, test
-        self.fingerprint = {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+        self.fingerprint = evaluation_key(settings, test)
         self.rows: list[ResultRow] = []
         self.scored: dict[str, Scored] = {}
         self.counts = resample_counts(len(test[0]), RESAMPLES)
@@ -117,9 +121,7 @@ class Evaluation:
         comparison."""
         gates = None if xi is None else xi.to_json()
         self.folder.add_system(row.system, weights, gates, tokenizer=self.task.tokenizer_files)
-        self.folder.write_text(
-            f"hypotheses/{file_name(row.system)}.txt", "".join(line + "\n" for line in outputs)
-        )
+        self.folder.write_outputs(row.system, outputs)
         scored = score(outputs, self.test[1], self.task.metrics)
         self.scored[row.system] = scored
         row.measures = measures_of(scored)
@@ -127,18 +129,11 @@ class Evaluation:
         if self.reference is not None:
             self.against_reference(row)
 
-    def outputs(self, folder: RunFolder, system: str) -> list[str]:
-        """Read a system's outputs for the test set from its file."""
-        path = folder / f"hypotheses/{file_name(system)}.txt"  # perhaps just written by the first rank
-        return first(
-            lambda: path.read_bytes().decode().split("\n")[:-1]
-        )  # read_text would make a line end of "\r"
-
     def copy_row(
         self, row: ResultRow, folder: RunFolder, other: str, weights: Path, xi: HeadMap | None, **changes: Any
     ) -> None:
         """Add a row with the outputs of the system `other` of `folder`."""
-        outputs = self.outputs(folder, other)
+        outputs = folder.outputs(other)
         row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
         self.add_scored(row, outputs, weights, xi)
 
@@ -162,18 +157,13 @@ class Evaluation:
             system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {}
         )
         with suppress(OSError):  # a base may be another user's
-            kept.write_text(
-                f"hypotheses/{file_name(system)}.txt",
-                "".join(line + "\n" for line in self.outputs(self.folder, system)),
-            )
+            kept.write_outputs(system, self.folder.outputs(system))
             kept.write_json("row.json", row.to_json())
 
     def count_different_lines(self, system: str, other: str) -> int:
         """Return the number of test lines for which two systems of this run have different outputs."""
-        return sum(
-            a != b
-            for a, b in zip(self.outputs(self.folder, system), self.outputs(self.folder, other), strict=True)
-        )
+        ours, theirs = self.folder.outputs(system), self.folder.outputs(other)
+        return sum(a != b for a, b in zip(ours, theirs, strict=True))
 
     def repeat(
         self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str

@@ -7,23 +7,25 @@ result.json
 import json
 import os
 import re
+import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from headgates.configs.cli import RECORDED
+from headgates.configs.cli import RECORDED, from_dict, to_yaml
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import check_types, shortened
 from headgates.configs.json_file import Kind, load_json
 from headgates.configs.schema import FitConfig
+from headgates.configs.systems import file_name
 from headgates.configs.yaml_file import load_yaml
 from headgates.data.atomic_file import atomic_file
 from headgates.data.file_digest import check_digests, file_digest
 from headgates.data.ranks import first, is_first
-from headgates.models.progress import Report
+from headgates.models.progress import say
 from headgates.workbench.row import ResultRow
 
 VERSION = 1  # of all JSON files of a run
@@ -134,15 +136,16 @@ class RunFolder:
         make: Callable[[], dict[str, Any]],
         *,
         fresh: bool = False,
-        report: Report = lambda text: None,
+        tell: bool = False,
     ) -> dict[str, Any]:
         """The content of a JSON file that was made with this cache key; made and written where there is none,
-        or if `fresh`. Raises ValueError where it was made with another key.
+        or if `fresh`. tell: say that it is there. Raises ValueError where it was made with another key.
 
         The file is removed before `make` runs and written last, so it vouches for what `make` writes beside
         it."""
         if (content := first(lambda: None if fresh else self.stored(name, cache_key))) is not None:
-            report(f"{name}: there already, made of the same; --fresh repeats it")
+            if tell:
+                say(f"{name}: there already, made of the same; --fresh repeats it")
             return content
         if is_first():
             (self / name).unlink(missing_ok=True)
@@ -250,6 +253,47 @@ class RunFolder:
             **({"sha256": digests} if digests else {}),
         }
         self.write_json("systems.json", systems)
+
+    def finish_base(
+        self,
+        settings: Mapping[str, Any],
+        run_hash: str,
+        result: Mapping[str, Any],
+        *,
+        tokenizer: str = "vocab*",
+    ) -> None:
+        """Make this folder, with best.pt and the tokenizer in it, the run of a finished base that fit.py did
+        not train. result: what result.json holds beside."""
+        self.add_system("base", self / "best.pt", None, tokenizer=tokenizer)
+        self.write_text("config.yaml", to_yaml(from_dict(FitConfig, dict(settings)), run_hash=run_hash))
+        base = {"rows": [], "system": "base", "reference": "base", "finished": True}
+        self.write_json("result.json", base | dict(result))
+
+    def copy_files(self, other: "RunFolder", pattern: str) -> None:
+        """Copy the files of another run that match, such as its tokenizer."""
+        for file in other.path.glob(pattern):
+            shutil.copyfile(file, self / file.name)
+
+    def write_command(self, facts: Mapping[str, Any], before: str = "") -> None:
+        """command.txt: what made the run, a line each, after what it says already."""
+        lines = "".join(f"{key}: {value}\n" for key, value in facts.items())
+        self.write_text("command.txt", before + lines)
+
+    def write_outputs(self, system: str, outputs: Iterable[str]) -> None:
+        """Keep what a system makes of the test set, a line each."""
+        self.write_text(
+            f"hypotheses/{file_name(system)}.txt", "".join(line + "\n" for line in outputs)
+        )
+
+    def outputs(self, system: str) -> list[str]:
+        """What a system made of the test set; the first rank may just have written it."""
+        path = self / f"hypotheses/{file_name(system)}.txt"
+        return first(lambda: lines_of(path))
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file, which may hold any character but a line feed."""
+    return path.read_bytes().decode().split("\n")[:-1]  # read_text would make a line end of "\r"
 
 
 def check_cache_key(path: Path, theirs: object, ours: Mapping[str, Any]) -> None:

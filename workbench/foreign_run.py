@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from headgates.bridges.foreign import Converted, ForeignModel
-from headgates.configs.cli import from_dict, to_yaml
-from headgates.configs.schema import FitConfig
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.vocab import ABOUT
 from headgates.models.checkpoint import architecture, save_model
@@ -72,24 +70,14 @@ def write_run(
             json.dumps(converted.tokenizer, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
     save_model(folder / "best.pt", model)
-    folder.add_system("base", folder / "best.pt", None)
     limits = {
         "joint": translator.source_vocab is translator.target_vocab,
         "max_length": min(200, model.config.max_positions - 1),
     }
-    settings: dict[str, Any] = {
-        "gate": "none",
-        "name": name,
-        "model": architecture(model)["model"],
-        "data": None,
-    }
+    settings = {"gate": "none", "name": name, "model": architecture(model)["model"], "data": None}
     settings |= converted.settings | dict(text)
     settings["text"] = limits | converted.settings.get("text", {})
-    folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=run_hash))
-    facts = {"origin": origin, **provenance(device_name(), "32", 0)}
-    folder.write_json(
-        "result.json", {"rows": [], "system": "base", "reference": "base", "finished": True, **facts}
-    )
+    folder.finish_base(settings, run_hash, {"origin": origin, **provenance(device_name(), "32", 0)})
 
 
 def files_hash(prefix: str, files: list[Path], settings: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ TEXT = ("data", "data_dir", "src", "tgt", "test_sentences")
 
 
 @dataclass
-class Point:
+class GridPoint:
     """One run of a grid. settings: what tells it from the others; words: fit.py's command line; needs: hashes
     of the runs that it starts from; system: the row that is shown, None for the run's own; here: makes the
     run in this process, for one that takes less time than a process takes to start."""
@@ -95,7 +95,7 @@ class Point:
 class Running(NamedTuple):
     """A point whose run is being made, since `begin` (time.monotonic)."""
 
-    point: Point
+    point: GridPoint
     job: Job
     begin: float
 
@@ -186,7 +186,7 @@ def only_one(folder: RunFolder) -> Iterator[None]:
 
 
 def run_grid(
-    points: Sequence[Point],
+    points: Sequence[GridPoint],
     folder: RunFolder,
     options: GridOptions,
     *,
@@ -214,7 +214,7 @@ def run_grid(
     made = finished()
     recall(points, folder, made, retry=retry)
 
-    def end(point: Point, since: float, error: str | None) -> None:
+    def end(point: GridPoint, since: float, error: str | None) -> None:
         point.seconds += time.monotonic() - since
         settle(point, finished().get(point.run_hash), error, folder)
         save(points, folder)
@@ -262,7 +262,7 @@ def run_grid(
     Console(width=None if sys.stdout.isatty() else WIDTH).print(table(folder, points))
 
 
-def settle(point: Point, run: RunFolder | None, error: str | None, folder: RunFolder) -> None:
+def settle(point: GridPoint, run: RunFolder | None, error: str | None, folder: RunFolder) -> None:
     """Record and say what a point came to. run: its finished run, if there is one."""
     if run is not None and error is None:
         point.finish(run)
@@ -274,7 +274,7 @@ def settle(point: Point, run: RunFolder | None, error: str | None, folder: RunFo
     say(f"{point.title}: failed after {took}: {point.error} (log: {log})")
 
 
-def made_here(point: Point) -> str | None:
+def made_here(point: GridPoint) -> str | None:
     """Make the point's run in this process, and return its error, which stops no other point."""
     assert point.here is not None
     try:
@@ -284,16 +284,18 @@ def made_here(point: Point) -> str | None:
     return None
 
 
-def log_of(folder: RunFolder, point: Point) -> Path:
+def log_of(folder: RunFolder, point: GridPoint) -> Path:
     return folder / f"logs/{point.run_hash}.log"
 
 
-def save(points: Sequence[Point], folder: RunFolder) -> None:
+def save(points: Sequence[GridPoint], folder: RunFolder) -> None:
     content = [{name: getattr(point, name) for name in KEPT} for point in points]
     folder.write_json(POINTS, {"points": content})
 
 
-def recall(points: Sequence[Point], folder: RunFolder, made: Mapping[str, RunFolder], *, retry: bool) -> None:
+def recall(
+    points: Sequence[GridPoint], folder: RunFolder, made: Mapping[str, RunFolder], *, retry: bool
+) -> None:
     """Take over which points failed in an earlier command, unless they are tried again, and their seconds."""
     if not (folder / POINTS).is_file():
         return
@@ -310,7 +312,9 @@ def recall(points: Sequence[Point], folder: RunFolder, made: Mapping[str, RunFol
         raise ValueError(f"{folder / POINTS} is broken ({error!r}); {cure}") from None
 
 
-def table(folder: RunFolder, points: Sequence[Point], running: Mapping[str, Running] | None = None) -> Table:
+def table(
+    folder: RunFolder, points: Sequence[GridPoint], running: Mapping[str, Running] | None = None
+) -> Table:
     """A row for each point, or with `running` for each that runs, with the last line that it has written."""
     counts = Counter(point.status for point in points)
     title = ", ".join(f"{count} {status}" for status, count in counts.items())

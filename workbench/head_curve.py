@@ -20,6 +20,7 @@ from headgates.tasks.base import Predictor
 from headgates.workbench.evaluation import RESAMPLES
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab, Run
+from headgates.workbench.scores import kinds_suffix
 from headgates.workbench.source import best_device
 from headgates.workbench.stages import train_gates
 from headgates.workbench.table import Row, write_table
@@ -43,8 +44,8 @@ def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
 
     Raises ValueError at counts that the model does not have."""
     config = lab.config
-    words = f"{'curve' if config.curve else 'fewest'}{lab.kinds_words}"
-    name = f"{lab.text.prefix}-{config.gate}-{words}-s{config.seed}"
+    words = ["curve" if config.curve else "fewest", *kinds_suffix(config.kinds), f"s{config.seed}"]
+    name = "-".join([lab.text.prefix, config.gate, *words])
     counts = counts_of(lab.text.load(base), config)
     with lab.run(name, gate=config.gate, on=base, curve=config.curve or "fewest") as run:
         if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.drop_limit:
@@ -132,12 +133,11 @@ class HeadCurve:
 
     def validated(self, name: str, predictor: Predictor) -> Scored:
         """The model's outputs of all validation lines, scored; read from their file where they are there."""
-        file = f"hypotheses/valid-{name}.txt"
-        if first((self.folder / file).is_file):
-            outputs = (self.folder / file).read_bytes().decode().split("\n")[:-1]
+        if first((self.folder / f"hypotheses/valid-{name}.txt").is_file):
+            outputs = self.folder.outputs(f"valid-{name}")
         else:
             outputs = self.task.outputs(predictor, self.valid[0])
-            self.folder.write_text(file, "".join(line + "\n" for line in outputs))
+            self.folder.write_outputs(f"valid-{name}", outputs)
         return score(outputs, self.valid[1], self.task.metrics)
 
     def row(self, count: int, predictor: Predictor, scored: Scored, found: Drop) -> Row:

@@ -24,7 +24,6 @@ from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig, StageConfig
 from headgates.configs.systems import score_rows
 from headgates.data.ranks import first, is_first
-from headgates.gates import KINDS
 from headgates.lightning_modules.distilling import Distilling
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.precision import resolve_precision
@@ -104,39 +103,29 @@ class Lab:
         command."""
         config, corpus, job = self.config, self.text.corpus, JOBS.get(gate, "gates")
         if on is None:
-            made_of = base_fingerprint(config, corpus, self.precision)
+            key = base_fingerprint(config, corpus, self.precision)
         else:
-            made_of = stage_fingerprint(
+            key = stage_fingerprint(
                 config, corpus, self.precision, base_hash=str(on.run_hash()), gate=gate, test=self.text.test
             )
-        settings, asked = config, job == config.job
-        if gate in (BASE, CONTINUED):  # which have no settings of how heads are closed
-            settings = replace(
-                config,
-                gate="none",
-                systems=config.systems,
-                heads=None,
-                heads_per_kind=[],
-                curve=[],
-                max_drop=None,
-            )
+        asked, whole = job == config.job, gate in (BASE, CONTINUED)
+        if whole:  # which has no settings of how heads are closed
+            config = replace(config, gate="none", heads=None, heads_per_kind=[], curve=[], max_drop=None)
         folder, done = first(
             lambda: claim_run(
                 config,
-                settings,
                 config.name if asked and config.name else name,
-                made_of | cache_key,
+                key | cache_key,
                 facts=self.provenance,
                 locks=self.locks,
                 files=self.task.tokenizer_files,
                 base=on,
                 fresh=config.fresh and asked,
-                strict=gate not in (BASE, CONTINUED) and not config.unique,
+                strict=not whole and not config.unique,
             )
         )
-        what = job if gate in (BASE, CONTINUED) else "run"
-        again = "; --fresh repeats it" if what == "run" else ""
-        say(f"{what}: {folder.path}" + f" (finished, same configuration{again})" * done)
+        again = "" if whole else "; --fresh repeats it"
+        say(f"{job if whole else 'run'}: {folder.path}" + f" (finished, same configuration{again})" * done)
         run = Run(self, folder, on, job, done)
         try:
             yield run
@@ -154,12 +143,6 @@ class Lab:
     def close(self) -> None:
         self.tracker.close()
         self.locks.release()
-
-    @property
-    def kinds_words(self) -> str:
-        """The gated kinds in a run's name; nothing for all."""
-        chosen = [kind for kind in KINDS if kind in self.config.kinds]
-        return "" if len(chosen) == len(KINDS) else "-" + "+".join(chosen)
 
     @property
     def stages(self) -> list[str]:
@@ -319,8 +302,12 @@ def check_target_heads(config: FitConfig, task: Task) -> None:
     gated = {kind: totals[kind] for kind in config.kinds}
     if config.heads_per_kind:
         check_budget(parse_budget(config.heads_per_kind), gated)
-    if config.heads > sum(gated.values()):
+    check_heads(config.heads, sum(gated.values()), list(gated))
+
+
+def check_heads(heads: int, total: int, kinds: Sequence[str]) -> None:
+    """Raises ValueError where more heads are to stay open than these kinds have."""
+    if heads > total:
         raise ValueError(
-            f"--heads: cannot keep {config.heads} of {sum(gated.values())} heads of {', '.join(gated)}; "
-            "give a smaller number"
+            f"--heads: cannot keep {heads} of {total} heads of {', '.join(kinds)}; give a smaller number"
         )

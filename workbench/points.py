@@ -3,54 +3,34 @@ run of what is left."""
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from headgates.analysis.closing import close_to
-from headgates.analysis.significance import Scored, resample_counts, score
+from headgates.analysis.significance import resample_counts, score
+from headgates.configs.cli import config_hash
 from headgates.configs.closing import ZERO
 from headgates.configs.prune import PruneConfig
 from headgates.configs.systems import ScoreRow
-from headgates.data.parallel import ParallelText, digest_lines
+from headgates.data.atomic_folder import atomic_folder
+from headgates.data.parallel import ParallelText
 from headgates.data.ranks import all_sum, first, share
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.models.progress import Report
+from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request
 from headgates.workbench.dense_model import DenseModel
-from headgates.workbench.evaluation import RESAMPLES, heads_of, measures_of
-from headgates.workbench.pruned_run import save_pruned_run
+from headgates.workbench.evaluation import RESAMPLES, evaluation_key, heads_of, measures_of
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.named_paths import check_free
+from headgates.workbench.point import MadePoint
 from headgates.workbench.row import ResultRow
 from headgates.workbench.scores import head_scores, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
-
-
-@dataclass(frozen=True)
-class MadePoint:
-    """A method at a number of heads with so much training, measured: what comparisons are made of. asked: its
-    number of heads, None where lambda (`lam`) decides; run: the name of its folder; scored: its outputs of
-    the test set; loss: on validation, in nats per token, None where it is not known."""
-
-    method: str
-    epochs: int
-    seed: int
-    run: str
-    row: ResultRow
-    scored: Scored
-    asked: int | None = None
-    lam: float | None = None
-    closing: str = ZERO
-    learned: bool = False
-    loss: float | None = None
-
-    @property
-    def label(self) -> str:
-        """What figures and tables call it: the method, with the closing unless that is zero."""
-        return self.method if self.closing == ZERO else f"{self.method}:{self.closing}"
 
 
 def check_heads(dense: DenseModel, config: PruneConfig) -> None:
@@ -78,7 +58,6 @@ def measure_points(
     calibration: Calibration | None,
     *,
     save: Path | None,
-    report: Report,
 ) -> list[MadePoint]:
     """The model with all heads, then each order at each number of heads, most first, on the test set. save:
     the folder of the new run of the only point.
@@ -87,37 +66,41 @@ def measure_points(
     check_heads(dense, config)
     source, total = dense.source, sum(site.heads for site in find_sites(dense.source.model))
     counts = resample_counts(len(dense.test[0]), RESAMPLES)
-    evaluation = {
-        **source.task.prediction_settings(source.predictor),
-        "sentences": len(dense.test[0]),
-        "test_digest": digest_lines(*dense.test),
-    }
+    evaluation = evaluation_key(source.task.prediction_settings(source.predictor), dense.test)
     points: list[MadePoint] = []
 
     def measure(method: str, count: int, closed: HeadMap | None) -> list[str]:
         """Add the model as it is, whose `closed` heads are closed, as a point; return its outputs."""
+        closing = ZERO if closed is None else config.closing
         outputs = source.task.outputs(source.predictor, dense.test[0])
         scored = score(outputs, dense.test[1], source.task.metrics)
         row = ResultRow(
-            system="base" if closed is None else ScoreRow(method, config.closing).name,
+            system=ScoreRow(method, closing).name,
             measures=measures_of(scored, points[0].scored if points else scored, counts),
             evaluation=evaluation,
             reference="base",
             **heads_of(source.model, None if closed is None else ~closed),
         )
-        closing = ZERO if closed is None else config.closing
-        loss = mean_loss(source, dense.valid)
-        run = dense.folder.path.name
         points.append(
-            MadePoint(method, 0, config.seed, run, row, scored, asked=count, closing=closing, loss=loss)
+            MadePoint(
+                method,
+                0,
+                config.seed,
+                asked=count,
+                closing=closing,
+                run=dense.folder.path.name,
+                row=row,
+                scored=scored,
+                loss=mean_loss(source, dense.valid),
+            )
         )
         metric = source.task.metrics[0]
-        report(f"{points[-1].label}: {count} of {total} heads open, {metric.title} {scored.main:.2f}")
+        say(f"{row.system}: {count} of {total} heads open, {metric.title} {scored.main:.2f}")
         return outputs
 
     measure("base", total, None)
     for order in config.orders:
-        request = score_request(dense, config, config.seed, report)
+        request = score_request(dense, config, config.seed)
         scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
         scores = scores.select(config.kinds)
         for count in sorted(config.heads, reverse=True):
@@ -136,16 +119,12 @@ def mean_loss(source: Source, text: Lines) -> float:
     are left out."""
     empty = ParallelText([], [])
     data = source.data(replace(source.corpus, train=empty, valid=ParallelText(*text), test=empty))
-    sums, device = (
-        torch.zeros(2, dtype=torch.float64),
-        next(source.model.parameters()).device,
-    )  # the loss, units
+    sums = torch.zeros(2, dtype=torch.float64)  # the loss, units
+    device = next(source.model.parameters()).device
     with evaluation_mode(source.model), torch.no_grad():
         for batch in share(data.batches("valid", BATCH_TOKENS)):
-            sums += torch.tensor(
-                [float(source.task.loss(source.model, batch.to(device))), batch.target_tokens],
-                dtype=torch.float64,
-            )
+            sums[0] += float(source.task.loss(source.model, batch.to(device)))
+            sums[1] += batch.target_tokens
     loss, units = all_sum(sums).tolist()
     return loss / units
 
@@ -159,7 +138,10 @@ def save_point(
     outputs: list[str],
 ) -> None:
     """Take the closed heads out of a copy of the model as it is, and write the copy, the last of the points,
-    as a run."""
+    as a run, whole or not at all: a finished base, which translates, exports and can be trained on. It has
+    the settings, the text and the tokenizer of the run that it was made of. Raises ValueError where the path
+    is taken."""
+    check_free(path)
     source, point = dense.source, points[-1]
     predictor = copy.copy(source.predictor)
     predictor.model = copy.deepcopy(source.model)
@@ -179,4 +161,14 @@ def save_point(
             for name, each in (("unpruned", points[0]), ("this", point))
         },
     }
-    save_pruned_run(path, source, predictor, row, outputs, pruned=pruned, facts=dense.facts)
+    settings = {**source.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
+    data = (source.folder.result() or {}).get("data")
+    with atomic_folder(path) as place:
+        draft = RunFolder(place)
+        draft.copy_files(source.folder, source.task.tokenizer_files)
+        source.task.save_model(draft / "best.pt", predictor)
+        draft.write_command(dense.facts)
+        draft.write_outputs("base", outputs)
+        result = {"rows": [row.to_json()], "pruned": pruned, **dense.facts} | ({"data": data} if data else {})
+        draft.finish_base(settings, config_hash(pruned), result, tokenizer=source.task.tokenizer_files)
+        check_free(path)  # by another process meanwhile

@@ -1,12 +1,13 @@
 """Which runs a configuration asks for, in their order: the base, the base trained on, what is compared."""
 
 from headgates.configs.schema import FitConfig
+from headgates.gates import heads_left
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.head_curve import curve_run
-from headgates.workbench.lab import Finished, Lab
-from headgates.workbench.stages import base_run, check_heads, continued_run, gated_run, scored_run
+from headgates.workbench.lab import Finished, Lab, check_heads
+from headgates.workbench.stages import base_run, continued_run, gated_run, scored_run
 
 
 def make_runs(
@@ -21,8 +22,9 @@ def make_runs(
         if config.base_alone:
             lab.tracker.complete(base, "base", None, lab.text.test)
             return base
-        if config.gate == SCORED:
-            check_heads(lab, base)
+        if config.heads is not None and config.gate == SCORED:
+            total = heads_left(lab.text.load(base).model).select(config.kinds).count()
+            check_heads(config.heads, total, config.kinds)
         continued = continued_run(lab, base) if "base-continued" in config.systems else None
         make = scored_run if config.gate == SCORED else curve_run if config.is_curve else gated_run
         folder = make(lab, base, continued)

@@ -63,7 +63,6 @@ class RunLocks:
 
 def claim_run(
     config: FitConfig,
-    settings: FitConfig,
     name: str,
     fingerprint: dict[str, Any],
     *,
@@ -77,45 +76,34 @@ def claim_run(
     """The folder for a run with this fingerprint, and whether it is finished already. `locks` keeps other
     processes from making it meanwhile.
 
-    A finished run of the same fingerprint is found under any name. settings: what config.yaml will hold.
+    A finished run of the same fingerprint is found under any name. config: what config.yaml will hold.
     files: the pattern of the base's tokenizer files, which are copied. strict: a name taken by another
-    configuration is refused, else the new
-    run's name gets a hash."""
+    configuration is refused, else the new run's name gets a hash."""
     root = Path(config.runs)
     wanted = config_hash(fingerprint)
-    locks.hold(root, wanted)
-    same_runs = [folder for folder in find_runs(root) if folder.run_hash() == wanted]
-    finished = [folder for folder in same_runs if folder.finished()]
-    if finished and not fresh:
-        locks.release()  # others may use it at the same time
-        return finished[0], True
-    folder = same_runs[0] if same_runs else RunFolder(root / name)
-    if fresh and config.name == name:  # repeated under a name of its own, the first stays
-        folder = RunFolder(root / name)
-    is_other = folder.path not in [run.path for run in same_runs] and (folder / "config.yaml").exists()
-    occupied = "another's" if is_other else locks.occupy(folder.path, wanted)
-    if occupied == "another's":
-        if strict or config.name == name:
-            raise ValueError(
-                f"{folder.path} holds a run with another configuration; give this one a --name of its own, "
-                f"or remove that folder"
-            )
-        folder = RunFolder(root / f"{name}-{wanted[:6]}")
-        occupied = locks.occupy(folder.path, wanted)
-    if occupied == "waited":  # the run may be finished by now
-        locks.release()
-        return claim_run(
-            config,
-            settings,
-            name,
-            fingerprint,
-            facts=facts,
-            locks=locks,
-            files=files,
-            base=base,
-            fresh=fresh,
-            strict=strict,
-        )
+    while True:
+        locks.hold(root, wanted)
+        same_runs = [folder for folder in find_runs(root) if folder.run_hash() == wanted]
+        finished = [folder for folder in same_runs if folder.finished()]
+        if finished and not fresh:
+            locks.release()  # others may use it at the same time
+            return finished[0], True
+        folder = same_runs[0] if same_runs else RunFolder(root / name)
+        if fresh and config.name == name:  # repeated under a name of its own, the first stays
+            folder = RunFolder(root / name)
+        is_other = folder.path not in [run.path for run in same_runs] and (folder / "config.yaml").exists()
+        occupied = "another's" if is_other else locks.occupy(folder.path, wanted)
+        if occupied == "another's":
+            if strict or config.name == name:
+                raise ValueError(
+                    f"{folder.path} holds a run with another configuration; give this one a --name of its "
+                    f"own, or remove that folder"
+                )
+            folder = RunFolder(root / f"{name}-{wanted[:6]}")
+            occupied = locks.occupy(folder.path, wanted)
+        if occupied == "ours":
+            break
+        locks.release()  # another machine made it until now: it may be finished
     unfinished = folder.was_begun() and not folder.finished()
     if unfinished and not config.resume and not fresh:
         raise ValueError(
@@ -134,15 +122,19 @@ def claim_run(
     recorded: dict[str, Any] = {"run_hash": wanted}
     if base is not None:
         recorded |= {"base_hash": base.run_hash()}
-        for file in base.path.glob(files):
-            shutil.copyfile(file, folder / file.name)
-    settings = replace(settings, base=str(base.path) if base else None, name=folder.path.name)
-    # how the folder is found is not part of the run
-    settings = replace(settings, resume=False, fresh=False, unique=False)
+        folder.copy_files(base, files)
+    settings = replace(
+        config,
+        base=str(base.path) if base else None,
+        name=folder.path.name,
+        resume=False,  # how the folder is found is not part of the run
+        fresh=False,
+        unique=False,
+    )
     folder.write_text("config.yaml", to_yaml(settings, **recorded))
-    command, lines = folder / "command.txt", [f"{key}: {value}\n" for key, value in facts.items()]
-    before = [command.read_text(encoding="utf-8"), "\nresumed\n"] if command.is_file() else []
-    folder.write_text(command.name, "".join([*before, *lines]))
+    command = folder / "command.txt"
+    before = command.read_text(encoding="utf-8") + "\nresumed\n" if command.is_file() else ""
+    folder.write_command(facts, before)
     return folder, False
 
 

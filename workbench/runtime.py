@@ -22,10 +22,6 @@ CHECKED = 100  # test lines, as `export.py` checks
 INT8 = "int8.json"  # beside the run's exports: how many lines int8 translates otherwise
 
 
-class NotTheSame(ValueError):
-    """CTranslate2 translates some checked lines otherwise."""
-
-
 def open_runtime(
     source: Source, runtime: str, *, beam: int, plain: bool, threads: int, report: Callable[[str], None]
 ) -> LineTranslator:
@@ -102,11 +98,11 @@ def export_facts(source: Source) -> dict[str, Any]:
 
 
 def check_same(folder: Path, beam: int) -> None:
-    """Raises NotTheSame where a checked line was translated otherwise with this beam."""
+    """Raises ValueError where a checked line was translated otherwise with this beam."""
     parity = read_about(folder)["parity"]
     found = parity["greedy" if beam == 1 else f"beam_{beam}"]
     if found["differing"]:
-        raise NotTheSame(
+        raise ValueError(
             f"CTranslate2 translates {found['differing']} of {parity['sentences']} test lines otherwise, "
             f"at near ties "
             f"(scores at most {found['largest_score_gap']:.1e} nats a token apart); --runtime ct2 takes it "

@@ -15,7 +15,7 @@ from headgates.data import ranks
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.models.progress import Report, say
+from headgates.models.progress import say
 from headgates.workbench.source import Lines, Source
 
 
@@ -34,7 +34,6 @@ class ScoreRequest:
     absolute: Literal["sentence", "token", "batch"] = "sentence"
     closed: HeadMap | None = None  # heads that are closed already, for a score computed again
     fresh: bool = False
-    report: Report = say
     file: str = ""  # where the scores are kept, without a suffix
 
     @property
@@ -49,7 +48,7 @@ class ScoreRequest:
 
     @property
     def draw(self) -> Callable[[Any, Any, Generator], Any]:
-        """(model, batch, generator) -> the batch with targets drawn from what the model says."""
+        """(model, batch, generator) -> the batch with targets sampled from what the model says."""
         return self.source.task.sampled
 
     @property
@@ -86,7 +85,7 @@ def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
         "function": score.function,
         "weights": source.weights,
         "text": source.corpus.digest(),
-        "pairs": [pairs_read(score, request), pairs_drawn(score, request)] if score.reads_pairs else None,
+        "pairs": [pairs_read(score, request), pairs_sampled(score, request)] if score.reads_pairs else None,
         "absolute": request.absolute if score.from_gradients else None,
         "seed": request.seed if score.seeded else None,
         "valid": digest_lines(*request.valid) if outputs else None,
@@ -111,9 +110,9 @@ def checked_scores(
 def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
     """Call the score's function with the fields of the request that it takes."""
     if score.reads_pairs and request.closed is None:
-        count = pairs_drawn(score, request)
+        count = pairs_sampled(score, request)
         passes = "forward and backward pass" if score.from_gradients else "pass"
-        request.report(
+        say(
             f"{request.file}: one {passes} over {f'a sample of {count:,}' if count else 'the'} training pairs"
         )
     found = call(score.function, score, request)
@@ -141,9 +140,9 @@ def pairs_read(score: Score, request: ScoreRequest) -> int:
     return request.sentences or score.sample or 0
 
 
-def pairs_drawn(score: Score, request: ScoreRequest) -> int:
-    """How many training pairs are drawn for the score; 0 where it reads all of the run's."""
-    return request.source.drawn(pairs_read(score, request))
+def pairs_sampled(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs are sampled for the score; 0 where it reads all of the run's."""
+    return request.source.sampled(pairs_read(score, request))
 
 
 def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
@@ -193,12 +192,13 @@ def step_counts(heads: int, step: float) -> list[int]:
 def score_file(name: str, request: ScoreRequest) -> str:
     """The file name in scores/, with everything the scores depend on beside the model and its own text."""
     score, beam = SCORES[name], beam_of(request.source)
-    outputs, lines, drawn = measures_each_head(score), len(request.valid[0]), pairs_drawn(score, request)
+    outputs, lines = measures_each_head(score), len(request.valid[0])
+    sampled = pairs_sampled(score, request)
     asked = request.sentences or (0 if score.from_gradients else score.sample)  # importance of all needs none
     marks = {
         request.absolute: score.from_gradients and request.absolute != "sentence",
-        f"drawn{drawn}": score.reads_pairs and drawn,
-        f"n{asked}": score.reads_pairs and asked and not drawn,
+        f"sampled{sampled}": score.reads_pairs and sampled,
+        f"n{asked}": score.reads_pairs and asked and not sampled,
         f"beam{beam}": outputs and beam > 1,
         f"v{lines}": outputs and lines < len(request.source.corpus.valid),
         "+".join(kinds_suffix(request.kinds)): outputs and kinds_suffix(request.kinds),

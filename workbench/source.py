@@ -83,19 +83,23 @@ class Source:
             self.folder.path, corpus or self.corpus, self.config, train_sentences=train_sentences
         )
 
-    def drawn(self, sentences: int) -> int:
-        """How many training pairs are drawn where so many are asked for; 0 where that is all of the run's, or
-        0."""
-        return self.corpus.sampled(sentences, of=(self.config.get("text") or {}).get("train_sentences", 0))
+    @property
+    def train_sentences(self) -> int:
+        """The first so many training pairs are the run's; 0 for all."""
+        return (self.config.get("text") or {}).get("train_sentences", 0)
+
+    def sampled(self, sentences: int) -> int:
+        """How many training pairs are sampled where so many are asked for; 0 where that is all of the run's,
+        or 0."""
+        return self.corpus.sampled(sentences, of=self.train_sentences)
 
     def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
         """Every training pair once, longest first; of a fixed sample of so many `sentences` alone unless 0.
         Nothing is read before the first."""
-        corpus, drawn = self.corpus, self.drawn(sentences)
-        if drawn:
-            text = corpus.train.first((self.config.get("text") or {}).get("train_sentences", 0))
-            corpus = replace(corpus, train=text.sample(drawn))
-        yield from self.data(corpus, train_sentences=drawn).batches("train", BATCH_TOKENS)
+        corpus, sampled = self.corpus, self.sampled(sentences)
+        if sampled:
+            corpus = replace(corpus, train=corpus.train.first(self.train_sentences).sample(sampled))
+        yield from self.data(corpus, train_sentences=sampled).batches("train", BATCH_TOKENS)
 
     def lines(self, split: str, count: int = 0) -> Lines:
         """The first `count` source and reference lines of a split, all for 0."""

@@ -27,7 +27,7 @@ from headgates.workbench.dynamics import Dynamics
 from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab, Run
-from headgates.workbench.scores import closed_by, compute_scores, head_scores, ranked
+from headgates.workbench.scores import closed_by, compute_scores, head_scores, kinds_suffix, ranked
 from headgates.workbench.source import Source
 
 # ---------------------------------------------------------------- bases
@@ -114,10 +114,9 @@ def gated_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     """Gates trained on the base, made exactly 0 or 1, and compared with closing by scores at the same number
     of heads."""
     config, method = lab.config, METHODS[lab.config.gate]
-    kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else lab.kinds_words
-    controlled = f"{method.control(config):g}"
-    name = f"{lab.text.prefix}-{method.name}-{controlled}{kinds}-s{config.seed}"
-    with lab.run(name, gate=method.name, on=base) as run:
+    kinds = ["+".join(config.heads_per_kind)] if config.heads_per_kind else kinds_suffix(config.kinds)
+    words = [lab.text.prefix, method.name, f"{method.control(config):g}", *kinds, f"s{config.seed}"]
+    with lab.run("-".join(words), gate=method.name, on=base) as run:
         if run.done:
             return run.folder
         predictor = run.load()
@@ -273,16 +272,6 @@ def as_many_batches(base: RunFolder, ranks: int) -> StageConfig:
 
 
 # ---------------------------------------------------------------- scores
-
-
-def check_heads(lab: Lab, base: RunFolder) -> None:
-    """Raises ValueError where the base has fewer heads than --heads."""
-    kinds, heads = lab.config.kinds, lab.config.heads or 0
-    total = heads_left(lab.text.load(base).model).select(kinds).count()
-    if heads > total:
-        raise ValueError(
-            f"--heads: cannot keep {heads} of {total} heads of {', '.join(kinds)}; give a smaller number"
-        )
 
 
 def scored_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFolder:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headgates.data.ranks import first
-from headgates.models.progress import Report
 from headgates.workbench.folder import RunFolder
 
 Row = dict[str, Any]
@@ -49,7 +48,6 @@ def cached_table(
     make: Callable[[], tuple[list[Row], dict[str, Any]]],
     *,
     fresh: bool,
-    report: Report,
 ) -> list[Row]:
     """The rows of `name`.csv, which `make` gives with a summary, and which `name`.json vouches for
     (`RunFolder.cached`)."""
@@ -59,7 +57,7 @@ def cached_table(
         write_table(folder, f"{name}.csv", rows)
         return {"rows": len(rows), **summary}
 
-    folder.cached(f"{name}.json", cache_key, write, fresh=fresh, report=report)
+    folder.cached(f"{name}.json", cache_key, write, fresh=fresh, tell=True)
     return first(lambda: read_table(folder, f"{name}.csv"))
 
 

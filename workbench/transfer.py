@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from headgates.models.progress import Report
 from headgates.workbench.ablation import ablate, table_name
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import beam_of
@@ -28,7 +27,6 @@ def transfer(
     kinds: Sequence[str] | None,
     resamples: int | None = None,
     fresh: bool = False,
-    report: Report = print,
 ) -> tuple[list[Row], dict[str, dict[str, Any]]]:
     """The one-head ablations on the test set and on another (its name, source and reference lines): the rows
     (site, kind, layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set), and
@@ -37,10 +35,8 @@ def transfer(
     Writes `ablation/transfer-<name>.{csv,json}` and both tables "one" of `ablate`; tables that exist already
     are read. Raises ValueError as `ablate` does; `fresh` repeats the ablation of the other test set
     alone."""
-    ours = ablate("one", dense, kinds=kinds, resamples=resamples, report=report)
-    others = ablate(
-        "one", dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report
-    )
+    ours = ablate("one", dense, kinds=kinds, resamples=resamples)
+    others = ablate("one", dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh)
     columns = (f"{dense.source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
     rows = [
         {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}

@@ -9,7 +9,7 @@ from headgates.configs.methods import METHODS, method_of
 from headgates.configs.schema import KINDS
 from headgates.configs.systems import file_name
 from headgates.gates import GateBank
-from headgates.workbench.folder import RunFolder
+from headgates.workbench.folder import RunFolder, lines_of
 from headgates.workbench.row import ResultRow
 from headgates.workbench.source import Lines
 from headgates.workbench.table import with_ends
@@ -75,8 +75,9 @@ def comparison(folder: RunFolder) -> Table:
 def translations(folder: RunFolder, test: Lines) -> Table:
     """A row for each of the first test sentences: source, reference, and the output of every system."""
     systems = [row.system for row in folder.rows()]
-    files = [(folder / f"hypotheses/{file_name(system)}.txt").read_bytes().decode() for system in systems]
-    columns = [*test, *(text.split("\n")[:-1] for text in files)]
+    # not folder.outputs: the other ranks are not asked
+    outputs = (lines_of(folder / f"hypotheses/{file_name(system)}.txt") for system in systems)
+    columns = [*test, *outputs]
     rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
     return ["source", "reference", *systems], rows
 

@@ -45,7 +45,7 @@ def analyze(config: "AnalyzeConfig") -> None:
     analysed = AnalysedModel.open(config, say)
     results_folder = analysed.folder / analysed.results_folder
     print(f"{analysed.folder.path}: {analysed.system}; results go to {results_folder}", flush=True)
-    results = run_analyses(analysed, chosen_analyses(analysed, say), say)
+    results = run_analyses(analysed, chosen_analyses(analysed))
     first(lambda: combine(analysed, results))
 
 
@@ -62,7 +62,7 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
 
     roles, best = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
     scores = head_scores(analysed, results)
-    survival, tests = survival_rows(analysed, results, roles, say)
+    survival, tests = survival_rows(analysed, results, roles)
     correlations = correlation_rows(scores)
     tables = {
         "roles": [role.row() for role in roles],

@@ -7,6 +7,7 @@ python compare.py runs/toy-en-de-none-s1 --methods importance,weight-norm,random
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from headgates.configs.compare import CompareConfig
     from headgates.workbench.comparison import Comparison
     from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import Point
-    from headgates.workbench.points import MadePoint
+    from headgates.workbench.grid import GridPoint
+    from headgates.workbench.point import MadePoint, Point
+    from headgates.workbench.row import ResultRow
 
 
 def main() -> int:
@@ -65,75 +67,61 @@ def compare(config: "CompareConfig") -> int:
     return 1 if failed else 0
 
 
-def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[Point]":
+def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoint]":
     """The runs of a comparison; those without training are made in this process."""
     from headgates.workbench.comparison import PROTOCOL
-    from headgates.workbench.grid import Point, precision_words
+    from headgates.workbench.grid import GridPoint, precision_words
 
-    points, precision = [], precision_words(comparison.shared.precision, comparison.config)
-    for planned in comparison.plan:
-        point = planned.point
-        points.append(
-            Point(
-                settings={
-                    "method": point.method,
-                    "heads": f"λ {point.lam:g}" if point.heads is None else point.heads,
-                    "epochs": point.epochs,
-                    "seed": point.seed,
-                },
-                words=["--config", str(folder / PROTOCOL), *point.words, *precision],
-                run_hash=planned.run_hash,
-                needs=planned.needs,
-                system=point.system,
-                here=None if point.epochs else partial(comparison.make_here, planned),
-            )
+    precision = precision_words(comparison.shared.precision, comparison.config)
+    return [
+        GridPoint(
+            settings={
+                "method": point.label,
+                "heads": f"λ {point.lam:g}" if point.asked is None else point.asked,
+                "epochs": point.epochs,
+                "seed": point.seed,
+            },
+            words=["--config", str(folder / PROTOCOL), *point.words, *precision],
+            run_hash=point.run_hash,
+            needs=point.needs,
+            system=point.system,
+            here=None if point.epochs else partial(comparison.make_here, point),
         )
-    return points
+        for point in comparison.plan
+    ]
 
 
-def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "RunFolder") -> None:
+def write_results(comparison: "Comparison", points: "Sequence[GridPoint]", folder: "RunFolder") -> None:
     """Write the files of the comparison, print its tables and its summary, and update the page of the base.
     Raises ValueError without a finished point."""
     from headgates.analysis.significance import resample_counts
-    from headgates.configs.closing import ZERO
     from headgates.report.compare_files import show_compared, write_compared
     from headgates.report.compare_groups import BASES, RESAMPLES, Compared
     from headgates.report.fill import update_pages
     from headgates.workbench.folder import RunFolder
+    from headgates.workbench.point import MadePoint, Point
 
     runs: dict[str, dict[str, Any]] = {}  # name -> result.json
     made: list[MadePoint] = []
-    bases: dict[tuple[str, int, int], MadePoint] = {}  # by system, epochs and seed
-    for point, planned in zip(points, comparison.plan, strict=True):
+    bases: dict[Point, MadePoint] = {}
+    for asked, point in zip(comparison.plan, points, strict=True):
         if point.run is None:
             continue
-        run, asked = RunFolder(Path(comparison.config.runs) / point.run), planned.point
-        row = asked.row
+        run = RunFolder(Path(comparison.config.runs) / point.run)
         runs[point.run] = run.read_json("result.json")
-        made.append(
-            made_point(
-                comparison,
-                run,
-                (row.score if row else asked.method, asked.epochs, asked.seed),
-                asked.system,
-                asked=asked.heads,
-                lam=asked.lam,
-                closing=row.closing if row else ZERO,
-                learned=asked.learned,
-            )
-        )
         rows = {row.system: row for row in run.rows()}
+        made.append(made_point(comparison, run, asked, rows[asked.system]))
         for system in BASES:
-            of_base = (system, 0, 0) if system == BASES[0] else (system, asked.epochs, asked.seed)
-            if system in rows and of_base not in bases:
-                heads = rows[system].heads_open
-                bases[of_base] = made_point(comparison, run, of_base, system, asked=heads)
+            base = Point(system, 0, 0) if system == BASES[0] else Point(system, asked.epochs, asked.seed)
+            if system in rows and base not in bases:
+                row = rows[system]
+                bases[base] = made_point(comparison, run, replace(base, asked=row.heads_open), row)
     if not made:
         raise ValueError(
             f"no point of {folder.path} is finished, so there is nothing to compare; its logs say why: "
             f"{folder / 'logs'}"
         )
-    base, metrics = comparison.base, comparison.text.task.metrics
+    metrics = comparison.text.task.metrics
     counts = resample_counts(len(comparison.text.test[0]), RESAMPLES)
     compared = Compared(made, list(bases.values()), counts)
     sentences = write_compared(
@@ -141,30 +129,31 @@ def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "
         folder,
         metrics=metrics,
         title=f"{comparison.name}: methods compared on one base",
-        about={"base": base.path.name, "base_hash": comparison.base_hash, "kinds": comparison.shared.kinds},
+        about={
+            "base": comparison.base.path.name,
+            "base_hash": comparison.base_hash,
+            "kinds": comparison.shared.kinds,
+        },
         runs=runs,
         failed=[f"{point.title}: {point.error}" for point in points if point.run is None],
         report=say,
     )
     show_compared(compared, sentences, metrics=metrics, title=comparison.name)
-    for page in update_pages(base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus):
+    for page in update_pages(
+        comparison.base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus
+    ):
         print(f"report: {page}")
 
 
-def made_point(
-    comparison: "Comparison", run: "RunFolder", key: tuple[str, int, int], system: str, **asked: Any
-) -> "MadePoint":
-    """A system of a finished run as a point. key: its method, epochs and seed."""
+def made_point(comparison: "Comparison", run: "RunFolder", point: "Point", row: "ResultRow") -> "MadePoint":
+    """A point with what its row of a finished run holds."""
     from headgates.analysis.significance import score
-    from headgates.configs.systems import file_name
-    from headgates.workbench.points import MadePoint
+    from headgates.workbench.point import MadePoint
 
-    (row,) = (row for row in run.rows() if row.system == system)
-    outputs = (run / f"hypotheses/{file_name(system)}.txt").read_bytes().decode().split("\n")[:-1]
-    scored = score(outputs, comparison.text.test[1], comparison.text.task.metrics[:1])
+    scored = score(run.outputs(row.system), comparison.text.test[1], comparison.text.task.metrics[:1])
     stage = row.stage or {}
     loss = float(stage["losses"][stage["best_epoch"]]) if stage.get("losses") else None
-    return MadePoint(*key, run.path.name, row, scored, loss=loss, **asked)
+    return MadePoint(**vars(point), run=run.path.name, row=row, scored=scored, loss=loss)
 
 
 def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:

@@ -69,7 +69,7 @@ def points(dense: "DenseModel", config: "PruneConfig") -> None:
     from headgates.workbench.points import measure_points
 
     save = new_run(config)
-    base, *found = measure_points(dense, config, calibration_of(dense, config), save=save, report=say)
+    base, *found = measure_points(dense, config, calibration_of(dense, config), save=save)
     compared = Compared(found, [base], resample_counts(len(dense.test[0]), RESAMPLES))
     row, metrics = found[-1].row, dense.source.task.metrics
     sentence = (
@@ -110,7 +110,7 @@ def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     labels = []
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
-            curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer, report=say)])
+            curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer)])
             name = order if config.closing == "zero" else f"{order}:{config.closing}"
             labels.append(f"{name}-{kinds[0]}" if config.each_kind else name)
     path = dense.folder / f"curves/{figure_name(config)}"
@@ -137,7 +137,7 @@ def ablate(
 
     assert config.ablate is not None
     folder = dense.folder
-    rows = make_table(config.ablate, dense, kinds=config.kinds, fresh=config.fresh, report=say)
+    rows = make_table(config.ablate, dense, kinds=config.kinds, fresh=config.fresh)
     if config.ablate == "all-but-one":
         all_but_one_table(dense, rows)
         return
@@ -148,9 +148,7 @@ def ablate(
     one_table(dense, rows)
     print(f"figure: {path}.png")
     for name, text in others:
-        both, correlations = transfer(
-            dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say
-        )
+        both, correlations = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh)
         transfer_table(name, metric.title, correlations)
         overall = correlations["all"]
         if overall["pearson"] and overall["spearman"]:

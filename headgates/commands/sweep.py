@@ -17,7 +17,7 @@ from headgates.workbench.exit_code import exit_code
 if TYPE_CHECKING:
     from headgates.configs.sweep import ParetoConfig, SweepConfig
     from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import Point
+    from headgates.workbench.grid import GridPoint
 
 ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
 
@@ -56,11 +56,11 @@ def sweep(config: "SweepConfig") -> int:
             raise ValueError(f"{config.file}: trial {number} {settings}: {error}") from None
     # after every check of the file: these take seconds to import
     from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import Point, only_one, planned_runs, precision_words, run_grid
+    from headgates.workbench.grid import GridPoint, only_one, planned_runs, precision_words, run_grid
 
     planned = planned_runs([trial for *_, trial in trials])
     points = [
-        Point(settings, [*words, *precision_words(trial.precision, config)], *plan)
+        GridPoint(settings, [*words, *precision_words(trial.precision, config)], *plan)
         for (settings, words, trial), plan in zip(trials, planned, strict=True)
     ]
     folder = RunFolder(Path(config.runs) / f"sweep-{config.name or Path(config.file).stem}")
@@ -76,7 +76,7 @@ def sweep(config: "SweepConfig") -> int:
     return 1 if failed else 0
 
 
-def draw(points: "Sequence[Point]", folder: "RunFolder", config: "SweepConfig") -> None:
+def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfig") -> None:
     """Draw BLEU against heads for the runs that are done and their siblings, and log it."""
     from headgates.report.bleu_heads import write_bleu_heads
     from headgates.workbench.folder import RunFolder, dense_run

@@ -23,7 +23,7 @@ POINTS = [
         point("importance", 5, right(range(n)), epochs=1, seed=seed, loss=1.25)
         for seed, n in ((1, 100), (2, 120))
     ),
-    point("l0", 8, right(range(125)), epochs=1, lam=0.1, learned=True),
+    point("l0", 8, right(range(125)), epochs=1, lam=0.1),
 ]
 RUNS = {
     point.run: {"command": f"python fit.py --name {point.run}", "seed": 1, "commit": "0123abc"}
@@ -96,14 +96,14 @@ def test_the_record_says_what_made_it_and_each_run(written):
 
 def test_learned_gates_are_paired_with_every_other_method_at_as_many_heads_and_as_much_training():
     planted = [
-        ("l0-target", 100, True),
-        ("subset", 110, True),
-        ("importance", 120, False),
-        ("random", 60, False),
+        ("l0-target", 100),
+        ("subset", 110),
+        ("importance", 120),
+        ("random", 60),
     ]
-    trained = [point(method, 5, right(range(n)), epochs=1, learned=learned) for method, n, learned in planted]
+    trained = [point(method, 5, right(range(n)), epochs=1) for method, n in planted]
     others = [point("importance", 5, right(range(50))), point("importance", 8, right(range(150)), epochs=1)]
-    made = compared([*trained, *others, point("l0", 5, right(range(9)), epochs=1, lam=0.1, learned=True)])
+    made = compared([*trained, *others, point("l0", 5, right(range(9)), epochs=1, lam=0.1)])
     rows = leads(made)
     found = [(row["method"], row["against"], row["epochs"], row["heads"], row["difference"]) for row in rows]
     assert found == [

@@ -42,7 +42,7 @@ def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
 
 def learned(lines) -> list:
     return [
-        point("subset", 5, right(lines), epochs=1, learned=True),
+        point("subset", 5, right(lines), epochs=1),
         point("importance", 5, right(range(80)), epochs=1),
     ]
 
@@ -54,7 +54,7 @@ def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same
     ]  # worse; or without training
     ahead, behind = learned(range(120)), learned(range(40))
     tie = [
-        point("subset", 5, right(scattered(81, 1)), epochs=1, learned=True),
+        point("subset", 5, right(scattered(81, 1)), epochs=1),
         point("importance", 5, right(scattered(80, 2)), epochs=1),
     ]
     begin = "At 5 heads with 1 epoch of training: learned gates (subset)"
@@ -82,7 +82,7 @@ def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
 
 def test_of_a_method_that_lambda_controls_the_open_heads_are_named():
     points = [
-        point("l0", heads, right(range(100)), lam=0.02, learned=True, seed=heads, epochs=1)
+        point("l0", heads, right(range(100)), lam=0.02, seed=heads, epochs=1)
         for heads in (9, 7)
     ]
     (sentence,) = said(points, "λ")

@@ -85,7 +85,7 @@ COMPARED = [
     *(point("importance", heads, right(range(n))) for heads, n in ((17, 90), (5, 30))),
     point("importance", 5, right(range(70)), closing="out"),
     *(point("importance", 5, right(range(n)), epochs=1, seed=seed) for seed, n in ((1, 100), (2, 120))),
-    *(point("subset", 5, right(range(n)), epochs=1, seed=n, learned=True) for n in (130, 120)),
+    *(point("subset", 5, right(range(n)), epochs=1, seed=n) for n in (130, 120)),
 ]
 SITE = HeadSite.at("cross", 1, 3)
 MAP = HeadMap({SITE: torch.tensor([0.1, 0.5, 0.9])})

@@ -83,7 +83,7 @@ def test_curves_score_masks_closed_in_their_way(dense, how):
     close_heads(dense.source.model, closed, how, calibration)
     now = MaskScorer(dense).score_now()
     assert {split: each.values for split, each in masked.items()} == {
-        split: each.values for split, (each, _) in now.items()
+        split: each.values for split, each in now.items()
     }
 
 

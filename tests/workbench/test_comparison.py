@@ -13,8 +13,9 @@ from headgates.configs.compare import CompareConfig
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
 from headgates.configs.scores import SCORES
-from headgates.workbench.comparison import PROTOCOL, Comparison, Point, points
+from headgates.workbench.comparison import PROTOCOL, Comparison, points
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.point import Point
 from headgates.workbench.protocol import make_runs
 
 
@@ -38,7 +39,7 @@ def told(monkeypatch):
 
 def test_without_training_only_what_is_drawn_has_seeds():
     found = planned("--methods", "importance,random,weight-norm", "--finetune", 0, "--seeds", 3)
-    assert Counter((point.method, point.heads) for point in found) == {
+    assert Counter((point.method, point.asked) for point in found) == {
         **{("importance", heads): 1 for heads in (9, 4)},
         **{("weight-norm", heads): 1 for heads in (9, 4)},
         **{("random", heads): 3 for heads in (9, 4)},
@@ -48,7 +49,7 @@ def test_without_training_only_what_is_drawn_has_seeds():
 
 def test_learned_methods_have_points_with_training_alone_and_no_closing(told):
     found = list(points(told, [9, 4]))
-    assert [point.heads for point in found if point.method == "first"] == [9, 4, 9, 4]
+    assert [point.asked for point in found if point.method == "first"] == [9, 4, 9, 4]
     assert {point.epochs for point in found if point.method == "first"} == {3}
     assert len(found) == 2 * (2 * 3) + 2 * (1 + 2), (
         "trained: two seeds of three methods; untrained: importance once, random twice"
@@ -76,7 +77,7 @@ def test_closings_and_epochs_multiply_and_lambdas_stand_for_themselves():
         "l0",
         "l0",
     ]
-    assert [(point.lam, point.heads) for point in found if point.learned] == [(0.1, None), (0.2, None)] * 2
+    assert [(point.lam, point.asked) for point in found if point.learned] == [(0.1, None), (0.2, None)] * 2
     assert len(found) == 2 + 4 + 4
 
 
@@ -110,7 +111,7 @@ def test_the_hash_is_that_of_the_run_that_is_made_and_of_the_continued_base(comp
     assert run.run_hash() == plain.run_hash
     assert plain.needs == ()
     shared = replace(comparison.shared, runs=comparison.config.runs, unique=True)
-    run = make_runs(trained.point.config(shared))
+    run = make_runs(trained.config(shared))
     assert run.run_hash() == trained.run_hash
     continued = next(RunFolder(path) for path in comparison.base.path.parent.glob("*-continued-s1"))
     assert (continued.run_hash(),) == trained.needs

@@ -37,7 +37,7 @@ def draw(
 ):
     """(name, rows) of a curve, without a word."""
     return curve(
-        order, dense, config, kinds=kinds or ALL, scorer=scorer or MaskScorer(dense), report=lambda text: None
+        order, dense, config, kinds=kinds or ALL, scorer=scorer or MaskScorer(dense)
     )
 
 

@@ -16,7 +16,7 @@ from headgates.configs.compare import CompareConfig
 from headgates.configs.sweep import SweepConfig
 from headgates.workbench import grid, jobs
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.grid import Point, run_grid
+from headgates.workbench.grid import GridPoint, run_grid
 from headgates.workbench.jobs import LocalJob
 
 FAKE = """
@@ -69,7 +69,7 @@ def fake(tmp_path, monkeypatch):
 
     def run(*does, needs=(), jobs=2, retry=False, slurm=()):
         points = [
-            Point({"seed": i}, [name, what], f"hash-{name}", tuple(needs[i : i + 1]))
+            GridPoint({"seed": i}, [name, what], f"hash-{name}", tuple(needs[i : i + 1]))
             for i, (name, what) in enumerate(zip("abcdefg", does, strict=False))
         ]
         options = SweepConfig(file="own.yaml", jobs=jobs, threads=5, slurm=list(slurm))
@@ -140,7 +140,7 @@ def test_a_run_made_here_is_one_of_the_points(tmp_path, fake):
     def disk_full():
         raise OSError("the disk is full")
 
-    points = [Point({}, [], "hash-q", here=disk_full)]
+    points = [GridPoint({}, [], "hash-q", here=disk_full)]
     options = CompareConfig(source="runs/base", lambdas=[], methods=["importance"])
     folder = RunFolder(tmp_path / "runs/grid")
     run_grid(points, folder, options, runs=str(tmp_path / "runs"), data_dir=None, retry=True)

@@ -95,13 +95,12 @@ def test_processes_of_one_user_on_one_machine_have_one_name(tmp_path):
 
 @pytest.fixture
 def claim(configure):
-    def of(name, *flags, made_of, locks, **how):
+    def of(name, *flags, key, locks, **how):
         config = configure(*flags)
         return claim_run(
             config,
-            config,
             name,
-            made_of,
+            key,
             facts={"seed": 1},
             locks=locks,
             files="vocab*",
@@ -124,10 +123,10 @@ def other_machine(monkeypatch):
 
 def test_a_second_machine_finds_the_run_finished_that_it_waited_for(claim, tmp_path, other_machine):
     first, second = RunLocks(), RunLocks()
-    folder, done = claim("a", made_of={"seed": 1}, locks=first)
+    folder, done = claim("a", key={"seed": 1}, locks=first)
     assert not done
     other_machine(tmp_path / "two")
-    thread, answers = in_thread(lambda: claim("a", made_of={"seed": 1}, locks=second))
+    thread, answers = in_thread(lambda: claim("a", key={"seed": 1}, locks=second))
     time.sleep(1)
     assert answers == []
     folder.write_json("result.json", {"finished": True})
@@ -141,14 +140,14 @@ def test_a_second_machine_finds_the_run_finished_that_it_waited_for(claim, tmp_p
 @pytest.mark.parametrize("machines", [1, 2])
 def test_two_runs_do_not_write_one_folder_at_once(claim, tmp_path, other_machine, machines):
     first, second = RunLocks(), RunLocks()
-    folder, _ = claim("a", made_of={"seed": 1}, locks=first)
+    folder, _ = claim("a", key={"seed": 1}, locks=first)
     (folder / "config.yaml").unlink()  # as in the moment before it is written
     if machines == 2:
         other_machine(tmp_path / "two")
     with pytest.raises(ValueError, match="holds a run with another configuration; give this one a --name"):
-        claim("a", made_of={"seed": 2}, locks=second, strict=True)
+        claim("a", key={"seed": 2}, locks=second, strict=True)
     second.release()
-    aside, _ = claim("a", made_of={"seed": 2}, locks=second)
+    aside, _ = claim("a", key={"seed": 2}, locks=second)
     assert aside.path != folder.path
     first.release()
     second.release()
@@ -163,6 +162,6 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(claim, monkeypatch, 
     with pytest.raises(
         OSError, match=r"cannot write in .*runs: Permission denied; choose another folder with --runs"
     ):
-        claim("a", made_of={"seed": 1}, locks=locks)
+        claim("a", key={"seed": 1}, locks=locks)
     locks.release()
     assert not (tmp_path / "runs/a").exists()

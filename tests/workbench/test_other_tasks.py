@@ -17,7 +17,6 @@ from tests.workbench.labelling import ACCURACY
 from tests.worlds.dense_model import head_masks, outputs
 
 R = 101  # resamples
-QUIET = {"report": lambda line: None}
 CONFIG = PruneConfig("run", step=0.5)
 
 
@@ -48,7 +47,7 @@ def test_its_heads_are_closed_in_every_way(labelled, how):
 
 
 def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
-    request = ScoreRequest(labelled.source, valid=labelled.valid, **QUIET)
+    request = ScoreRequest(labelled.source, valid=labelled.valid)
     assert score_file("ablation", request) == "ablation"  # what does not search has no beam
     lines, references = labelled.valid
 
@@ -61,10 +60,10 @@ def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
 
 
 def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
-    one_table(labelled, ablate("one", labelled, kinds=None, resamples=R, **QUIET))
-    all_but_one_table(labelled, ablate("all-but-one", labelled, kinds=None, resamples=R, **QUIET))
+    one_table(labelled, ablate("one", labelled, kinds=None, resamples=R))
+    all_but_one_table(labelled, ablate("all-but-one", labelled, kinds=None, resamples=R))
     name, rows = curve(
-        "weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled), **QUIET
+        "weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled)
     )
     curves_table(labelled, {name: rows})
     said = " ".join(capsys.readouterr().out.split())  # long titles are broken

@@ -12,7 +12,7 @@ from headgates.configs.cli import config_hash
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run, open_lock
 
-MADE_OF = {"seed": 1}
+KEY = {"seed": 1}
 
 
 def test_a_second_process_waits_for_the_first_and_then_goes_on(tmp_path, capsys):
@@ -78,15 +78,13 @@ def test_a_lock_is_not_followed_through_a_symbolic_link(cache, tmp_path):
 
 @pytest.fixture
 def claim(configure, tmp_path):
-    """claim("name", flags...) -> (folder, finished) of the run MADE_OF, its locks given back."""
+    """claim("name", flags...) -> (folder, finished) of the run KEY, its locks given back."""
 
-    def of(name, *flags, made_of=MADE_OF, **how):
+    def of(name, *flags, key=KEY, **how):
         config, locks = configure(*flags), RunLocks()
         how = {"fresh": config.fresh, **how}
         try:
-            return claim_run(
-                config, config, name, made_of, facts={"seed": 1}, locks=locks, files="vocab*", **how
-            )
+            return claim_run(config, name, key, facts={"seed": 1}, locks=locks, files="vocab*", **how)
         finally:
             locks.release()
 
@@ -107,7 +105,7 @@ def test_a_finished_run_is_found_under_any_name(claim):
 
 def test_the_folder_says_what_it_is_of_and_not_how_it_was_found(claim):
     folder, _ = claim("a", "--unique")
-    assert folder.run_hash() == config_hash(MADE_OF)
+    assert folder.run_hash() == config_hash(KEY)
     config = folder.config()
     assert (config["name"], config["unique"], config["resume"], config["fresh"]) == ("a", False, False, False)
 
@@ -115,7 +113,7 @@ def test_the_folder_says_what_it_is_of_and_not_how_it_was_found(claim):
 def test_a_run_on_a_base_takes_its_tokenizer_along(claim):
     base, _ = claim("base")
     base.write_text("vocab.model", "pieces")
-    folder, _ = claim("a", made_of={"seed": 2}, base=base)
+    folder, _ = claim("a", key={"seed": 2}, base=base)
     assert (folder / "vocab.model").read_text() == "pieces"
     assert folder.config()["base_hash"] == base.run_hash()
 

@@ -29,10 +29,6 @@ from tests.worlds.dense_model import head_masks, outputs
 ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 5), HeadSite.at("dec-self", 0, 3), HeadSite.at("cross", 1, 3)
 
 
-def quiet(text: str) -> None:
-    pass
-
-
 @pytest.fixture
 def dense(make_dense) -> DenseModel:
     return make_dense()
@@ -40,7 +36,7 @@ def dense(make_dense) -> DenseModel:
 
 @pytest.fixture
 def request_(dense) -> ScoreRequest:
-    return ScoreRequest(dense.source, valid=dense.valid, seed=3, report=quiet)
+    return ScoreRequest(dense.source, valid=dense.valid, seed=3)
 
 
 # ---------------------------------------------------------------- how many
@@ -199,10 +195,10 @@ def test_kept_scores_of_another_model_are_refused(dense, request_):
         ("ablation", {"kinds": ["cross", "enc-self"]}, "ablation-enc-self+cross"),
         ("obs", {}, "obs-n1000"),
         ("lrp", {}, "lrp-n200"),
-        ("importance", {"sentences": 7}, "importance-drawn7"),
+        ("importance", {"sentences": 7}, "importance-sampled7"),
     ],
 )
 def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, changes, file):
     config = PruneConfig("run", by=["importance"], **changes)
     dense.valid = dense.source.lines("valid", config.valid_sentences)
-    assert score_file(name, score_request(dense, config, config.seed, quiet)) == file
+    assert score_file(name, score_request(dense, config, config.seed)) == file

@@ -10,7 +10,6 @@ from headgates.workbench.table import read_table
 from headgates.workbench.transfer import correlate, correlate_kinds, transfer
 
 R = 211  # resamples
-QUIET = {"report": lambda line: None}
 X, Y = [0.1, -2.0, 0.4, -0.3, 1.1, 0.0, -5.5], [0.3, -1.0, 0.2, -0.9, 0.8, 0.1, -1.1]
 
 
@@ -56,7 +55,7 @@ def test_each_kind_has_a_correlation_of_its_own():
 
 def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
     dense = make_dense(planted=("decoder.1.cross", 2), share=0.0)
-    _, correlations = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R, **QUIET)
+    _, correlations = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R)
     assert correlations["all"]["heads"] == 15
     assert correlations["all"]["pearson"] == (pytest.approx(1), pytest.approx(0, abs=1e-12))
     assert correlations["enc-self"] == {
@@ -68,11 +67,11 @@ def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
 
 def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
     dense, kinds, name = make_dense(), ["cross", "enc-self"], "ablation/transfer-other-enc-self+cross"
-    rows, correlations = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R, **QUIET)
-    here = ablate("one", dense, kinds=kinds, resamples=R, **QUIET)
+    rows, correlations = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R)
+    here = ablate("one", dense, kinds=kinds, resamples=R)
     there = read_table(dense.folder, "ablation/one-on-other-enc-self+cross.csv")
     dense.test = dense.valid
-    assert there == ablate("one", dense, kinds=kinds, resamples=R, fresh=True, **QUIET)
+    assert there == ablate("one", dense, kinds=kinds, resamples=R, fresh=True)
     for row, ours, theirs in zip(rows, here, there, strict=True):
         assert (row["site"], row["head"]) == (ours["site"], ours["head"])
         for column in ("bleu_difference", "p_value", "p_value_holm"):

@@ -6,7 +6,8 @@ import numpy as np
 
 from headgates.analysis.metrics import ACCURACY
 from headgates.analysis.significance import Scored, resample_counts, score
-from headgates.report.compare_groups import BASES, RESAMPLES, Compared, MadePoint
+from headgates.report.compare_groups import BASES, RESAMPLES, Compared
+from headgates.workbench.point import MadePoint
 from headgates.workbench.row import Measure, ResultRow
 
 LINES, TOTAL = 200, 23
@@ -37,9 +38,8 @@ def point(
     }
     row = ResultRow(method, heads, TOTAL, {"cross": heads}, measures, reference="base")
     told = {"asked": None if "lam" in told else heads} | told
-    return MadePoint(
-        method, epochs, seed, f"run-{method}-{heads}-{epochs}-s{seed}", row, scored, loss=loss, **told
-    )
+    run = f"run-{method}-{heads}-{epochs}-s{seed}"
+    return MadePoint(method, epochs, seed, run=run, row=row, scored=scored, loss=loss, **told)
 
 
 def compared(
