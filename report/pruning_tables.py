@@ -8,16 +8,16 @@ from headgates.analysis.significance import LEVEL
 from headgates.report.table import difference_cells, show
 from headgates.workbench.ablation import significance_counts
 from headgates.workbench.curve import choose_step
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.table import Row
+from headgates.workbench.unpruned_model import UnprunedModel
 
 DIFFERENCE = ["difference", "95%", "p"]
 
 
-def curves_table(dense: DenseModel, curves: Mapping[str, Sequence[Row]]) -> None:
+def curves_table(unpruned: UnprunedModel, curves: Mapping[str, Sequence[Row]]) -> None:
     """Print the step chosen on validation, then the test metric of every curve at every share of closed heads
     (mean over its seeds)."""
-    metric = dense.source.task.metrics[0]
+    metric = unpruned.task.metrics[0]
     test, chosen = f"test_{metric.name}", {name: choose_step(rows) for name, rows in curves.items()}
     most = max(chosen, key=lambda name: chosen[name]["closed_share"])
     print(
@@ -34,7 +34,7 @@ def curves_table(dense: DenseModel, curves: Mapping[str, Sequence[Row]]) -> None
         scores = [f"{step[f'{split}_{metric.name}']:.2f}" for split in ("valid", "test")]
         compared = difference_cells(step[f"{test}_difference"], interval, step[f"{test}_p_value"])
         rows.append([name, *heads, *scores, *compared])
-    title = f"{dense.folder.path}: the most heads closed without a significant loss on validation"
+    title = f"{unpruned.folder.path}: the most heads closed without a significant loss on validation"
     columns = ["curve", "closed", "heads", f"valid {metric.title}", f"test {metric.title}", *DIFFERENCE]
     show(title, columns, rows)
     by_share: dict[str, dict[str, list[Row]]] = {}
@@ -52,13 +52,13 @@ def curves_table(dense: DenseModel, curves: Mapping[str, Sequence[Row]]) -> None
     show(f"test {metric.title} (difference) by heads closed", ["closed", *curves], cells)
 
 
-def one_table(dense: DenseModel, rows: Sequence[Row], *, most: int = 10) -> None:
+def one_table(unpruned: UnprunedModel, rows: Sequence[Row], *, most: int = 10) -> None:
     """Print for each kind how many heads matter, then the `most` heads whose removal changes the metric
     most."""
-    metric = dense.source.task.metrics[0]
+    metric = unpruned.task.metrics[0]
     difference = f"{metric.name}_difference"
     counts = significance_counts(rows, difference)
-    title = f"{dense.folder.path}: heads whose removal alone changes {metric.title} at p < {LEVEL}"
+    title = f"{unpruned.folder.path}: heads whose removal alone changes {metric.title} at p < {LEVEL}"
     by_kind = []
     for kind, raw in counts["raw"].items():
         holm = counts["holm"][kind]["significant"]
@@ -69,11 +69,11 @@ def one_table(dense: DenseModel, rows: Sequence[Row], *, most: int = 10) -> None
     ablation_table(title, metric.name, metric.title, farthest)
 
 
-def all_but_one_table(dense: DenseModel, rows: Sequence[Row]) -> None:
+def all_but_one_table(unpruned: UnprunedModel, rows: Sequence[Row]) -> None:
     """Print for every layer the metric with its best head alone; the head was chosen on validation."""
-    metric = dense.source.task.metrics[0]
+    metric = unpruned.task.metrics[0]
     ablation_table(
-        f"{dense.folder.path}: each layer with its best head alone", metric.name, metric.title, rows
+        f"{unpruned.folder.path}: each layer with its best head alone", metric.name, metric.title, rows
     )
 
 

@@ -14,7 +14,7 @@ WORLDS = [
     "hugging_face",
     "tiny_language",
     "translators",
-    "dense_model",
+    "unpruned_model",
     "runs",
     "planted",
     "tiny_encoder",

@@ -88,7 +88,7 @@ def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
         ("random", 3),
     ]
     (base,) = (tmp_path / "runs").glob("hf-*")
-    assert len(list(base.glob("evaluations/*/row.json"))) == 1, "not once for each run"
+    assert len(list(base.glob("evaluations/*/result.json"))) == 1, "not once for each run"
     assert [out.count(f"\n{name}: ") for name in ("base", "importance", "random")] == [1, 1, 1]
     code, _, error = called(compare)(source, "--methods", "importance", "--heads", "3", "--finetune", "0")
     assert code == 1

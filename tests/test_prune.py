@@ -120,21 +120,21 @@ def test_a_run_with_gates_stands_for_its_base(runs, base, prune_here):
 
 def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(runs, base):
     from headgates.configs.prune import PruneConfig
-    from headgates.workbench.dense_model import DenseModel
+    from headgates.workbench.unpruned_model import UnprunedModel
 
     (row,) = [
         row
         for row in RunFolder(runs / "toy-en-de-l0-0.01-s1").read_json("result.json")["rows"]
         if row["system"] == "l0"
     ]
-    (point,) = DenseModel.open(PruneConfig(str(base.path), beam=2, test_sentences=23)).learned()
+    (point,) = UnprunedModel.open(PruneConfig(str(base.path), beam=2, test_sentences=23)).learned()
     assert (point["label"], point["heads_open"], point["bleu"]) == (
         "l0, λ 0.01",
         row["heads_open"],
         row["bleu"],
     )
-    assert DenseModel.open(PruneConfig(str(base.path), beam=1, test_sentences=23)).learned() == []
-    assert DenseModel.open(PruneConfig(str(base.path), beam=2, test_sentences=17)).learned() == []
+    assert UnprunedModel.open(PruneConfig(str(base.path), beam=1, test_sentences=23)).learned() == []
+    assert UnprunedModel.open(PruneConfig(str(base.path), beam=2, test_sentences=17)).learned() == []
 
 
 def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here, monkeypatch):

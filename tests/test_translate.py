@@ -274,14 +274,16 @@ def test_a_line_is_translated_while_its_pipe_is_open_and_an_interrupt_is_one_lin
     finally:
         process.kill()
     assert (process.returncode, out) == (130, b"")
-    assert error == b"translate.py: interrupted; the lines written so far are whole\n"
+    assert error.startswith(b"translate.py: interrupted; the lines written so far are whole")
+    assert error.count(b"\n") == 1
 
 
 def test_a_kill_leaves_no_output_file(run, translate_here, tmp_path, monkeypatch):
     monkeypatch.setattr(Translator, "translate_n_best", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     code, _, error = translate_here(run, "--output", tmp_path / "out.txt", text=b"the dog\n")
-    assert code == 130
-    assert error == f"translate.py: interrupted; {tmp_path / 'out.txt'} is not written\n"
+    assert code == 143
+    assert error.startswith("translate.py: interrupted; ")
+    assert error.endswith("an --output file is not made\n")
     assert list(tmp_path.iterdir()) == []
 
 

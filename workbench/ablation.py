@@ -5,11 +5,19 @@
     all-but-one   every layer reduced to its best single head: ablation/all-but-one.{csv,json}
 
 A difference is the ablated model's metric (such as BLEU) minus the unpruned model's: negative where the
-head matters. The .csv holds the rows, the .json their fingerprint and summary, the -outputs.json what each
-ablation makes of the text (ablated_stats.py).
+head matters. The .csv holds the rows, the .json their fingerprint and summary. The outputs of the ablations
+are written after every group of them, so that a repeated command continues after the last whole group:
+
+    NAME-outputs.json
+        cache_key    what the outputs depend on
+        drafts       the outputs of the unpruned model
+        changed      for every ablation [number of the line, output] of the lines that change; null where
+                     it is not finished
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -25,14 +33,116 @@ from headgates.analysis.significance import (
     compare_many,
     half_sample_p_values,
     holm,
+    score,
+    score_changed,
 )
-from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.configs.cli import config_hash
+from headgates.data.parallel import digest_lines
+from headgates.data.ranks import first, gathered, share
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
 from headgates.gates.headmap import check_kinds
-from headgates.workbench.ablated_stats import AblationScores, fingerprint, score_ablations
-from headgates.workbench.dense_model import DenseModel
+from headgates.models.ablated_search import Ablated, ablated_translations
+from headgates.models.progress import say
+from headgates.models.translator import Translator
 from headgates.workbench.scores import beam_of, kinds_suffix
-from headgates.workbench.source import Lines, Source
+from headgates.workbench.source import Lines, Source, prediction_settings
 from headgates.workbench.table import Row, cached_table, with_ends
+from headgates.workbench.unpruned_model import UnprunedModel
+
+# ---------------------------------------------------------------- outputs
+
+
+@dataclass(frozen=True)
+class AblationScores:
+    """The scores of the unpruned model and of every ablation on one text."""
+
+    base: Scored
+    systems: list[Scored]  # one for each ablation
+    changed_share: list[float]  # for every ablation, the share of lines that it translates differently
+
+
+def ablation_key(source: Source, text: Lines, ablations: Sequence[HeadMap]) -> dict[str, Any]:
+    """Everything the outputs depend on: weights, text, masks and search settings."""
+    masks = config_hash({"closed": [closed.to_json() for closed in ablations]})
+    key = {"weights": source.weights, "text": digest_lines(*text), "masks": masks}
+    return key | prediction_settings(source)
+
+
+def score_ablations(
+    source: Source,
+    text: Lines,
+    ablations: Sequence[HeadMap],
+    *,
+    name: str,
+    fresh: bool = False,
+) -> AblationScores:
+    """Score the outputs under every ablation (each of one site, listed site after site) and keep them in
+    `name`-outputs.json.
+
+    Ablations that the file already holds are not repeated. Raises ValueError if the file has another
+    fingerprint, unless `fresh`."""
+    sources, references = text
+    folder, file, cache_key = source.folder, f"{name}-outputs.json", ablation_key(source, text, ablations)
+    kept = first(lambda: None if fresh else folder.stored(file, cache_key)) or {}
+    drafts, changed = kept.get("drafts"), kept.get("changed", [None] * len(ablations))
+    # those of a kind are translated together, or of a site where each needs a beam search of its own; the
+    # unpruned model translates the text once for each group, which costs little beside its ablations
+    sites = [next(iter(closed)) for closed in ablations]
+    labels = [site.kind if beam_of(source) == 1 else site.name for site in sites]
+    for label, group in groupby(range(len(labels)), key=labels.__getitem__):
+        numbers = list(group)
+        if all(changed[number] is not None for number in numbers):
+            continue
+        say(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
+        found = ablated_outputs(source, sources, [ablations[number] for number in numbers])
+        if drafts not in (None, found.drafts):
+            raise ValueError(
+                f"the unpruned model translates differently from when {folder / file} was begun (another "
+                "machine, or other packages?); --fresh begins anew"
+            )
+        drafts = found.drafts
+        for number, lines in zip(numbers, found.changed, strict=True):
+            changed[number] = list(lines.items())
+        folder.write_json(file, {"cache_key": cache_key, "drafts": drafts, "changed": changed})
+    assert drafts is not None, "there is at least one ablation"
+    base = score(drafts, references, source.task.metrics)
+    systems = [score_changed(base, drafts, dict(lines), references) for lines in changed]
+    return AblationScores(base, systems, [len(lines) / len(sources) for lines in changed])
+
+
+def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
+    """Outputs of the unpruned model and, for every ablation, the lines that change; translation is one job
+    for all ablations."""
+    if isinstance(source.predictor, Translator):
+        predictor, mine = source.predictor, list(share(lines))
+        found = Ablated([], [{} for _ in ablations], decoded=0)
+        if mine:
+            found = ablated_translations(predictor, mine, ablations, beam=predictor.search.beam)
+        return joined(gathered(found), len(lines))
+    drafts, changed = source.task.outputs(source.predictor, lines), []
+    bank = attach(source.model, gate="mask")
+    try:
+        for closed in ablations:
+            bank.assign({site: torch.ones(site.heads) for site in bank.sites} | dict(~closed))
+            outputs = source.task.outputs(source.predictor, lines)
+            changed.append({number: line for number, line in enumerate(outputs) if line != drafts[number]})
+    finally:
+        detach(source.model)
+    return Ablated(drafts, changed, decoded=sum(map(len, changed)))
+
+
+def joined(parts: Sequence[Ablated], lines: int) -> Ablated:
+    """The outputs of all ranks, of which each had its share of the lines, in turns."""
+    ranks = len(parts)
+    drafts = [parts[line % ranks].drafts[line // ranks] for line in range(lines)]
+    changed = [
+        {line * ranks + rank: text for rank, each in enumerate(of_ranks) for line, text in each.items()}
+        for of_ranks in zip(*(part.changed for part in parts), strict=True)
+    ]
+    return Ablated(drafts, changed, decoded=sum(part.decoded for part in parts))
+
+
+# ---------------------------------------------------------------- tables
 
 
 def least_resamples(tests: int) -> int:
@@ -60,7 +170,7 @@ def table_name(table: str, kinds: Sequence[str] | None, beam: int) -> str:
 
 def ablate(
     table: Literal["one", "all-but-one"],
-    dense: DenseModel,
+    unpruned: UnprunedModel,
     *,
     kinds: Sequence[str] | None,
     resamples: int | None = None,
@@ -78,15 +188,15 @@ def ablate(
     bootstrap, by default `least_resamples` of the tests. A finished table with the same fingerprint is read,
     an interrupted one continues after its last whole kind. Raises ValueError if a table of that name has
     another fingerprint, unless `fresh`."""
-    source, alone = dense.source, table == "one"
-    sites = chosen_sites(source.model, kinds)
+    alone = table == "one"
+    sites = chosen_sites(unpruned.model, kinds)
     ablations = one_head_masks(sites, closed=alone)
     resamples = resamples or least_resamples(len(ablations) if alone else 2 * len(sites))
-    texts = {"test": dense.test} if alone else {"valid": dense.valid, "test": dense.test}
+    texts = {"test": unpruned.test} if alone else {"valid": unpruned.valid, "test": unpruned.test}
     file = table if also is None else f"{table}-on-{also[0]}"
     if also is not None:
         texts = dict([also])
-    name = f"ablation/{table_name(file, kinds, beam_of(source))}"
+    name = f"ablation/{table_name(file, kinds, beam_of(unpruned))}"
 
     def by_text(values: Iterable[Any]) -> Any:
         """One value, or one for each text."""
@@ -96,7 +206,7 @@ def ablate(
     def make() -> tuple[list[Row], dict[str, Any]]:
         found = [
             score_ablations(
-                source, text, ablations, name=name if alone else f"{name}-{split}", fresh=fresh
+                unpruned, text, ablations, name=name if alone else f"{name}-{split}", fresh=fresh
             )
             for split, text in texts.items()
         ]
@@ -107,7 +217,7 @@ def ablate(
             "signatures": base.signatures,
             "changed_share": by_text(float(np.mean(each.changed_share)) for each in found),
             "significant": significance_counts(rows, f"{base.main_name}_difference"),
-            **dense.facts,
+            **unpruned.facts,
         }
         if not alone:
             summary |= {
@@ -119,7 +229,7 @@ def ablate(
             }
         return rows, summary
 
-    keys = [fingerprint(source, text, ablations) for text in texts.values()]
+    keys = [ablation_key(unpruned, text, ablations) for text in texts.values()]
     cache_key = {
         **keys[-1],
         "text": by_text(key["text"] for key in keys),
@@ -130,7 +240,7 @@ def ablate(
         "bootstrap_seed": SEED,
         "significance_test": TEST,
     }
-    return cached_table(dense.folder, name, cache_key, make, fresh=fresh)
+    return cached_table(unpruned.folder, name, cache_key, make, fresh=fresh)
 
 
 def one_head_masks(sites: Sequence[HeadSite], *, closed: bool) -> list[HeadMap]:
@@ -203,11 +313,11 @@ def all_but_one_rows(
 ) -> list[Row]:
     valid, test = scored
     main = test.base.main_name
-    first = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # index of each site's first head
+    offsets = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # index of each site's first head
     on_valid, on_test = (  # the head that alone leaves the highest score; the first of equals
         [int(row.argmax()) for row in main_by_head(sites, found).values()] for found in scored
     )
-    numbers = [*(first + on_valid), *(first + on_test)]  # of the ablations
+    numbers = [*(offsets + on_valid), *(offsets + on_test)]  # of the ablations
     compared = compare_many([test.systems[number] for number in numbers], test.base, resamples=resamples)
     adjusted = holm([each[f"{main}_p_value"] for each in compared[: len(sites)]])
     rows = []

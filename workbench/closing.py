@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Queries, query_tokens
-from headgates.configs.closing import CLOSINGS, TARGETS
-from headgates.configs.did_you_mean import did_you_mean
+from headgates.analysis.batches import query_tokens
+from headgates.configs.closing import CLOSINGS
 from headgates.data import ranks
 from headgates.data.batch import Batch
 from headgates.data.parallel import ParallelText
@@ -45,19 +44,12 @@ class Calibration:
     """A sample of the run's training text, always the same; read when it is first asked for.
 
     sentences: how many, 0 for all. targets: "reference", or "own" for the model's own greedy translations, so
-    that the source side is enough. seed: of `resample`. positions: which query positions count."""
+    that the source side is enough. seed: of `resample`."""
 
     source: Source
     sentences: int = SENTENCES
     targets: str = "reference"
     seed: int = 1
-    positions: Queries = real_positions
-
-    def __post_init__(self) -> None:
-        if self.targets not in TARGETS:
-            raise ValueError(
-                f"calibration targets: expected one of {', '.join(TARGETS)}, got {self.targets!r}"
-            )
 
     @cached_property
     def text(self) -> ParallelText:
@@ -100,20 +92,9 @@ HOW: dict[str, Callable[..., Any]] = {
 }
 
 
-def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None = None) -> None:
-    """Raises ValueError at an unknown way, one that cannot be taken with this model, or where weights are
-    asked for and it leaves none."""
-    if how not in CLOSINGS:
-        raise ValueError(
-            f"unknown way to close a head, {how!r}{did_you_mean(how, CLOSINGS)}; expected one of "
-            f"{', '.join(CLOSINGS)}"
-        )
-    if permanent and not CLOSINGS[how].permanent:
-        lasting = ", ".join(name for name, closing in CLOSINGS.items() if closing.permanent)
-        raise ValueError(
-            f"{how} samples anew at every pass and leaves no weights to keep; close with one of {lasting}"
-        )
-    if how in OF_STREAM and model is not None:
+def check_closing(how: str, model: nn.Module) -> None:
+    """Raises ValueError at a way that cannot be taken with this model."""
+    if how in OF_STREAM:
         sublayers(model)
 
 
@@ -121,19 +102,15 @@ def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibr
     """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what
     `how` makes of them, an entry of CLOSINGS.
 
-    calibration: None will do for "zero". Raises ValueError at an unknown way, one that leaves no weights, or
-    a text that is empty."""
-    check_closing(how, permanent=True)
+    calibration: None will do for "zero". Raises ValueError at a text that is empty."""
     if how == "zero":
         zero_heads(model, closed)
         return
     assert calibration is not None  # ways that are calibrated are given a text
     if calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its heads
-    options: dict[str, Any] = {"positions": calibration.positions}
-    if ranks.world() > 1:
-        options["ranks"] = ranks
-    HOW[how](model, closed, calibration, calibration.forward, **options)
+    options = {"ranks": ranks} if ranks.world() > 1 else {}
+    HOW[how](model, closed, calibration, calibration.forward, positions=real_positions, **options)
 
 
 @contextmanager
@@ -142,7 +119,6 @@ def closed_heads(
 ) -> Iterator[None]:
     """The heads are closed within the context; afterwards the model is, bit for bit, as it was. Errors are
     those of `close_heads`."""
-    check_closing(how)
     if not CLOSINGS[how].permanent:
         assert calibration is not None
         with resampled(
@@ -150,7 +126,7 @@ def closed_heads(
             closed,
             calibration,
             calibration.forward,
-            positions=calibration.positions,
+            positions=real_positions,
             seed=calibration.seed,
         ):
             yield

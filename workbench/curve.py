@@ -27,10 +27,10 @@ from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.progress import say
 from headgates.workbench.closing import SENTENCES, Calibration, closed_heads
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
 from headgates.workbench.source import BATCH_TOKENS, prediction_settings
 from headgates.workbench.table import Row, read_table, with_ends, write_table
+from headgates.workbench.unpruned_model import UnprunedModel
 
 RESAMPLES = 1000
 
@@ -39,13 +39,13 @@ class MaskScorer:
     """Scores the model's outputs with heads closed beside those of the unpruned model. No mask is translated
     twice."""
 
-    def __init__(self, dense: DenseModel, close: str = "zero", calibration: Calibration | None = None):
+    def __init__(self, unpruned: UnprunedModel, close: str = "zero", calibration: Calibration | None = None):
         """close: what closing a head means, of configs.closing; calibration: its text, where it needs one."""
-        self.dense, self.close, self.calibration = dense, close, calibration
-        self.texts = {"valid": dense.valid, "test": dense.test}
+        self.unpruned, self.close, self.calibration = unpruned, close, calibration
+        self.texts = {"valid": unpruned.valid, "test": unpruned.test}
         self.scored_masks: dict[bytes, dict[str, Scored]] = {}
         self.head_scores: dict[tuple[str, int | None], HeadMap] = {}  # of heads, by order and seed
-        sites = find_sites(dense.source.model)
+        sites = find_sites(unpruned.model)
         self.all_open = HeadMap({site: torch.zeros(site.heads, dtype=torch.bool) for site in sites})
 
     @cached_property
@@ -62,13 +62,13 @@ class MaskScorer:
         closed = HeadMap({**self.all_open, **closed})
         key = closed.flat().numpy().tobytes()
         if key not in self.scored_masks:
-            with closed_heads(self.dense.source.model, closed, self.close, self.calibration):
+            with closed_heads(self.unpruned.model, closed, self.close, self.calibration):
                 self.scored_masks[key] = self.score_now()
         return self.scored_masks[key]
 
     def score_now(self) -> dict[str, Scored]:
         """The scores of each split by the model as it is."""
-        source, (valid, test) = self.dense.source, self.texts.values()
+        source, (valid, test) = self.unpruned, self.texts.values()
         outputs = source.task.outputs(source.predictor, [*valid[0], *test[0]])
         parts = outputs[: len(valid[0])], outputs[len(valid[0]) :]
         return {
@@ -109,7 +109,7 @@ def split_columns(split: str, system: Scored, reference: Scored, counts: Any) ->
 
 def curve(
     order: str,
-    dense: DenseModel,
+    unpruned: UnprunedModel,
     config: PruneConfig,
     *,
     kinds: Sequence[str],
@@ -120,20 +120,20 @@ def curve(
 
     Raises ValueError if the files of that name have another fingerprint (settings, model or text) or are
     broken, unless --fresh."""
-    name, score, folder = curve_name(order, config, kinds), SCORES[order], dense.folder
+    name, score, folder = curve_name(order, config, kinds), SCORES[order], unpruned.folder
     file = f"curves/{name}"
-    cache_key = curve_fingerprint(order, dense, config, kinds)
-    record, rows = first(lambda: begun_curve(file, dense, cache_key, fresh=config.fresh))
+    cache_key = curve_fingerprint(order, unpruned, config, kinds)
+    record, rows = first(lambda: begun_curve(file, unpruned, cache_key, fresh=config.fresh))
     if record["finished"]:
         say(f"{name}: finished, same settings; --fresh repeats it")
         return name, rows
     if rows:
         say(f"{name}: {len(rows)} finished steps are there, the rest follows")
-    metric, l2 = dense.source.task.metrics[0], divides_by_norm(order, config)
+    metric, l2 = unpruned.task.metrics[0], divides_by_norm(order, config)
     for seed in range(config.seed, config.seed + config.random_seeds) if score.seeded else [None]:
         of_seed = "" if seed is None else f"-seed{seed}"
         seed_rows = [row for row in rows if row["seed"] == seed]
-        request = score_request(dense, config, config.seed if seed is None else seed)
+        request = score_request(unpruned, config, config.seed if seed is None else seed)
         if (order, seed) not in scorer.head_scores:  # the curves of the kinds share it
             scorer.head_scores[order, seed] = head_scores(order, request)
         scores = ranked(order, scorer.head_scores[order, seed], l2=l2).select(kinds)
@@ -175,13 +175,13 @@ def curve(
 
 
 def begun_curve(
-    file: str, dense: DenseModel, cache_key: dict[str, Any], *, fresh: bool
+    file: str, unpruned: UnprunedModel, cache_key: dict[str, Any], *, fresh: bool
 ) -> tuple[dict[str, Any], list[Row]]:
     """The record and the rows of a curve of this fingerprint, which is begun where there is none. Raises
     ValueError as `curve` does."""
-    folder = dense.folder
+    folder = unpruned.folder
     stored = None if fresh else folder.stored(f"{file}.json", cache_key)
-    record = {"cache_key": cache_key, **(stored or {"finished": False, **dense.facts})}
+    record = {"cache_key": cache_key, **(stored or {"finished": False, **unpruned.facts})}
     if stored is None:
         for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
             (folder / f"{file}.{suffix}").unlink(missing_ok=True)
@@ -202,11 +202,11 @@ def check_base(row: Row, scorer: MaskScorer, path: Any) -> None:
             )
 
 
-def score_request(dense: DenseModel, config: PruneConfig, seed: int) -> ScoreRequest:
+def score_request(unpruned: UnprunedModel, config: PruneConfig, seed: int) -> ScoreRequest:
     """The request that prune.py's settings make of a score."""
     return ScoreRequest(
-        dense.source,
-        valid=dense.valid,
+        unpruned,
+        valid=unpruned.valid,
         kinds=config.kinds,
         seed=seed,
         sentences=config.sentences,
@@ -222,23 +222,23 @@ def divides_by_norm(order: str, config: PruneConfig) -> bool:
 
 
 def curve_fingerprint(
-    order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence[str]
+    order: str, unpruned: UnprunedModel, config: PruneConfig, kinds: Sequence[str]
 ) -> dict[str, Any]:
     """Everything the curve depends on: settings, weights and texts. It is the entry `cache_key` of the
     curve's
     .json."""
-    score, source = SCORES[order], dense.source
+    score = SCORES[order]
     return {
         "order": order,
         "kinds": [kind for kind in KINDS if kind in kinds],
         "significance_test": TEST,
         "step": config.step,
         "at_least": config.at_least,
-        **prediction_settings(source),
+        **prediction_settings(unpruned),
         "normalise": "l2" if divides_by_norm(order, config) else "none",
-        "weights": source.weights,
+        "weights": unpruned.weights,
         "sentences": config.sentences or score.sample if score.reads_pairs else None,
-        "sample": source.sampled(config.sentences or score.sample or 0) if score.reads_pairs else None,
+        "sample": unpruned.sampled(config.sentences or score.sample or 0) if score.reads_pairs else None,
         "abs": config.abs if score.from_gradients else None,
         "recompute": config.recompute if score.from_gradients else None,
         "batch_tokens": BATCH_TOKENS if score.from_gradients and config.abs == "batch" else None,
@@ -248,7 +248,7 @@ def curve_fingerprint(
         "seeds": [config.seed, config.random_seeds] if score.seeded else None,
         **{
             split: {"sentences": len(text[0]), "digest": digest_lines(*text)}
-            for split, text in (("valid", dense.valid), ("test", dense.test))
+            for split, text in (("valid", unpruned.valid), ("test", unpruned.test))
         },
     }
 

@@ -51,13 +51,8 @@ class Dynamics(Watcher):
         valid: Lines,
         facts: dict[str, Any],
     ):
-        self.folder, self.epochs, self.data, self.valid, self.facts = (
-            folder,
-            sorted(set(epochs)),
-            data,
-            valid,
-            facts,
-        )
+        self.folder, self.epochs, self.data = folder, sorted(set(epochs)), data
+        self.valid, self.facts = valid, facts
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         last = trainer.max_epochs or 0
@@ -98,25 +93,11 @@ class Dynamics(Watcher):
             }
             rows.append({"epoch": epoch, "closed_share": tenth / 10, **heads, **measures, **relative})
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
-        self.folder.write_json(f"{NAME}.json", self.settings_and_provenance(module, scores, whole))
-        write_table(self.folder, TABLE, read_rows(self.folder) + rows)
-        kept = ", ".join(
-            f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2]
-        )
-        title = whole.metrics[0].title
-        say(
-            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} "
-            f"({minutes(time.perf_counter() - begin)})"
-        )
-
-    def settings_and_provenance(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
-        """Return the settings and the provenance of the rows, for the JSON file."""
         settings = module.task.prediction_settings(module.predictor)
-        if "search" in settings:
-            settings["search"] = {name: settings["search"][name] for name in ("max_ratio", "max_extra")} | {
-                "beam": 1
-            }
-        return {
+        if "search" in settings:  # outputs are made the quickest way
+            limits = {name: settings["search"][name] for name in ("max_ratio", "max_extra")}
+            settings["search"] = limits | {"beam": 1}
+        about = {
             "epochs": self.epochs,
             "weights": "as validated",
             "importance": {"absolute": "sentence", "normalise": "l2", "computed": "anew after each epoch"},
@@ -127,6 +108,16 @@ class Dynamics(Watcher):
             "signatures": whole.signatures,
             **self.facts,
         }
+        self.folder.write_json(f"{NAME}.json", about)
+        write_table(self.folder, TABLE, read_rows(self.folder) + rows)
+        kept = ", ".join(
+            f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2]
+        )
+        title = whole.metrics[0].title
+        say(
+            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} "
+            f"({minutes(time.perf_counter() - begin)})"
+        )
 
 
 def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:

@@ -140,25 +140,21 @@ class Evaluation:
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
         """Add the row and outputs of a base run; they are made anew if they were made with settings other
         than this configuration's."""
-        rows = {row.system: row for row in run.rows()}
-        if system in rows and rows[system].evaluation == self.fingerprint:
-            self.copy_row(rows[system], run, system, run / "best.pt", None)
-            return
-        kept = RunFolder(
-            run / f"evaluations/{config_hash(self.fingerprint)}"
-        )  # for the next run that evaluates so
-        if first((kept / "row.json").is_file):
-            self.copy_row(
-                ResultRow.from_json(kept.read_json("row.json")), kept, system, run / "best.pt", None
-            )
-            return
+        weights, stage = run / "best.pt", dict[str, Any]()
+        # evaluations of this kind are kept for the next run
+        kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
+        for folder in (kept, run):
+            for row in first(folder.rows):
+                if row.system == system and row.evaluation == self.fingerprint:
+                    self.copy_row(row, folder, system, weights, None)
+                    return
+                if row.system == system:
+                    stage = row.stage or {}
         predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
-        row = self.add(
-            system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {}
-        )
+        row = self.add(system, weights, predictor, None, stage=stage)
         with suppress(OSError):  # a base may be another user's
             kept.write_outputs(system, self.folder.outputs(system))
-            kept.write_json("row.json", row.to_json())
+            kept.write_json("result.json", {"rows": [row.to_json()]})
 
     def count_different_lines(self, system: str, other: str) -> int:
         """Return the number of test lines for which two systems of this run have different outputs."""

@@ -58,13 +58,12 @@ def error_line(script: str, error: Exception) -> str:
 
 
 @contextmanager
-def kill_as_interrupt(heard: list[int] | None = None) -> Iterator[None]:
+def kill_as_interrupt(heard: list[int]) -> Iterator[None]:
     """Turn a kill, a closed terminal or a scheduler's warning into an interrupt, so that what was begun is
     put in order and said. heard: the numbers of the signals are added to it."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        if heard is not None:
-            heard.append(signum)
+        heard.append(signum)
         raise KeyboardInterrupt
 
     known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]

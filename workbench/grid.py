@@ -226,8 +226,7 @@ def run_grid(
         elif point.status == "waiting" and point.here is None:
             queue.append(point)
         elif point.status == "waiting":
-            begin = time.monotonic()
-            end(point, begin, made_here(point))
+            end(point, time.monotonic(), made_here(point))
     live = Live(get_renderable=lambda: table(folder, points, running), refresh_per_second=2, transient=True)
     with live if sys.stdout.isatty() else nullcontext():
         try:

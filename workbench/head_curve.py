@@ -49,7 +49,7 @@ def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     counts = counts_of(lab.text.load(base), config)
     with lab.run(name, gate=config.gate, on=base, curve=config.curve or "fewest") as run:
         if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.drop_limit:
-            HeadCurve(run).make(continued, counts)
+            make_curve(run, continued, counts)
     return run.folder
 
 
@@ -66,129 +66,117 @@ def counts_of(predictor: Predictor, config: FitConfig) -> list[int]:
     return chosen
 
 
-class HeadCurve:
-    """The points of one run, and its knee."""
-
-    def __init__(self, run: Run):
-        self.run, self.folder = run, run.folder
-        self.config, self.task = run.config, run.task
-        self.method = METHODS[run.config.gate]
-        corpus = run.text.corpus
-        self.valid = (list(corpus.valid.sources), list(corpus.valid.targets))
-        self.resamples = resample_counts(len(self.valid[0]), RESAMPLES)
-
-    def make(self, continued: RunFolder | None, counts: Sequence[int]) -> None:
-        """Train what is not there yet, find the knee, and write the comparison."""
-        run, predictor = self.run, self.run.load()
-        evaluation = run.compare_with(continued, predictor)
-        better = continued if evaluation.reference == "base-continued" and continued else run.base
-        reference = self.validated("reference", run.text.load(better))
-        rows, drops = [], []
-        for count in counts:
-            predictor = self.smaller(predictor, count)
-            scored = self.validated(str(count), predictor)
-            drops.append(drop(count, scored, reference, self.resamples))
-            rows.append(self.row(count, predictor, scored, drops[-1]))
-            write_table(self.folder, "curve.csv", rows)
-            self.say_point(rows[-1])
-        found = knee(drops, self.config.drop_limit)
-        shown = found.heads_open if found is not None else drops[0].heads_open
-        name, weights = f"{self.method.name}-{shown}", self.folder / f"{shown}-heads.pt"
-        wait()  # for the first rank to have written it
-        evaluation.add(
-            name, weights, self.load(shown), None, stage=self.folder.read_json(f"{shown}-stage.json")
-        )
-        test_counts = resample_counts(len(run.text.test[0]), RESAMPLES)
-        against = str(evaluation.reference)
-        ours, theirs = evaluation.scored[name], evaluation.scored[against]
-        tested = {
-            metric.name: drop(shown, ours, theirs, test_counts, metric=metric.name)
-            for metric in self.task.metrics
-        }
-        self.write_knee(found, against, tested)
-        run.finish(name)
-
-    # ---------------------------------------------------------------- points
-
-    def smaller(self, predictor: Predictor, count: int) -> Predictor:
-        """The model with `count` heads, trained from that of the count before unless it is there."""
-        if first((self.folder / f"{count}-heads.pt").is_file):
-            return self.load(count)
-        name, prefix = f"{count} heads", f"{count}-"
-        bank, _ = train_gates(self.run, self.method, predictor, target=count, name=name, prefix=prefix)
-        closed = bank.closed()
-        detach(predictor.model)
-        remove(predictor.model, closed)
-        self.task.save_model(self.folder / f"{count}-heads.pt", predictor)
-        for name in ("best.pt", "last.pt"):
-            (self.folder / f"{count}-{name}").unlink(missing_ok=True)
-        return predictor
-
-    def load(self, count: int) -> Predictor:
-        predictor = self.task.load_predictor(
-            self.folder.path, self.folder / f"{count}-heads.pt", self.run.text.settings
-        )
-        predictor.model.to(best_device())
-        return predictor
-
-    def validated(self, name: str, predictor: Predictor) -> Scored:
-        """The model's outputs of all validation lines, scored; read from their file where they are there."""
-        if first((self.folder / f"hypotheses/valid-{name}.txt").is_file):
-            outputs = self.folder.outputs(f"valid-{name}")
-        else:
-            outputs = self.task.outputs(predictor, self.valid[0])
-            self.folder.write_outputs(f"valid-{name}", outputs)
-        return score(outputs, self.valid[1], self.task.metrics)
-
-    def row(self, count: int, predictor: Predictor, scored: Scored, found: Drop) -> Row:
-        stage = first(lambda: self.folder.read_json(f"{count}-stage.json"))
-        left = heads_left(predictor.model)
-        metrics = {f"valid_{metric.name}": scored[metric.name] for metric in self.task.metrics}
-        return {
-            "heads_open": count,
-            "heads_total": left.heads_total,
-            **{kind: int(number) for kind, number in left.by_kind().items()},
-            **metrics,
-            "valid_loss": min(stage["losses"]),
-            "drop": found.mean,
-            "drop_bound": found.bound,
-            "detectable": found.detectable,
-            "acceptable": found.acceptable(self.config.drop_limit),
-            "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
-        }
-
-    # ---------------------------------------------------------------- what is said
-
-    def say_point(self, row: Row) -> None:
-        metric = self.task.metrics[0]
-        verdict = "accepted" if row["acceptable"] else "too much"
+def make_curve(run: Run, continued: RunFolder | None, counts: Sequence[int]) -> None:
+    """Train what is not there yet, find the knee, and write the comparison."""
+    limit, metric, predictor = run.config.drop_limit, run.task.metrics[0], run.load()
+    evaluation = run.compare_with(continued, predictor)
+    better = continued if evaluation.reference == "base-continued" and continued else run.base
+    reference = validated(run, "reference", run.text.load(better))
+    resamples = resample_counts(len(run.text.corpus.valid), RESAMPLES)
+    rows, drops = [], []
+    for count in counts:
+        predictor = smaller(run, predictor, count)
+        scored = validated(run, str(count), predictor)
+        found = drop(count, scored, reference, resamples)
+        row = curve_row(run, predictor, scored, found)
+        drops.append(found)
+        rows.append(row)
+        write_table(run.folder, "curve.csv", rows)
         say(
-            f"{row['heads_open']} of {row['heads_total']} heads: {metric.title} "
+            f"{count} of {row['heads_total']} heads: {metric.title} "
             f"{row[f'valid_{metric.name}']:.2f} on validation, "
-            f"{row['drop']:.2f} lost (95% bound {row['drop_bound']:.2f}): {verdict}"
+            f"{found.mean:.2f} lost (95% bound {found.bound:.2f}): "
+            f"{'accepted' if row['acceptable'] else 'too much'}"
         )
+    best = knee(drops, limit)
+    shown = (best or drops[0]).heads_open
+    name, stage = f"{METHODS[run.config.gate].name}-{shown}", f"{shown}-stage.json"
+    wait()  # for the first rank to have written it
+    weights = run.folder / f"{shown}-heads.pt"
+    evaluation.add(name, weights, load_count(run, shown), None, stage=run.folder.read_json(stage))
+    against = str(evaluation.reference)
+    ours, theirs = evaluation.scored[name], evaluation.scored[against]
+    tested = {
+        each.name: drop(shown, ours, theirs, evaluation.counts, metric=each.name) for each in run.task.metrics
+    }
+    write_knee(run, best, against, tested)
+    run.finish(name)
 
-    def write_knee(self, found: Drop | None, reference: str, tested: dict[str, Drop]) -> None:
-        """knee.json, and the same in words."""
-        limit, first = self.config.drop_limit, self.task.metrics[0]
-        content = {
-            "max_drop": limit,
-            "largest_bound": limit + SLACK,
-            "metric": first.name,
-            "reference": reference,
-            "heads": found and found.heads_open,
-            "validation": found and found.to_json(),
-            "test": {name: each.to_json() for name, each in tested.items()},
-        }
-        self.folder.write_json(KNEE, content)
-        accepted = f"at most {limit:g} {first.title} on validation (95% bound {limit + SLACK:g})"
-        if found is None:
-            say(f"no number of heads loses {accepted}; the largest is shown")
-        else:
-            say(f"the fewest heads that lose {accepted}: {found.heads_open}, {found.mean:.2f} lost")
-        words = ", ".join(f"{metric.title} {-tested[metric.name].mean:+.2f}" for metric in self.task.metrics)
-        smallest = tested[first.name].detectable
-        say(
-            f"once on the test set, against {reference}: {words}; these lines would show a loss of "
-            f"{smallest:.2f} four times in five"
-        )
+
+def smaller(run: Run, predictor: Predictor, count: int) -> Predictor:
+    """The model with `count` heads, trained from that of the count before unless it is there."""
+    weights = run.folder / f"{count}-heads.pt"
+    if first(weights.is_file):
+        return load_count(run, count)
+    name, prefix = f"{count} heads", f"{count}-"
+    bank, _ = train_gates(
+        run, METHODS[run.config.gate], predictor, target=count, name=name, prefix=prefix
+    )
+    closed = bank.closed()
+    detach(predictor.model)
+    remove(predictor.model, closed)
+    run.task.save_model(weights, predictor)
+    for name in ("best.pt", "last.pt"):
+        (run.folder / f"{count}-{name}").unlink(missing_ok=True)
+    return predictor
+
+
+def load_count(run: Run, count: int) -> Predictor:
+    weights = run.folder / f"{count}-heads.pt"
+    predictor = run.task.load_predictor(run.folder.path, weights, run.text.settings)
+    predictor.model.to(best_device())
+    return predictor
+
+
+def validated(run: Run, name: str, predictor: Predictor) -> Scored:
+    """The model's outputs of all validation lines, scored; read from their file where they are there."""
+    valid, system = run.text.corpus.valid, f"valid-{name}"
+    if first((run.folder / f"hypotheses/{system}.txt").is_file):
+        outputs = run.folder.outputs(system)
+    else:
+        outputs = run.task.outputs(predictor, list(valid.sources))
+        run.folder.write_outputs(system, outputs)
+    return score(outputs, list(valid.targets), run.task.metrics)
+
+
+def curve_row(run: Run, predictor: Predictor, scored: Scored, found: Drop) -> Row:
+    stage = first(lambda: run.folder.read_json(f"{found.heads_open}-stage.json"))
+    left = heads_left(predictor.model)
+    return {
+        "heads_open": found.heads_open,
+        "heads_total": left.heads_total,
+        **{kind: int(number) for kind, number in left.by_kind().items()},
+        **{f"valid_{metric.name}": scored[metric.name] for metric in run.task.metrics},
+        "valid_loss": min(stage["losses"]),
+        "drop": found.mean,
+        "drop_bound": found.bound,
+        "detectable": found.detectable,
+        "acceptable": found.acceptable(run.config.drop_limit),
+        "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
+    }
+
+
+def write_knee(run: Run, found: Drop | None, reference: str, tested: dict[str, Drop]) -> None:
+    """knee.json, and the same in words."""
+    limit, metrics = run.config.drop_limit, run.task.metrics
+    main = metrics[0]
+    content = {
+        "max_drop": limit,
+        "largest_bound": limit + SLACK,
+        "metric": main.name,
+        "reference": reference,
+        "heads": found and found.heads_open,
+        "validation": found and found.to_json(),
+        "test": {name: each.to_json() for name, each in tested.items()},
+    }
+    run.folder.write_json(KNEE, content)
+    accepted = f"at most {limit:g} {main.title} on validation (95% bound {limit + SLACK:g})"
+    if found is None:
+        say(f"no number of heads loses {accepted}; the largest is shown")
+    else:
+        say(f"the fewest heads that lose {accepted}: {found.heads_open}, {found.mean:.2f} lost")
+    words = ", ".join(f"{metric.title} {-tested[metric.name].mean:+.2f}" for metric in metrics)
+    say(
+        f"once on the test set, against {reference}: {words}; these lines would show a loss of "
+        f"{tested[main.name].detectable:.2f} four times in five"
+    )

@@ -126,7 +126,7 @@ class Lab:
         )
         again = "" if whole else "; --fresh repeats it"
         say(f"{job if whole else 'run'}: {folder.path}" + f" (finished, same configuration{again})" * done)
-        run = Run(self, folder, on, job, done)
+        run = Run(self, folder, on or folder, job, done)
         try:
             yield run
         except ValueError:
@@ -165,17 +165,13 @@ class Lab:
 
 
 class Run:
-    """A run in its folder. base: what it starts from; done: found finished; made: finished just now."""
+    """A run in its folder. base: what it starts from, itself for a base; done: found finished; made: finished
+    just now."""
 
-    def __init__(self, lab: Lab, folder: RunFolder, base: RunFolder | None, job: str, done: bool):
-        self.lab, self.folder, self.job, self.done = lab, folder, job, done
-        self.config, self.task, self.text, self._base = lab.config, lab.task, lab.text, base
+    def __init__(self, lab: Lab, folder: RunFolder, base: RunFolder, job: str, done: bool):
+        self.lab, self.folder, self.base, self.job, self.done = lab, folder, base, job, done
+        self.config, self.task, self.text = lab.config, lab.task, lab.text
         self.made = self.tracked = False
-
-    @property
-    def base(self) -> RunFolder:
-        assert self._base is not None  # a base itself has none
-        return self._base
 
     # ---------------------------------------------------------------- models
 
@@ -186,7 +182,7 @@ class Run:
     def track(self) -> None:
         """Let the tracker follow the run from here on."""
         if not self.tracked:
-            self.lab.tracker.open(self.folder, self.job, self._base)
+            self.lab.tracker.open(self.folder, self.job, self.base)
             self.tracked = True
 
     def train(

@@ -23,7 +23,6 @@ from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.evaluation import RESAMPLES, evaluation_key, heads_of, measures_of
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.named_paths import check_free
@@ -31,11 +30,12 @@ from headgates.workbench.point import MadePoint
 from headgates.workbench.row import ResultRow
 from headgates.workbench.scores import head_scores, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
+from headgates.workbench.unpruned_model import UnprunedModel
 
 
-def check_heads(dense: DenseModel, config: PruneConfig) -> None:
+def check_heads(unpruned: UnprunedModel, config: PruneConfig) -> None:
     """Raises ValueError at a number of --heads that cannot be reached by closing heads of the kinds."""
-    heads = {site: site.heads for site in find_sites(dense.source.model)}
+    heads = {site: site.heads for site in find_sites(unpruned.model)}
     total = sum(heads.values())
     kept = sum(
         min(count, config.at_least) if site.kind in config.kinds else count for site, count in heads.items()
@@ -48,12 +48,12 @@ def check_heads(dense: DenseModel, config: PruneConfig) -> None:
                 else ""
             )
             raise ValueError(
-                f"--heads {count}: {dense.folder.path} has {total} heads{why}; expected {kept} to {total}"
+                f"--heads {count}: {unpruned.folder.path} has {total} heads{why}; expected {kept} to {total}"
             )
 
 
 def measure_points(
-    dense: DenseModel,
+    unpruned: UnprunedModel,
     config: PruneConfig,
     calibration: Calibration | None,
     *,
@@ -63,23 +63,23 @@ def measure_points(
     the folder of the new run of the only point.
 
     Raises ValueError at a number of heads that cannot be, or where `save` is taken."""
-    check_heads(dense, config)
-    source, total = dense.source, sum(site.heads for site in find_sites(dense.source.model))
-    counts = resample_counts(len(dense.test[0]), RESAMPLES)
-    evaluation = evaluation_key(source.task.prediction_settings(source.predictor), dense.test)
+    check_heads(unpruned, config)
+    total = sum(site.heads for site in find_sites(unpruned.model))
+    counts = resample_counts(len(unpruned.test[0]), RESAMPLES)
+    evaluation = evaluation_key(unpruned.task.prediction_settings(unpruned.predictor), unpruned.test)
     points: list[MadePoint] = []
 
     def measure(method: str, count: int, closed: HeadMap | None) -> list[str]:
         """Add the model as it is, whose `closed` heads are closed, as a point; return its outputs."""
         closing = ZERO if closed is None else config.closing
-        outputs = source.task.outputs(source.predictor, dense.test[0])
-        scored = score(outputs, dense.test[1], source.task.metrics)
+        outputs = unpruned.task.outputs(unpruned.predictor, unpruned.test[0])
+        scored = score(outputs, unpruned.test[1], unpruned.task.metrics)
         row = ResultRow(
             system=ScoreRow(method, closing).name,
             measures=measures_of(scored, points[0].scored if points else scored, counts),
             evaluation=evaluation,
             reference="base",
-            **heads_of(source.model, None if closed is None else ~closed),
+            **heads_of(unpruned.model, None if closed is None else ~closed),
         )
         points.append(
             MadePoint(
@@ -88,29 +88,29 @@ def measure_points(
                 config.seed,
                 asked=count,
                 closing=closing,
-                run=dense.folder.path.name,
+                run=unpruned.folder.path.name,
                 row=row,
                 scored=scored,
-                loss=mean_loss(source, dense.valid),
+                loss=mean_loss(unpruned, unpruned.valid),
             )
         )
-        metric = source.task.metrics[0]
+        metric = unpruned.task.metrics[0]
         say(f"{row.system}: {count} of {total} heads open, {metric.title} {scored.main:.2f}")
         return outputs
 
     measure("base", total, None)
     for order in config.orders:
-        request = score_request(dense, config, config.seed)
+        request = score_request(unpruned, config, config.seed)
         scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
         scores = scores.select(config.kinds)
         for count in sorted(config.heads, reverse=True):
             keep = scores.heads_total - (total - count)  # of the kinds that may close
             closed = close_to(scores, keep, at_least=config.at_least)
             closed = closed if config.at_least else refined(order, closed, request)  # which knows no floor
-            with closed_heads(source.model, closed, config.closing, calibration):
+            with closed_heads(unpruned.model, closed, config.closing, calibration):
                 outputs = measure(order, count, closed)
                 if save is not None:
-                    first(partial(save_point, save, dense, config, points, closed, outputs))
+                    first(partial(save_point, save, unpruned, config, points, closed, outputs))
     return points
 
 
@@ -131,7 +131,7 @@ def mean_loss(source: Source, text: Lines) -> float:
 
 def save_point(
     path: Path,
-    dense: DenseModel,
+    unpruned: UnprunedModel,
     config: PruneConfig,
     points: Sequence[MadePoint],
     closed: HeadMap,
@@ -142,15 +142,15 @@ def save_point(
     the settings, the text and the tokenizer of the run that it was made of. Raises ValueError where the path
     is taken."""
     check_free(path)
-    source, point = dense.source, points[-1]
-    predictor = copy.copy(source.predictor)
-    predictor.model = copy.deepcopy(source.model)
+    point = points[-1]
+    predictor = copy.copy(unpruned.predictor)
+    predictor.model = copy.deepcopy(unpruned.model)
     removed = remove(predictor.model, closed)
     parameters = sum(parameter.numel() for parameter in predictor.model.parameters())
     row = replace(point.row, system="base", parameters=parameters)
     pruned = {
-        "source": dense.folder.path.resolve().name,
-        "source_hash": source.config.get("run_hash"),
+        "source": unpruned.folder.path.resolve().name,
+        "source_hash": unpruned.config.get("run_hash"),
         "order": point.method,
         "seed": config.seed,
         "closing": config.closing,
@@ -161,14 +161,15 @@ def save_point(
             for name, each in (("unpruned", points[0]), ("this", point))
         },
     }
-    settings = {**source.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
-    data = (source.folder.result() or {}).get("data")
+    settings = {**unpruned.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
+    data = (unpruned.folder.result() or {}).get("data")
     with atomic_folder(path) as place:
         draft = RunFolder(place)
-        draft.copy_files(source.folder, source.task.tokenizer_files)
-        source.task.save_model(draft / "best.pt", predictor)
-        draft.write_command(dense.facts)
+        draft.copy_files(unpruned.folder, unpruned.task.tokenizer_files)
+        unpruned.task.save_model(draft / "best.pt", predictor)
+        draft.write_command(unpruned.facts)
         draft.write_outputs("base", outputs)
-        result = {"rows": [row.to_json()], "pruned": pruned, **dense.facts} | ({"data": data} if data else {})
-        draft.finish_base(settings, config_hash(pruned), result, tokenizer=source.task.tokenizer_files)
+        result = {"rows": [row.to_json()], "pruned": pruned, **unpruned.facts}
+        result |= {"data": data} if data else {}
+        draft.finish_base(settings, config_hash(pruned), result, tokenizer=unpruned.task.tokenizer_files)
         check_free(path)  # by another process meanwhile

@@ -20,7 +20,7 @@ def make_runs(
     try:
         base = base_run(lab)
         if config.base_alone:
-            lab.tracker.complete(base, "base", None, lab.text.test)
+            lab.tracker.complete(base, "base", base, lab.text.test)
             return base
         if config.heads is not None and config.gate == SCORED:
             total = heads_left(lab.text.load(base).model).select(config.kinds).count()

@@ -31,7 +31,7 @@ from headgates.models.checkpoint import weights_digest
 from headgates.models.translator import Translator
 from headgates.tasks import task_of
 from headgates.tasks.base import Task
-from headgates.workbench.folder import RunFolder, dense_run
+from headgates.workbench.folder import RunFolder, unpruned_run
 from headgates.workbench.foreign_run import foreign_run
 
 BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
@@ -58,6 +58,12 @@ class Source:
         if not isinstance(self.predictor, Translator):
             raise ValueError(f"{self.folder.path} does not translate: its task is {self.config.get('task')}")
         return self.predictor
+
+    @property
+    def with_vocabularies(self) -> Any:
+        """The predictor where it has two vocabularies: a Translator, or what another task has. Raises
+        ValueError for one without."""
+        return self.predictor if hasattr(self.predictor, "source_vocab") else self.translator
 
     @property
     def model(self) -> Any:
@@ -111,21 +117,21 @@ def open_source(
     source: str | Path,
     system: str | None = None,
     *,
-    dense: bool = False,
+    unpruned: bool = False,
     finished: bool = False,
     device: str | None = None,
     options: SourceOptions | FitConfig | None = None,
 ) -> Source:
     """Open a trained model.
 
-    system: the run's own unless given: l0 of a run with gates, base of a base. dense: a run with gates stands
-    for its base, the model before any gate touched it. finished: a run that has not ended is refused. device:
-    the first GPU if there is one, else the CPU, unless given. options: of a model of another library, its
-    text, and the folder of corpora where it is not the run's own. Raises ValueError if the run or the system
-    does not exist, or its
+    system: the run's own unless given: l0 of a run with gates, base of a base. unpruned: in place of a run
+    with gates its base, the model before any gate touched it. finished: a run that has not ended is refused.
+    device: the first GPU if there is one, else the CPU, unless given. options: of a model of another library,
+    its text, and the folder of corpora where it is not the run's own. Raises ValueError if the run or the
+    system does not exist, or its
     files are broken."""
     folder = first(lambda: find_run(source, options))  # which writes what a foreign model becomes
-    folder = dense_run(folder) if dense else folder
+    folder = unpruned_run(folder) if unpruned else folder
     if finished:
         folder.check_finished()
     name = system or folder.own_system()

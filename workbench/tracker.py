@@ -11,7 +11,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +27,7 @@ from headgates.models.progress import say
 from headgates.workbench import wandb_tables
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import Lines
+from headgates.workbench.table import read_table
 
 STATE = "wandb.json"
 PROJECT = "headgates"
@@ -43,9 +44,9 @@ class Tracker:
     They are called in this order: for each folder `open`, then `loggers` and `watchers` for each of its
     stages, then `finish`; after all folders `complete`, for the run that was asked for, and `close`."""
 
-    def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
+    def open(self, folder: RunFolder, job: str, base: RunFolder) -> None:
         """Follow this folder from now on. job: base, base-continued, scores or gates, which is also its first
-        stage; base: the run it starts from."""
+        stage; base: the run it starts from, itself for a base."""
 
     def loggers(self, stage: str) -> list[Logger]:
         """Where a stage's numbers go beside metrics.csv."""
@@ -58,7 +59,7 @@ class Tracker:
     def finish(self, test: Lines) -> None:
         """Log the results of the folder, whose result.json is written. test: source and reference lines."""
 
-    def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
+    def complete(self, folder: RunFolder, job: str, base: RunFolder, test: Lines) -> None:
         """Log what is not logged yet of a finished run, even if an earlier command finished it."""
 
     def close(self) -> None:
@@ -225,7 +226,7 @@ class WandbTracker(Tracker):
         self.agent = {name: os.environ[name] for name in AGENT if name in os.environ}
         self.runs: list[FollowedRun] = []  # only the last may still be open
 
-    def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
+    def open(self, folder: RunFolder, job: str, base: RunFolder) -> None:
         """Raises ValueError where W&B refuses: the name, the login, no network."""
         import wandb
 
@@ -235,7 +236,7 @@ class WandbTracker(Tracker):
                 os.environ.pop(name, None)
             os.environ.update(self.agent if job == self.asked else {})
         config = wandb_tables.configuration(folder, self.facts)
-        self.runs.append(open_run(folder, job, config, base or folder))
+        self.runs.append(open_run(folder, job, config, base))
 
     def loggers(self, stage: str) -> list[Logger]:
         return [StageLogger(self.runs[-1], stage)]
@@ -246,7 +247,7 @@ class WandbTracker(Tracker):
     def finish(self, test: Lines) -> None:
         self.runs[-1].finish(test)
 
-    def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
+    def complete(self, folder: RunFolder, job: str, base: RunFolder, test: Lines) -> None:
         before = state_of(folder)
         seen = any(run.folder.path == folder.path for run in self.runs)
         if seen or (before.get("logged") and not self.agent):
@@ -324,3 +325,38 @@ def mode_without_asking() -> str | None:
         return None
     settings = wandb.setup(settings=wandb.Settings(silent=True)).settings  # or it says who is logged in
     return None if settings.mode == "disabled" or wandb.login(prompt=False, verify=False) else "offline"
+
+
+def log_grid(
+    folder: RunFolder,
+    name: str,
+    *,
+    logger: str,
+    job: str,
+    base: RunFolder,
+    config: Mapping[str, Any],
+    summary: Mapping[str, Any],
+) -> None:
+    """Log a grid as one W&B run beside the runs of its points: NAME.csv and NAME.png of the grid's folder,
+    into the same W&B run again where the command is repeated; nothing without --logger wandb. A failure costs
+    one line on stderr. Raises ValueError where W&B refuses the name or the login."""
+    if not is_followed(logger):
+        return
+    import wandb
+
+    rows = read_table(folder, f"{name}.csv")
+    table = list(rows[0]), [list(row.values()) for row in rows]
+    run = open_run(folder, job, {"base_hash": base.run_hash(), **config}, base)
+    try:
+        run.attempt(
+            {
+                "points": lambda: run.log_table("points", table),
+                "figure": lambda: run.run.log({"figure": wandb.Image(str(folder / f"{name}.png"))}),
+                "summary": lambda: run.run.summary.update(dict(summary)),
+            }
+        )
+        run.end(0)
+    finally:
+        run.end(1)
+        wandb.teardown()
+    say_how_to_upload([run])

@@ -11,16 +11,16 @@ import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from headgates.workbench.ablation import ablate, table_name
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines
 from headgates.workbench.table import Row, write_table
+from headgates.workbench.unpruned_model import UnprunedModel
 
 Correlation = tuple[float, float]  # coefficient and two-sided p-value
 
 
 def transfer(
-    dense: DenseModel,
+    unpruned: UnprunedModel,
     *,
     name: str,
     text: Lines,
@@ -35,19 +35,19 @@ def transfer(
     Writes `ablation/transfer-<name>.{csv,json}` and both tables "one" of `ablate`; tables that exist already
     are read. Raises ValueError as `ablate` does; `fresh` repeats the ablation of the other test set
     alone."""
-    ours = ablate("one", dense, kinds=kinds, resamples=resamples)
-    others = ablate("one", dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh)
-    columns = (f"{dense.source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
+    ours = ablate("one", unpruned, kinds=kinds, resamples=resamples)
+    others = ablate("one", unpruned, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh)
+    columns = (f"{unpruned.task.metrics[0].name}_difference", "p_value", "p_value_holm")
     rows = [
         {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}
         | {f"other_{column}": other[column] for column in columns}
         for row, other in zip(ours, others, strict=True)
     ]
     correlations = correlate_kinds(rows, columns[0])
-    path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(dense.source))
-    write_table(dense.folder, f"{path}.csv", rows)
-    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations, **dense.facts}
-    dense.folder.write_json(f"{path}.json", content)
+    path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(unpruned))
+    write_table(unpruned.folder, f"{path}.csv", rows)
+    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations}
+    unpruned.folder.write_json(f"{path}.json", content | unpruned.facts)
     return rows, correlations
 
 

@@ -29,15 +29,9 @@ def configuration(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run with its hashes, and what RECORDED names: of its result.json, or `facts` if there
     is none yet."""
     made_by = folder.result() or facts
-    settings = {name: last_names(x) if name in PATHS else x for name, x in folder.config().items()}
+    settings = folder.config()
+    settings |= {name: Path(settings[name]).name for name in PATHS if settings.get(name)}
     return settings | {name: made_by[name] for name in RECORDED}
-
-
-def last_names(value: Any) -> Any:
-    """The last name of a path, or of each path in a list; None stays None."""
-    if isinstance(value, list):
-        return [last_names(path) for path in value]
-    return None if value is None else Path(value).name
 
 
 def summary(folder: RunFolder) -> dict[str, Any]:

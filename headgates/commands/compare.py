@@ -159,7 +159,7 @@ def made_point(comparison: "Comparison", run: "RunFolder", point: "Point", row: 
 def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:
     """Log the table, the figure and the sentences of the comparison."""
     from headgates.report.compare_files import NAME
-    from headgates.workbench.upload import log_grid
+    from headgates.workbench.tracker import log_grid
 
     content, config = folder.read_json(f"{NAME}.json"), comparison.config
     asked = ("methods", "finetune", "heads", "lambdas", "seeds", "seed")

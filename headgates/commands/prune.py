@@ -15,8 +15,8 @@ from headgates.models.progress import say
 if TYPE_CHECKING:
     from headgates.configs.prune import PruneConfig
     from headgates.workbench.closing import Calibration
-    from headgates.workbench.dense_model import DenseModel
     from headgates.workbench.table import Row
+    from headgates.workbench.unpruned_model import UnprunedModel
 
 
 def main() -> int:
@@ -41,25 +41,25 @@ def prune(config: "PruneConfig") -> None:
     new_run(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.report.fill import update_pages
-    from headgates.workbench.dense_model import DenseModel
+    from headgates.workbench.unpruned_model import UnprunedModel
 
-    dense = DenseModel.open(config)
-    print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
-    others = [dense.other(corpus) for corpus in config.also]
+    unpruned = UnprunedModel.open(config)
+    print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
+    others = [unpruned.other(corpus) for corpus in config.also]
     if config.heads:
-        points(dense, config)
+        points(unpruned, config)
     elif config.orders:
-        curves(dense, config)
+        curves(unpruned, config)
     if config.ablate:
-        ablate(dense, config, others)
+        ablate(unpruned, config, others)
     for page in first(
-        lambda: update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus)
+        lambda: update_pages(unpruned.folder, say, data_dir=unpruned.data_dir, corpus=unpruned.corpus)
     ):
         print(f"report: {page}")
-    print(f"next: python fit.py --base {dense.folder.path} --gate l0 learns which heads to close")
+    print(f"next: python fit.py --base {unpruned.folder.path} --gate l0 learns which heads to close")
 
 
-def points(dense: "DenseModel", config: "PruneConfig") -> None:
+def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     """Close down to each number of --heads and print the table of compare.py; --save leaves a run."""
     from headgates.analysis.significance import resample_counts
     from headgates.report.compare_files import show_compared
@@ -69,35 +69,35 @@ def points(dense: "DenseModel", config: "PruneConfig") -> None:
     from headgates.workbench.points import measure_points
 
     save = new_run(config)
-    base, *found = measure_points(dense, config, calibration_of(dense, config), save=save)
-    compared = Compared(found, [base], resample_counts(len(dense.test[0]), RESAMPLES))
-    row, metrics = found[-1].row, dense.source.task.metrics
+    base, *found = measure_points(unpruned, config, calibration_of(unpruned, config), save=save)
+    compared = Compared(found, [base], resample_counts(len(unpruned.test[0]), RESAMPLES))
+    row, metrics = found[-1].row, unpruned.task.metrics
     sentence = (
         f"With {row.heads_open} of {row.heads_total} heads the model has {row.main.value:.2f} "
         f"{metrics[0].title} on the test set, {row.main.difference:+.2f} against the unpruned model."
     )
-    show_compared(compared, [sentence], metrics=metrics, title=str(dense.folder.path))
+    show_compared(compared, [sentence], metrics=metrics, title=str(unpruned.folder.path))
     if save is not None:
         print(f"saved: {save}, the model without its closed heads")
 
 
-def calibration_of(dense: "DenseModel", config: "PruneConfig") -> "Calibration | None":
+def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration | None":
     """The text that heads are closed with, read when it is first needed; None for zero."""
     from headgates.configs.closing import CLOSINGS
     from headgates.workbench.closing import Calibration, check_closing
 
-    check_closing(config.closing, model=dense.source.model)
+    check_closing(config.closing, unpruned.model)
     if not CLOSINGS[config.closing].calibrated:
         return None
     return Calibration(
-        dense.source,
+        unpruned,
         sentences=config.calibration_sentences,
         targets=config.calibration_targets,
         seed=config.seed,
     )
 
 
-def curves(dense: "DenseModel", config: "PruneConfig") -> None:
+def curves(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     """Draw a curve of the metric against closed heads for every order, or every order and kind, in one
     figure."""
     from headgates.configs.schema import KINDS
@@ -105,27 +105,27 @@ def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     from headgates.report.pruning_tables import curves_table
     from headgates.workbench.curve import MaskScorer, curve, figure_name
 
-    scorer = MaskScorer(dense, config.closing, calibration_of(dense, config))
+    scorer = MaskScorer(unpruned, config.closing, calibration_of(unpruned, config))
     curve_rows: dict[str, list[Row]] = {}
     labels = []
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
-            curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer)])
+            curve_rows.update([curve(order, unpruned, config, kinds=kinds, scorer=scorer)])
             name = order if config.closing == "zero" else f"{order}:{config.closing}"
             labels.append(f"{name}-{kinds[0]}" if config.each_kind else name)
-    path = dense.folder / f"curves/{figure_name(config)}"
+    path = unpruned.folder / f"curves/{figure_name(config)}"
     drawn = dict(zip(labels, curve_rows.values(), strict=True))
     all_kinds = set(config.kinds) == set(KINDS) and not config.each_kind
-    points = dense.learned() if all_kinds else []
+    points = unpruned.learned() if all_kinds else []
     how = "" if config.closing == "zero" else f", {config.closing}"
-    title = f"{dense.folder.path.name}: heads closed without training{how}"
-    draw_curves(drawn, path, metric=dense.source.task.metrics[0], points=points, title=title)
-    curves_table(dense, curve_rows)
+    title = f"{unpruned.folder.path.name}: heads closed without training{how}"
+    draw_curves(drawn, path, metric=unpruned.task.metrics[0], points=points, title=title)
+    curves_table(unpruned, curve_rows)
     print(f"figure: {path}.png")
 
 
 def ablate(
-    dense: "DenseModel", config: "PruneConfig", others: list[tuple[str, tuple[list[str], list[str]]]]
+    unpruned: "UnprunedModel", config: "PruneConfig", others: list[tuple[str, tuple[list[str], list[str]]]]
 ) -> None:
     """Remove each head alone, or all but one of each layer; with --also on other test sets too."""
     from headgates.report.head_figures import draw_matrix
@@ -136,24 +136,24 @@ def ablate(
     from headgates.workbench.transfer import transfer
 
     assert config.ablate is not None
-    folder = dense.folder
-    rows = make_table(config.ablate, dense, kinds=config.kinds, fresh=config.fresh)
+    folder = unpruned.folder
+    rows = make_table(config.ablate, unpruned, kinds=config.kinds, fresh=config.fresh)
     if config.ablate == "all-but-one":
-        all_but_one_table(dense, rows)
+        all_but_one_table(unpruned, rows)
         return
     path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
-    metric = dense.source.task.metrics[0]
+    metric = unpruned.task.metrics[0]
     title = f"{folder.path.name}: {metric.title} without each head, minus that of the unpruned model"
     draw_matrix(rows, path, metric=metric, title=title)
-    one_table(dense, rows)
+    one_table(unpruned, rows)
     print(f"figure: {path}.png")
     for name, text in others:
-        both, correlations = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh)
+        both, correlations = transfer(unpruned, name=name, text=text, kinds=config.kinds, fresh=config.fresh)
         transfer_table(name, metric.title, correlations)
         overall = correlations["all"]
         if overall["pearson"] and overall["spearman"]:
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
-            names = (dense.source.corpus.name, name)
+            names = (unpruned.corpus.name, name)
             draw_transfer(
                 both,
                 path,

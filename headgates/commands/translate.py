@@ -14,54 +14,40 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from headgates.commands import start
 from headgates.models.line_translator import LineTranslator
 from headgates.models.progress import Progress
 from headgates.models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
-from headgates.workbench.exit_code import error_line, kill_as_interrupt
 
 if TYPE_CHECKING:
     from headgates.configs.translate import TranslateConfig
 
 
 def main() -> int:
-    config = None
-    try:
-        with kill_as_interrupt():
-            config = read_config()
-            translate(config)
-    except BrokenPipeError:  # the reader of our output has had enough: no word, as from any program in a pipe
-        code = 141  # what a shell reports of a program ended by SIGPIPE
-    except (ValueError, OSError) as error:
-        print(error_line("translate.py", error), file=sys.stderr)
-        code = 1
-    except RuntimeError as error:
-        if "memory" not in str(error):
-            raise
-        print(
-            f"translate.py: error: {str(error).splitlines()[0]}; lower --batch-tokens or --max-length",
-            file=sys.stderr,
-        )
-        code = 1
-    except KeyboardInterrupt:
-        left = (
-            f"{config.output} is not written"
-            if config and config.output
-            else "the lines written so far are whole"
-        )
-        print(f"translate.py: interrupted; {left}", file=sys.stderr)
-        code = 130
-    else:
-        return 0
-    drop_output()
+    code = start(
+        "translate.py",
+        "headgates.configs.translate:TranslateConfig",
+        checked,
+        about=__doc__,
+        interrupted="the lines written so far are whole; an --output file is not made",
+    )
+    if code:
+        drop_output()
     return code
 
 
-def read_config() -> "TranslateConfig":
-    # here: an interrupt while these are imported is one line too
-    from headgates.configs.cli import parse
-    from headgates.configs.translate import TranslateConfig
-
-    return parse(TranslateConfig, prog="translate.py", description=__doc__.split("\n")[0])
+def checked(config: "TranslateConfig") -> int:
+    """`translate`, with what to do where memory is too small. Returns the exit code."""
+    try:
+        translate(config)
+    except BrokenPipeError:  # the reader of our output has had enough: no word, as from any program in a pipe
+        return 141  # what a shell reports of a program ended by SIGPIPE
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        why = str(error).splitlines()[0]
+        raise ValueError(f"{why}; lower --batch-tokens or --max-length") from error
+    return 0
 
 
 def translate(config: "TranslateConfig") -> None:

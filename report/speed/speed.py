@@ -159,7 +159,7 @@ def three_systems(folder: RunFolder, share: float | None, path: Path) -> RunFold
     """A run folder at `path` with the systems unpruned, masked and removed."""
     method = method_of(folder.config())
     if share is not None:  # a run with gates stands for its base
-        source = open_source(folder.path, dense=True, device="cpu")
+        source = open_source(folder.path, unpruned=True, device="cpu")
         scores = head_scores("importance", ScoreRequest(source))
         closed = closed_by("importance", scores, keep=scores.heads_total - round(share * scores.heads_total))
         gated, xi = "base", (~closed).map(lambda row: row.double()).to_json()

@@ -12,7 +12,7 @@ from headgates.workbench import lab as labs
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.protocol import make_runs
 from tests.workbench.labelling import Labeller, Labelling
-from tests.worlds.dense_model import as_dense
+from tests.worlds.unpruned_model import as_dense
 
 
 @pytest.fixture(scope="session")

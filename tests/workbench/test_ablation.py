@@ -7,32 +7,32 @@ import pytest
 
 from headgates.analysis.significance import Scored, compare, holm, resample_counts, score
 from headgates.gates import HeadMap
-from headgates.workbench import ablated_stats
+from headgates.workbench import ablation
 from headgates.workbench.ablation import (
     ablate,
     least_resamples,
     significance_counts,
 )
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.table import read_table
-from tests.worlds.dense_model import head_masks, outputs
+from headgates.workbench.unpruned_model import UnprunedModel
+from tests.worlds.unpruned_model import head_masks, outputs
 
 R = 211  # resamples
 
 
 @pytest.fixture(params=["beam 3", "labels"])
-def dense(make_dense, labeller, request) -> DenseModel:
+def dense(make_dense, labeller, request) -> UnprunedModel:
     """The untrained model, that translates or gives labels."""
     return labeller() if request.param == "labels" else make_dense(beam=3)
 
 
-def scored(dense: DenseModel, closed: HeadMap, split: str = "test") -> Scored:
+def scored(dense: UnprunedModel, closed: HeadMap, split: str = "test") -> Scored:
     """The slow way."""
     lines, references = getattr(dense, split)
-    return score(outputs(dense, closed, lines), references, dense.source.task.metrics)
+    return score(outputs(dense, closed, lines), references, dense.task.metrics)
 
 
-def base_of(dense: DenseModel, split: str = "test") -> Scored:
+def base_of(dense: UnprunedModel, split: str = "test") -> Scored:
     return scored(dense, HeadMap({}), split)
 
 
@@ -86,8 +86,8 @@ class Interrupter:
     """Translates until so many calls were made, then is interrupted."""
 
     def __init__(self, monkeypatch, allowed: int | None):
-        self.calls, self.allowed, self.translations = 0, allowed, ablated_stats.ablated_translations
-        monkeypatch.setattr(ablated_stats, "ablated_translations", self)
+        self.calls, self.allowed, self.translations = 0, allowed, ablation.ablated_translations
+        monkeypatch.setattr(ablation, "ablated_translations", self)
 
     def __call__(self, *args, **kwargs):
         if self.calls == self.allowed:

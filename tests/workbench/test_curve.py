@@ -12,9 +12,9 @@ from headgates.analysis.significance import score
 from headgates.configs.prune import PruneConfig
 from headgates.gates import HeadMap
 from headgates.workbench.curve import MaskScorer, choose_step, curve, curve_name, figure_name
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.table import read_table
-from tests.worlds.dense_model import outputs
+from headgates.workbench.unpruned_model import UnprunedModel
+from tests.worlds.unpruned_model import outputs
 
 PLAIN = PruneConfig("run")
 CONFIG = replace(PLAIN, step=0.25)
@@ -23,13 +23,13 @@ HEADS = 15  # 1 encoder and 2 decoder layers of 3 heads a site
 
 
 @pytest.fixture
-def dense(make_dense) -> DenseModel:
+def dense(make_dense) -> UnprunedModel:
     """The untrained model of make_dense."""
     return make_dense()
 
 
 def draw(
-    dense: DenseModel,
+    dense: UnprunedModel,
     order: str = "weight-norm",
     config: PruneConfig = CONFIG,
     kinds=None,
@@ -50,12 +50,12 @@ def test_a_row_is_the_score_of_the_model_with_the_lowest_heads_zeroed(made, requ
     name, rows = draw(dense)
     assert read_table(dense.folder, f"curves/{name}.csv") == rows
     assert [row["heads_closed"] for row in rows] == [0, 4, 8, 12, 15]
-    scores, main = HeadMap.load(dense.folder / "scores/weight-norm.json"), dense.source.task.metrics[0].name
+    scores, main = HeadMap.load(dense.folder / "scores/weight-norm.json"), dense.task.metrics[0].name
     for row in rows:
         closed = scores.lowest(row["heads_closed"])
         for split in ("valid", "test"):
             lines, references = getattr(dense, split)
-            found = score(outputs(dense, closed, lines), references, dense.source.task.metrics)
+            found = score(outputs(dense, closed, lines), references, dense.task.metrics)
             for metric in found.metrics:
                 assert row[f"{split}_{metric.name}"] == pytest.approx(found[metric.name], abs=1e-9)
         assert row["heads_open"] == HEADS - row["heads_closed"] == sum(row[kind] for kind in ALL)
@@ -100,11 +100,11 @@ def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dens
     config = replace(CONFIG, recompute=True, step=0.4)
     name, rows = draw(dense, "importance", config)
     model = dense.translator.model
-    scores = importance(model, dense.train_batches(), loss=dense.source.task.loss)
+    scores = importance(model, dense.train_batches(), loss=dense.task.loss)
     closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
     for count in (6, 12, 15):
         again = importance(
-            model, dense.train_batches(), loss=dense.source.task.loss, closed=closed
+            model, dense.train_batches(), loss=dense.task.loss, closed=closed
         ).l2_per_layer()
         flat = closed.flat()
         flat[again.closing_order(count, closed=closed)] = True
@@ -130,7 +130,7 @@ def test_the_folder_holds_settings_the_step_chosen_and_the_order(dense):
     assert scores[order.argsort()].tolist() == sorted(scores.tolist())
 
 
-def interrupted(dense: DenseModel, order: str, config: PruneConfig, after: int) -> None:
+def interrupted(dense: UnprunedModel, order: str, config: PruneConfig, after: int) -> None:
     """Stop a curve in the middle of the translation of its step number `after`."""
     scorer = MaskScorer(dense)
     row, seen = scorer.row, []

@@ -14,12 +14,12 @@ from headgates.configs.scores import SCORES
 from headgates.gates import HeadMap, HeadSite
 from headgates.workbench.scores import closed_by, head_scores
 from tests.workbench.test_scores import ENC, dense, random_scores, request_  # noqa: F401 - fixtures
-from tests.worlds.dense_model import head_masks, without
+from tests.worlds.unpruned_model import head_masks, without
 
 
 def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, request_):  # noqa: F811
     """The text has fewer pairs than the samples."""
-    model, task = dense.translator.model, dense.source.task
+    model, task = dense.translator.model, dense.task
     assert head_scores("obs", request_) == obs(model, dense.train_batches(), loss=task.loss)
     assert head_scores("fisher", request_) == fisher(model, dense.train_batches(), loss=task.loss)
     assert head_scores("fluctuation", request_) == fluctuation(model, dense.train_batches())
@@ -32,13 +32,13 @@ def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, r
 
 @pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp"])
 def test_the_number_of_pairs_reaches_the_scores_that_read_some(dense, request_, name):  # noqa: F811
-    asked, usual = [], dense.source.train_batches
+    asked, usual = [], dense.train_batches
 
     def recorded(sentences=0):
         asked.append(sentences)
         return usual(sentences)
 
-    dense.source.train_batches = recorded
+    dense.train_batches = recorded
     assert head_scores(name, request_) != head_scores(name, replace(request_, sentences=7))
     assert asked == [SCORES[name].sample, 7]
 
@@ -61,7 +61,7 @@ def test_a_choice_is_refined_at_its_count_where_the_score_says_how(dense, reques
         plain = closed_by("fisher", scores, keep=keep)
         refined = closed_by("fisher", scores, keep=keep, request=request_)
         assert refined == rearranged(
-            dense.translator.model, dense.train_batches(), plain, loss=dense.source.task.loss
+            dense.translator.model, dense.train_batches(), plain, loss=dense.task.loss
         )
         assert refined.by_site() == plain.by_site()
         changed += refined != plain

@@ -7,47 +7,46 @@ from headgates.configs.prune import PruneConfig
 from headgates.gates import HeadMap
 from headgates.models.checkpoint import weights_digest
 from headgates.report.pruning_tables import all_but_one_table, curves_table, one_table
-from headgates.workbench.ablated_stats import ablated_outputs, fingerprint
-from headgates.workbench.ablation import ablate
+from headgates.workbench.ablation import ablate, ablated_outputs, ablation_key
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import MaskScorer, curve
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import ScoreRequest, head_scores, score_file
+from headgates.workbench.unpruned_model import UnprunedModel
 from tests.workbench.labelling import ACCURACY
-from tests.worlds.dense_model import head_masks, outputs
+from tests.worlds.unpruned_model import head_masks, outputs
 
 R = 101  # resamples
 CONFIG = PruneConfig("run", step=0.5)
 
 
 @pytest.fixture
-def labelled(labeller) -> DenseModel:
+def labelled(labeller) -> UnprunedModel:
     return labeller()
 
 
 def test_its_model_is_left_without_gates_also_after_an_error(labelled):
-    before = {name: tensor.clone() for name, tensor in labelled.source.model.state_dict().items()}
-    ablated_outputs(labelled.source, labelled.test[0], head_masks(labelled)[:2])
-    labelled.source.predictor.label = None
+    before = {name: tensor.clone() for name, tensor in labelled.model.state_dict().items()}
+    ablated_outputs(labelled, labelled.test[0], head_masks(labelled)[:2])
+    labelled.predictor.label = None
     with pytest.raises(TypeError):
-        ablated_outputs(labelled.source, labelled.test[0], head_masks(labelled)[:2])
-    after = labelled.source.model.state_dict()
+        ablated_outputs(labelled, labelled.test[0], head_masks(labelled)[:2])
+    after = labelled.model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 @pytest.mark.parametrize("how", ["resample", "out+ffn+v"])
 def test_its_heads_are_closed_in_every_way(labelled, how):
-    closed, calibration = head_masks(labelled)[0], Calibration(labelled.source)
-    before = labelled.source.weights
-    with closed_heads(labelled.source.model, closed, how, calibration):
+    closed, calibration = head_masks(labelled)[0], Calibration(labelled)
+    before = labelled.weights
+    with closed_heads(labelled.model, closed, how, calibration):
         found = MaskScorer(labelled).score_now()
-    assert {split: len(outputs) for split, (_, outputs) in found.items()} == {"valid": 19, "test": 23}
-    assert labelled.source.weights == before
+    assert {split: len(scored) for split, scored in found.items()} == {"valid": 19, "test": 23}
+    assert labelled.weights == before
 
 
 def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
-    request = ScoreRequest(labelled.source, valid=labelled.valid)
+    request = ScoreRequest(labelled, valid=labelled.valid)
     assert score_file("ablation", request) == "ablation"  # what does not search has no beam
     lines, references = labelled.valid
 
@@ -62,9 +61,7 @@ def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
 def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
     one_table(labelled, ablate("one", labelled, kinds=None, resamples=R))
     all_but_one_table(labelled, ablate("all-but-one", labelled, kinds=None, resamples=R))
-    name, rows = curve(
-        "weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled)
-    )
+    name, rows = curve("weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled))
     curves_table(labelled, {name: rows})
     said = " ".join(capsys.readouterr().out.split())  # long titles are broken
     assert f"test {ACCURACY.title}" in said
@@ -72,11 +69,11 @@ def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
 
 
 def test_its_weights_and_settings_are_what_its_files_are_made_of(labelled):
-    assert labelled.source.weights == weights_digest(labelled.source.model)
-    made_of = fingerprint(labelled.source, labelled.test, head_masks(labelled))
-    assert (made_of["weights"], made_of["labels"]) == (labelled.source.weights, 7)
-    labelled.source.model.output.weight.data.add_(0.1)
-    assert labelled.source.weights != made_of["weights"]
+    assert labelled.weights == weights_digest(labelled.model)
+    made_of = ablation_key(labelled, labelled.test, head_masks(labelled))
+    assert (made_of["weights"], made_of["labels"]) == (labelled.weights, 7)
+    labelled.model.output.weight.data.add_(0.1)
+    assert labelled.weights != made_of["weights"]
 
 
 def test_it_is_no_translator(labelled):
@@ -86,7 +83,7 @@ def test_it_is_no_translator(labelled):
 
 def test_its_outputs_under_every_mask_are_those_of_the_model_without_the_heads(labelled):
     lines, masks = labelled.test[0], [*head_masks(labelled), *head_masks(labelled, others=True)]
-    found = ablated_outputs(labelled.source, lines, masks)
+    found = ablated_outputs(labelled, lines, masks)
     assert found.drafts == outputs(labelled, HeadMap({}), lines)
     expected = [outputs(labelled, closed, lines) for closed in masks]
     assert [found.hypotheses(i) for i in range(len(masks))] == expected

@@ -15,7 +15,6 @@ from headgates.configs.prune import PruneConfig
 from headgates.configs.scores import SCORES
 from headgates.gates import HeadMap, HeadSite
 from headgates.workbench.curve import score_request
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import (
     ScoreRequest,
     closed_by,
@@ -24,19 +23,20 @@ from headgates.workbench.scores import (
     score_file,
     step_counts,
 )
-from tests.worlds.dense_model import head_masks, outputs
+from headgates.workbench.unpruned_model import UnprunedModel
+from tests.worlds.unpruned_model import head_masks, outputs
 
 ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 5), HeadSite.at("dec-self", 0, 3), HeadSite.at("cross", 1, 3)
 
 
 @pytest.fixture
-def dense(make_dense) -> DenseModel:
+def dense(make_dense) -> UnprunedModel:
     return make_dense()
 
 
 @pytest.fixture
 def request_(dense) -> ScoreRequest:
-    return ScoreRequest(dense.source, valid=dense.valid, seed=3)
+    return ScoreRequest(dense, valid=dense.valid, seed=3)
 
 
 # ---------------------------------------------------------------- how many
@@ -113,7 +113,7 @@ def test_scores_that_are_not_numbers_are_refused():
 
 def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
     model = dense.translator.model
-    by_hand = importance(model, dense.train_batches(), loss=dense.source.task.loss)
+    by_hand = importance(model, dense.train_batches(), loss=dense.task.loss)
     assert head_scores("importance", request_) == by_hand
     assert head_scores("reverse", replace(request_, fresh=True)) == by_hand
     assert head_scores("weight-norm", request_) == weight_norm(model)
@@ -124,21 +124,21 @@ def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
 def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, request_):
     model = dense.translator.model
     found = head_scores("importance", replace(request_, absolute="token", sentences=7))
-    assert found == importance(model, dense.train_batches(7), loss=dense.source.task.loss, absolute="token")
-    assert found != importance(model, dense.train_batches(), loss=dense.source.task.loss, absolute="token")
-    assert found != importance(model, dense.train_batches(7), loss=dense.source.task.loss)
+    assert found == importance(model, dense.train_batches(7), loss=dense.task.loss, absolute="token")
+    assert found != importance(model, dense.train_batches(), loss=dense.task.loss, absolute="token")
+    assert found != importance(model, dense.train_batches(7), loss=dense.task.loss)
 
 
 def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
-    train = dense.source.corpus.train
+    train = dense.corpus.train
     drawn = sorted(random.Random(1).sample(range(len(train)), 7))
-    by_hand = replace(dense.source.corpus, train=train.only(drawn, reason="not drawn"))
-    own = [batch for batch in dense.source.data(by_hand).batches("train", 4000)]
-    for ours, theirs in zip(dense.source.train_batches(7), own, strict=True):
+    by_hand = replace(dense.corpus, train=train.only(drawn, reason="not drawn"))
+    own = [batch for batch in dense.data(by_hand).batches("train", 4000)]
+    for ours, theirs in zip(dense.train_batches(7), own, strict=True):
         assert ours.source.equal(theirs.source)
         assert ours.target_out.equal(theirs.target_out)
-    dense.source.config["text"] = dense.source.config["text"] | {"train_sentences": 5}
-    assert sum(map(len, dense.source.train_batches(7))) == 5  # of the run's own pairs, which are no more
+    dense.config["text"] = dense.config["text"] | {"train_sentences": 5}
+    assert sum(map(len, dense.train_batches(7))) == 5  # of the run's own pairs, which are no more
 
 
 @pytest.mark.parametrize("name", ["importance", "reverse"])
@@ -147,7 +147,7 @@ def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_
     shut = whole.lowest(4)
     again = head_scores(name, replace(request_, closed=shut))
     assert again == importance(
-        dense.translator.model, dense.train_batches(), loss=dense.source.task.loss, closed=shut
+        dense.translator.model, dense.train_batches(), loss=dense.task.loss, closed=shut
     )
     assert (again.flat()[shut.flat()] == 0).all()
     assert HeadMap.load(dense.folder / "scores/importance.json") == whole != again
@@ -200,5 +200,5 @@ def test_kept_scores_of_another_model_are_refused(dense, request_):
 )
 def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, changes, file):
     config = PruneConfig("run", by=["importance"], **changes)
-    dense.valid = dense.source.lines("valid", config.valid_sentences)
+    dense.valid = dense.lines("valid", config.valid_sentences)
     assert score_file(name, score_request(dense, config, config.seed)) == file

@@ -120,7 +120,7 @@ def base(run) -> RunFolder:
 
 def test_a_dense_source_is_the_base_of_a_run_with_gates(run, base):
     for given in (run, base):
-        source = open_source(given.path, dense=True)
+        source = open_source(given.path, unpruned=True)
         assert (source.folder.path, source.system) == (base.path, "base")
     assert open_source(run.path).folder.path == run.path
 

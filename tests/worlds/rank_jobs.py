@@ -26,8 +26,7 @@ from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
-from headgates.workbench.ablated_stats import ablated_outputs
-from headgates.workbench.ablation import one_head_masks
+from headgates.workbench.ablation import ablated_outputs, one_head_masks
 from headgates.workbench.closing import real_positions
 from headgates.workbench.folder import RunFolder
 

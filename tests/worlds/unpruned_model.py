@@ -16,9 +16,9 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.base import Predictor, Task
 from headgates.tasks.translation import Translation
-from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import Lines, Source
+from headgates.workbench.source import Lines
+from headgates.workbench.unpruned_model import UnprunedModel
 from tests.worlds.small_model import stirred
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
@@ -58,7 +58,7 @@ def keep_alone(translator: Translator, site: str, head: int) -> None:
 
 
 @pytest.fixture
-def make_dense(tmp_path) -> Callable[..., DenseModel]:
+def make_dense(tmp_path) -> Callable[..., UnprunedModel]:
     """make_dense(planted=(site, head), ...) -> the model as prune.py opens it; its validation text is its
     training text too.
 
@@ -66,7 +66,7 @@ def make_dense(tmp_path) -> Callable[..., DenseModel]:
 
     def make(
         *, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3
-    ) -> DenseModel:
+    ) -> UnprunedModel:
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir(exist_ok=True)
         vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
@@ -86,17 +86,18 @@ def make_dense(tmp_path) -> Callable[..., DenseModel]:
     return make
 
 
-def as_dense(folder: RunFolder, task: Task, predictor: Predictor, valid: Lines, test: Lines) -> DenseModel:
+def as_dense(folder: RunFolder, task: Task, predictor: Predictor, valid: Lines, test: Lines) -> UnprunedModel:
     """A predictor as prune.py opens it, though no run made it."""
-    source = Source(folder, "base", task, predictor, {"seed": 1, "text": TEXT}, None)
-    source.corpus = Corpus(ParallelText(*valid), ParallelText(*valid), ParallelText(*test), "made up", "")
-    return DenseModel(source, valid, test, {"command": "python prune.py", "seed": 1})
+    config, facts = {"seed": 1, "text": TEXT}, {"command": "python prune.py", "seed": 1}
+    model = UnprunedModel(folder, "base", task, predictor, config, None, valid, test, facts)
+    model.corpus = Corpus(ParallelText(*valid), ParallelText(*valid), ParallelText(*test), "made up", "")
+    return model
 
 
 @contextmanager
-def without(dense: DenseModel, closed: HeadMap) -> Iterator[None]:
+def without(dense: UnprunedModel, closed: HeadMap) -> Iterator[None]:
     """The model with these heads' columns of W_O at zero: closed the slow way, without gates."""
-    model = dense.source.model
+    model = dense.model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with torch.no_grad():
         for site, attention in find_sites(model).items():
@@ -106,16 +107,16 @@ def without(dense: DenseModel, closed: HeadMap) -> Iterator[None]:
     model.load_state_dict(before)
 
 
-def outputs(dense: DenseModel, closed: HeadMap, lines: list[str]) -> list[str]:
+def outputs(dense: UnprunedModel, closed: HeadMap, lines: list[str]) -> list[str]:
     """What it says of the lines without these heads."""
     with without(dense, closed):
-        return dense.source.task.predict(dense.source.predictor, lines)
+        return dense.task.predict(dense.predictor, lines)
 
 
-def head_masks(dense: DenseModel, *, others: bool = False) -> list[HeadMap]:
+def head_masks(dense: UnprunedModel, *, others: bool = False) -> list[HeadMap]:
     """For every head the mask that closes it, or the others of its site."""
     return [
         HeadMap({site: (torch.arange(site.heads) == head) ^ others})
-        for site in sorted(find_sites(dense.source.model))
+        for site in sorted(find_sites(dense.model))
         for head in range(site.heads)
     ]
