@@ -79,7 +79,7 @@ class Task(ABC):
             f"{settings.get('src')} to {settings.get('tgt')}",
         )
 
-    def made_of(self, config: FitConfig) -> dict[str, Any]:
+    def cache_key(self, config: FitConfig) -> dict[str, Any]:
         """What a new base depends on beside the text and the settings that all tasks have: plain values."""
         return {}
 

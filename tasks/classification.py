@@ -78,7 +78,7 @@ class Classification(Task):
         name = str(settings.get("data")).removeprefix("hf:").rstrip("/").replace(":", "-")
         return f"{Path(name).name}-{encoder}", f"labels by {encoder}"
 
-    def made_of(self, config: FitConfig) -> dict[str, Any]:
+    def cache_key(self, config: FitConfig) -> dict[str, Any]:
         return {"encoder": encoder_digest(encoder_folder(encoder_of(config)))}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:

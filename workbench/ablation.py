@@ -287,14 +287,19 @@ def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row
     return row | {p: compared[f"{main}_{p}"] for p in P_VALUES if f"{main}_{p}" in compared}
 
 
+def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """All rows, and those of each kind."""
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return {"all": [*rows]} | {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
+
+
 def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
     """How many rows differ significantly at LEVEL, and how many of those improve: raw and Holm-adjusted, in
     all and by kind. difference: the column of differences in the deciding metric."""
     out: dict[str, Any] = {"level": LEVEL}
     for label, column in (("raw", "p_value"), ("holm", "p_value_holm")):
         counts = {}
-        for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
-            kind_rows = [row for row in rows if kind in ("all", row["kind"])]
+        for kind, kind_rows in by_kind(rows).items():
             passed = [row for row in kind_rows if row[column] < LEVEL]
             improve = sum(row[difference] > 0 for row in passed)
             counts[kind] = {"tested": len(kind_rows), "significant": len(passed), "improve": improve}

@@ -20,7 +20,6 @@ from headgates.configs.source import is_foreign
 from headgates.configs.systems import ScoreRow
 from headgates.configs.yaml_file import load_yaml
 from headgates.gates import heads_left
-from headgates.models.progress import say
 from headgates.workbench.base_settings import flat, open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
@@ -185,13 +184,3 @@ def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
                 for method in config.methods:
                     if method in METHODS and METHODS[method].controlled_by == "lambda":
                         yield Point(method, epochs, seed, lam=lam)
-
-
-def tell_plan(comparison: Comparison, waiting: int) -> None:
-    """Say what will be made."""
-    plan = comparison.plan
-    heads = ", ".join(map(str, comparison.heads))
-    say(
-        f"{comparison.name}: {len(plan)} points at {heads} of {comparison.total} heads, {waiting} of "
-        f"them to make"
-    )

@@ -52,7 +52,7 @@ def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[
     config = as_one_process(config)
     return {
         **shared_fingerprint(config, corpus, precision),
-        **task_named(config.task).made_of(config),
+        **task_named(config.task).cache_key(config),
         "model": to_dict(config.model),
         "train": to_dict(config.train),
         "dynamics": [sorted(config.dynamics), config.sentences, config.test_sentences]

@@ -46,17 +46,16 @@ class Heartbeat:
         now, or died over it. Raises OSError where nothing can be written."""
         waited = False
         while not self.make():
-            holder, here = self.holder(), False
-            if holder is not None:
-                here = holder.get("machine") == self.own["machine"]
-                same = holder.get("run_hash") == self.own["run_hash"]
-                if not same and not (here and not is_running(int(holder.get("process", 0)))):
-                    return "another's"
-            if not here:
-                self.wait(holder or {})
-                waited = True
-            else:
+            holder = self.holder() or {}
+            here = holder.get("machine") == self.own["machine"]
+            other = holder and holder.get("run_hash") != self.own["run_hash"]
+            if other and not (here and not is_running(int(holder.get("process", 0)))):
+                return "another's"
+            if here:
                 self.path.unlink(missing_ok=True)
+            else:
+                self.wait(holder)
+                waited = True
         threading.Thread(target=self.beat, daemon=True).start()
         return "waited" if waited else "ours"
 

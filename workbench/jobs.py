@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -30,18 +30,8 @@ PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 CHECKPOINT_PATIENCE = {signal.SIGTERM: 60.0, signal.SIGKILL: 5.0}  # fit.py saves the step it is at
 
 
-class Job(Protocol):
-    """A running fit.py: its log, and how many bytes the log had when it started."""
-
-    log: Path
-    begin: int
-
-    def poll(self) -> int | None:
-        """The exit code; None while it runs."""
-
-    def send(self, signum: int) -> None: ...
-
-
+# a running fit.py: its `log`, the bytes that this had at the start (`begin`), `poll` for the exit code, `send`
+Job: TypeAlias = "LocalJob | SlurmJob"
 Start = Callable[[Sequence[str], Path, Mapping[str, str]], Job]  # command, log, environment
 
 

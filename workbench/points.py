@@ -33,8 +33,9 @@ from headgates.workbench.source import BATCH_TOKENS, Lines, Source
 from headgates.workbench.unpruned_model import UnprunedModel
 
 
-def check_heads(unpruned: UnprunedModel, config: PruneConfig) -> None:
-    """Raises ValueError at a number of --heads that cannot be reached by closing heads of the kinds."""
+def checked_total(unpruned: UnprunedModel, config: PruneConfig) -> int:
+    """The model's number of heads. Raises ValueError at a number of --heads that cannot be reached by closing
+    heads of the kinds."""
     heads = {site: site.heads for site in find_sites(unpruned.model)}
     total = sum(heads.values())
     kept = sum(
@@ -50,6 +51,7 @@ def check_heads(unpruned: UnprunedModel, config: PruneConfig) -> None:
             raise ValueError(
                 f"--heads {count}: {unpruned.folder.path} has {total} heads{why}; expected {kept} to {total}"
             )
+    return total
 
 
 def measure_points(
@@ -63,8 +65,7 @@ def measure_points(
     the folder of the new run of the only point.
 
     Raises ValueError at a number of heads that cannot be, or where `save` is taken."""
-    check_heads(unpruned, config)
-    total = sum(site.heads for site in find_sites(unpruned.model))
+    total = checked_total(unpruned, config)
     counts = resample_counts(len(unpruned.test[0]), RESAMPLES)
     evaluation = evaluation_key(unpruned.task.prediction_settings(unpruned.predictor), unpruned.test)
     points: list[MadePoint] = []

@@ -19,8 +19,6 @@ from headgates.workbench.row import ResultRow
 from headgates.workbench.source import drop_batch
 from headgates.workbench.table import Row
 
-UNFINISHED = "the command in its command.txt with --resume continues it"
-
 
 class FinishedRun:
     """A finished run: its folder, configuration, result.json, and a row for each of its systems (see
@@ -115,7 +113,7 @@ def finished_runs(folders: Sequence[RunFolder], *, report: Report = say) -> list
     if not runs:
         raise ValueError(
             f"none of the {len(folders)} runs given is finished, so there is nothing to compare; finish "
-            f"one: {UNFINISHED}"
+            "one: the command in its command.txt with --resume continues it"
         )
     test_sets = {
         test: sorted(run.name for run in runs if test in run.test_sets)

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from headgates.workbench.ablation import ablate, table_name
+from headgates.workbench.ablation import ablate, by_kind, table_name
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines
 from headgates.workbench.table import Row, write_table
 from headgates.workbench.unpruned_model import UnprunedModel
-
-Correlation = tuple[float, float]  # coefficient and two-sided p-value
 
 
 def transfer(
@@ -53,13 +51,10 @@ def transfer(
 
 def correlate_kinds(rows: Sequence[Row], column: str) -> dict[str, dict[str, Any]]:
     """The correlations of a column between the two test sets, over all rows and over those of each kind."""
-    out = {}
-    for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
-        kind_rows = [row for row in rows if kind in ("all", row["kind"])]
-        out[kind] = correlate(
-            [row[column] for row in kind_rows], [row[f"other_{column}"] for row in kind_rows]
-        )
-    return out
+    return {
+        kind: correlate([row[column] for row in of_kind], [row[f"other_{column}"] for row in of_kind])
+        for kind, of_kind in by_kind(rows).items()
+    }
 
 
 def correlate(x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def compare(config: "CompareConfig") -> int:
     check_run(config.source)
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    from headgates.workbench.comparison import PROTOCOL, Comparison, tell_plan
+    from headgates.workbench.comparison import PROTOCOL, Comparison
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.grid import FinishedRuns, only_one, run_grid
 
@@ -54,7 +54,11 @@ def compare(config: "CompareConfig") -> int:
         folder.write_text(PROTOCOL, comparison.protocol)
         made = FinishedRuns(config.runs)()
         waiting = [each for each in comparison.plan if each.run_hash not in made]
-        tell_plan(comparison, len(waiting))
+        heads = ", ".join(map(str, comparison.heads))
+        say(
+            f"{comparison.name}: {len(points)} points at {heads} of {comparison.total} heads, "
+            f"{len(waiting)} of them to make"
+        )
         comparison.keep_scores(waiting)
         comparison.keep_translations(waiting)
         run_grid(points, folder, config, runs=config.runs, data_dir=config.data_dir, retry=True)

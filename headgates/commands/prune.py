@@ -101,6 +101,7 @@ def curves(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     """Draw a curve of the metric against closed heads for every order, or every order and kind, in one
     figure."""
     from headgates.configs.schema import KINDS
+    from headgates.configs.systems import ScoreRow
     from headgates.report.pruning_figures import draw_curves
     from headgates.report.pruning_tables import curves_table
     from headgates.workbench.curve import MaskScorer, curve, figure_name
@@ -111,7 +112,7 @@ def curves(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
             curve_rows.update([curve(order, unpruned, config, kinds=kinds, scorer=scorer)])
-            name = order if config.closing == "zero" else f"{order}:{config.closing}"
+            name = ScoreRow(order, config.closing).name
             labels.append(f"{name}-{kinds[0]}" if config.each_kind else name)
     path = unpruned.folder / f"curves/{figure_name(config)}"
     drawn = dict(zip(labels, curve_rows.values(), strict=True))
