@@ -1,7 +1,7 @@
 """The base of `--base RUN`, and what a run on it takes from it: its model, vocabulary and languages, and its
 text where none is named."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from headgates.configs.fields import to_dict
@@ -42,15 +42,13 @@ def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:
     contradicts the base.
 
     A setting that has its default is taken as not given."""
-    ours, theirs, default = (
-        flat(settings) for settings in (to_dict(config), base.config(), to_dict(FitConfig()))
-    )
-    theirs = {name: default[name] for name in OF_THE_TASK} | theirs
-    changed = {name: theirs[name] for name in OF_THE_TASK}
+    recorded = base.config()
+    ours, theirs, default = map(flat, (to_dict(config), recorded, to_dict(FitConfig())))
+    changed = {name: recorded[name] for name in OF_THE_TASK}
     shared = [name for name in theirs if name.startswith("model.")]
     if all(ours[name] == default[name] for name in TEXT):
-        changed |= {name: theirs[name] for name in TEXT if name in theirs}
-        changed["data_dir"] = config.data_dir or theirs.get("data_dir")
+        changed |= {name: recorded[name] for name in TEXT}
+        changed["data_dir"] = config.data_dir or recorded["data_dir"]
     else:
         shared += ["src", "tgt"]
     for name in (*shared, *VOCABULARY, *OF_THE_TASK):
@@ -66,14 +64,11 @@ def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:
                 f"ignored: --{name.replace('_', '-')} {value}; {base.path} is trained already, with "
                 f"{theirs[name]}"
             )
-    model = {
-        each.name: theirs[name] for each in fields(ModelConfig) if (name := f"model.{each.name}") in theirs
-    }
-    new_model = ModelConfig(**model)
+    model = ModelConfig(**recorded["model"])
     taken = {name.partition(".")[2]: theirs[name] for name in VOCABULARY if name in theirs}
     if config.text.max_length == default["text.max_length"]:  # a base of fewer positions has shorter pairs
-        taken["max_length"] = min(config.text.max_length, new_model.max_positions - 1)
-    return replace(config, model=new_model, text=replace(config.text, **taken), **changed)
+        taken["max_length"] = min(config.text.max_length, model.max_positions - 1)
+    return replace(config, model=model, text=replace(config.text, **taken), **changed)
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

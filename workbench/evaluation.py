@@ -156,11 +156,6 @@ class Evaluation:
             kept.write_outputs(system, self.folder.outputs(system))
             kept.write_json("result.json", {"rows": [row.to_json()]})
 
-    def count_different_lines(self, system: str, other: str) -> int:
-        """Return the number of test lines for which two systems of this run have different outputs."""
-        ours, theirs = self.folder.outputs(system), self.folder.outputs(other)
-        return sum(a != b for a, b in zip(ours, theirs, strict=True))
-
     def repeat(
         self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str
     ) -> None:

@@ -30,7 +30,7 @@ PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
 CHECKPOINT_PATIENCE = {signal.SIGTERM: 60.0, signal.SIGKILL: 5.0}  # fit.py saves the step it is at
 
 
-# a running fit.py: its `log`, the bytes that this had at the start (`begin`), `poll` for the exit code, `send`
+# a running fit.py: `log`, the bytes that it had at the start (`begin`), `poll` for the exit code, `send`
 Job: TypeAlias = "LocalJob | SlurmJob"
 Start = Callable[[Sequence[str], Path, Mapping[str, str]], Job]  # command, log, environment
 

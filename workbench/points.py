@@ -57,7 +57,7 @@ def checked_total(unpruned: UnprunedModel, config: PruneConfig) -> int:
 def measure_points(
     unpruned: UnprunedModel,
     config: PruneConfig,
-    calibration: Calibration | None,
+    calibration: Calibration,
     *,
     save: Path | None,
 ) -> list[MadePoint]:

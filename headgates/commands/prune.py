@@ -81,14 +81,12 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
         print(f"saved: {save}, the model without its closed heads")
 
 
-def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration | None":
-    """The text that heads are closed with, read when it is first needed; None for zero."""
-    from headgates.configs.closing import CLOSINGS
+def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration":
+    """The text that heads are closed with, read when it is first needed. Raises ValueError at a way that this
+    model cannot take."""
     from headgates.workbench.closing import Calibration, check_closing
 
     check_closing(config.closing, unpruned.model)
-    if not CLOSINGS[config.closing].calibrated:
-        return None
     return Calibration(
         unpruned,
         sentences=config.calibration_sentences,
