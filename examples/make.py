@@ -45,8 +45,7 @@ AS_IT_IS = (
     "gates.json",
     "gates_history.npz",
     "hypotheses/*.txt",
-    "scores/*.json",
-)
+)  # and the scores of a gated run; a base's are those of its weights, made again below
 MADE_AGAIN = (
     "*.png",
     "*.svg",
@@ -167,7 +166,8 @@ def copy(run: "RunFolder", to: Path, names: dict[Path, str], *, out: Path) -> No
     from headgates.workbench.folder import RunFolder
 
     here = RunFolder(to)
-    for pattern in AS_IT_IS:
+    gated = run.config()["gate"] != "none"
+    for pattern in (*AS_IT_IS, "scores/*.json") if gated else AS_IT_IS:
         for path in sorted(run.path.glob(pattern)):
             (to / path.relative_to(run.path)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, to / path.relative_to(run.path))

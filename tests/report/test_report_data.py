@@ -9,7 +9,7 @@ from headgates.report.report_data import gate_history, trained_curves
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.related import open_gate_run
 
-RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.05-s1")
+RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.015-s1")
 
 
 def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
