@@ -48,7 +48,7 @@ class AnalyzeConfig(SourceOptions):
         "gold for toy, else no syntax",
     )
     system: str | None = setting(
-        None, "look at this system of the one RUN (l0, greedy, ...) instead of the base"
+        None, "look at this system of the one RUN (l0, importance, ...) instead of the base"
     )
     kinds: list[str] = setting(KINDS, "kinds of attention to look at, comma-separated", items=KINDS)
     labels: list[str] = setting(

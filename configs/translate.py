@@ -16,7 +16,7 @@ class TranslateConfig:
 
     source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
     system: str | None = setting(
-        None, "system of the run: base, l0, l0-removed, greedy, ...; default the run's own"
+        None, "system of the run: base, l0, l0-removed, importance, ...; default the run's own"
     )
     beam: int = setting(0, "beam width; 1 is greedy, 0 the run's own", at_least=0)
     length_penalty: float | None = setting(

@@ -1,7 +1,7 @@
 """The one way to a trained model: `open_source(SOURCE)` gives it with its tokenizer, its text and its run
 folder.
 
-    source = open_source("runs/toy-en-de-l0-0.01-s1")          # or system="greedy", "base", ...
+    source = open_source("runs/toy-en-de-l0-0.01-s1")          # or system="importance", "base", ...
     source.translator.translate(["The dog sleeps."])
     source.corpus.valid                                        # the text that the run was trained on, read
     when it is asked for
