@@ -111,7 +111,7 @@ def make(runs: Path, out: Path, *, looks: Looks | None = None, most_bytes: int =
 def runs_to_copy(runs: Path) -> "list[RunFolder]":
     """The run folders with gates and their bases, by name. Raises ValueError if there is none, or one is not
     finished."""
-    from headgates.workbench.folder import dense_run, find_runs
+    from headgates.workbench.folder import base_of, find_runs
 
     gated = [run for run in find_runs(runs) if run.config().get("gate", "none") != "none"]
     if not gated:
@@ -119,7 +119,7 @@ def runs_to_copy(runs: Path) -> "list[RunFolder]":
             f"no run with gates in {runs}; expected what "
             "`fit.py --config configs/toy_example.yaml` was given as --runs"
         )
-    chosen = {run.path.resolve(): run for run in [*gated, *map(dense_run, gated)]}
+    chosen = {run.path.resolve(): run for run in [*gated, *map(base_of, gated)]}
     for run in chosen.values():
         if not run.finished():
             raise ValueError(
@@ -182,13 +182,13 @@ def copy(run: "RunFolder", to: Path, names: dict[Path, str], *, out: Path) -> No
 def settings_in(run: "RunFolder", names: dict[Path, str], out: Path) -> str:
     """config.yaml with `runs` and `base` where the copies will lie. Raises ValueError where another setting
     has an absolute path."""
-    from headgates.workbench.folder import dense_run
+    from headgates.workbench.folder import base_of
 
     config, where = run.config(), out if not out.is_absolute() else Path(out.name)
     text = (run / "config.yaml").read_text(encoding="utf-8")
     places = {"runs": where.as_posix()}
     if config.get("base"):
-        base = dense_run(run).path.resolve() if config["gate"] != "none" else Path(config["base"])
+        base = base_of(run).path.resolve() if config["gate"] != "none" else Path(config["base"])
         places["base"] = (where / names.get(base, base.name)).as_posix()
     for key, value in config.items():
         for each in value if isinstance(value, list) else [value]:

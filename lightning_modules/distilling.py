@@ -1,4 +1,4 @@
-"""Learning from the dense model too: (1 - w) the task's loss + w T^2 KL(dense || this) at temperature T.
+"""Learning from the unpruned model too: (1 - w) the task's loss + w T^2 KL(dense || this) at temperature T.
 Hinton et al. 2015
 (arXiv:1503.02531), token by token; what a model without some of its heads is helped by."""
 

@@ -17,7 +17,7 @@ from headgates.data import load_corpus
 from headgates.models.checkpoint import load_model
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import ANALYSES, analysis_settings, stored_result
-from headgates.workbench.folder import RunFolder, dense_run, find_runs
+from headgates.workbench.folder import RunFolder, base_of, find_runs
 from headgates.workbench.table import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +73,7 @@ def test_the_example_is_small_and_holds_a_gated_run_and_its_base():
     runs = find_runs(EXAMPLE)
     assert len(runs) == 2
     assert all(run.finished() for run in runs)
-    assert dense_run(gated(EXAMPLE)).path.parent == EXAMPLE
+    assert base_of(gated(EXAMPLE)).path.parent == EXAMPLE
     assert [path.name for path in EXAMPLE.iterdir() if not (path / "config.yaml").is_file()] == []
 
 
@@ -114,7 +114,7 @@ def test_rows_are_the_scores_of_their_hypotheses():
 
 
 def test_what_prune_and_analyze_left_is_of_these_weights(runs):
-    base = dense_run(gated(runs))
+    base = base_of(gated(runs))
     analysed = AnalysedModel.open(AnalyzeConfig(sources=[str(base.path)], siblings=True), lambda text: None)
     assert [run.folder.path for run in analysed.gate_runs] == [gated(runs).path]
     assert [
@@ -145,14 +145,14 @@ def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatc
         5,
     )
     assert code == 0, error
-    assert list((dense_run(gated(runs)) / "curves").glob("weight-norm*.csv"))
+    assert list((base_of(gated(runs)) / "curves").glob("weight-norm*.csv"))
 
 
 # ---------------------------------------------------------------- make.py
 
 
 def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_left_out(few, tmp_path):
-    script, base = tmp_path / "look.py", dense_run(gated(few)).path.name
+    script, base = tmp_path / "look.py", base_of(gated(few)).path.name
     script.write_text(
         "import pathlib, sys\nfor path in map(pathlib.Path, sys.argv[1:]):\n"
         "    path.parent.mkdir(parents=True, exist_ok=True)\n    path.write_text('seen')\n"

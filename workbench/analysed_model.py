@@ -22,7 +22,7 @@ from headgates.data.corpus import TranslationData
 from headgates.data.parallel import DataError, ParallelText, digest_lines, read_lines
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.progress import Report, reported
-from headgates.workbench.folder import RunFolder, dense_run
+from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.related import GateRun, is_curve, open_gate_run, siblings
 from headgates.workbench.source import Source, find_run, open_source
@@ -164,7 +164,7 @@ class AnalysedModel:
 
 def one_base(folders: list[RunFolder]) -> RunFolder:
     """The run that all these runs are based on. Raises ValueError where they have different bases."""
-    bases = {folder.path: dense_run(folder) for folder in folders}
+    bases = {folder.path: base_of(folder) for folder in folders}
     first, *others = bases
     for other in others:
         if bases[other].path.resolve() != bases[first].path.resolve():

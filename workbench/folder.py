@@ -333,7 +333,7 @@ def closes_heads(config: Mapping[str, Any]) -> bool:
     return config.get("gate", "none") != "none"
 
 
-def dense_run(folder: RunFolder) -> RunFolder:
+def base_of(folder: RunFolder) -> RunFolder:
     """The run whose model has no gates: the run itself, or the base of a run that closes heads. Raises
     ValueError if that base is gone, or is another one by now."""
     config = folder.config()

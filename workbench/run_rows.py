@@ -14,7 +14,7 @@ from headgates.configs.methods import method_of
 from headgates.configs.schema import KINDS
 from headgates.configs.systems import BASES, place
 from headgates.models.progress import Report, say
-from headgates.workbench.folder import RunFolder, dense_run
+from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.row import ResultRow
 from headgates.workbench.source import drop_batch
 from headgates.workbench.table import Row
@@ -89,7 +89,7 @@ class FinishedRun:
     def base_seed(self) -> int:
         """The base's own, where it can be read: --base may name one of another seed."""
         try:
-            return int(dense_run(self.folder).config()["seed"])
+            return int(base_of(self.folder).config()["seed"])
         except (ValueError, KeyError):
             return int(self.config["seed"])
 

@@ -31,7 +31,7 @@ from headgates.models.checkpoint import weights_digest
 from headgates.models.translator import Translator
 from headgates.tasks import task_of
 from headgates.tasks.base import Task
-from headgates.workbench.folder import RunFolder, dense_run
+from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.foreign_run import foreign_run
 
 BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
@@ -131,7 +131,7 @@ def open_source(
     system does not exist, or its
     files are broken."""
     folder = first(lambda: find_run(source, options))  # which writes what a foreign model becomes
-    folder = dense_run(folder) if unpruned else folder
+    folder = base_of(folder) if unpruned else folder
     if finished:
         folder.check_finished()
     name = system or folder.own_system()

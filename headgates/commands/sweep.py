@@ -79,7 +79,7 @@ def sweep(config: "SweepConfig") -> int:
 def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfig") -> None:
     """Draw BLEU against heads for the runs that are done and their siblings, and log it."""
     from headgates.report.bleu_heads import write_bleu_heads
-    from headgates.workbench.folder import RunFolder, dense_run
+    from headgates.workbench.folder import RunFolder, base_of
     from headgates.workbench.tracker import log_grid
 
     names = dict.fromkeys(point.run for point in points if point.run)
@@ -99,7 +99,7 @@ def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfi
         "pareto",
         logger=config.logger,
         job="sweep",
-        base=dense_run(done[0]),
+        base=base_of(done[0]),
         config={"file": Path(config.file).name},
         summary={"scores": scores},
     )
@@ -107,10 +107,10 @@ def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfi
 
 def with_siblings(folders: "Sequence[RunFolder]") -> "list[RunFolder]":
     """The runs, then all other finished runs with gates on the same bases."""
-    from headgates.workbench.folder import dense_run
+    from headgates.workbench.folder import base_of
     from headgates.workbench.related import siblings
 
-    bases = {base.path.resolve(): base for base in map(dense_run, folders)}
+    bases = {base.path.resolve(): base for base in map(base_of, folders)}
     found = [*folders]
     for base in bases.values():
         found += siblings(base, besides=found, report=say)

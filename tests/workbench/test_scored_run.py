@@ -12,7 +12,7 @@ from headgates.configs.systems import ScoreRow, file_name
 from headgates.gates import HeadMap
 from headgates.report.table import comparison_table
 from headgates.workbench.closing import Calibration, close_heads
-from headgates.workbench.folder import dense_run
+from headgates.workbench.folder import base_of
 from headgates.workbench.grid import planned_runs
 from headgates.workbench.lab import Lab
 from headgates.workbench.protocol import make_runs
@@ -50,7 +50,7 @@ def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(sc
 
 def test_a_run_of_scores_stands_for_its_base_and_not_beside_learned_gates(scored, base, runs):
     run = make_runs(scored("--heads", 9, "--systems", "base,random"))
-    assert dense_run(run).path.resolve() == base.path.resolve()
+    assert base_of(run).path.resolve() == base.path.resolve()
     (gated,) = (path for path in runs.iterdir() if "-l0-" in path.name)
     assert [sibling.path.name for sibling in siblings(base, report=print)] == [gated.name]
     bank = open_source(run.path).model
