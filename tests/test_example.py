@@ -98,9 +98,9 @@ def test_weights_are_halves_in_the_file_and_float32_in_the_model():
         assert model.output.weight is model.target_embedding.weight
 
 
-def test_about_half_of_the_heads_are_closed_and_of_every_kind_some_are_left():
+def test_a_third_to_two_thirds_of_the_heads_are_open_and_of_every_kind_some():
     row = next(row for row in gated(EXAMPLE).read_json("result.json")["rows"] if row["system"] == "l0")
-    assert 0.35 < row["heads_open"] / row["heads_total"] < 0.65
+    assert 0.3 < row["heads_open"] / row["heads_total"] < 0.7
     assert min(row["heads_by_kind"].values()) > 0
 
 

@@ -72,7 +72,8 @@ def positions(analysed: AnalysedModel) -> StartedAnalysis:
 
 
 def rare(analysed: AnalysedModel) -> StartedAnalysis:
-    counts = token_counts(analysed.data.train_pairs.flat("source"), len(analysed.predictor.source_vocab))
+    ids = (part.copy() for part in analysed.data.train_pairs.flat("source"))  # torch warns of read-only arrays
+    counts = token_counts(ids, len(analysed.predictor.source_vocab))
     observer = RareWords(counts, rare_rank(analysed))
 
     def finish() -> AnalysisResult:
