@@ -72,7 +72,8 @@ def positions(analysed: AnalysedModel) -> StartedAnalysis:
 
 
 def rare(analysed: AnalysedModel) -> StartedAnalysis:
-    ids = (part.copy() for part in analysed.data.train_pairs.flat("source"))  # torch warns of read-only arrays
+    # copies: torch warns of read-only arrays
+    ids = (part.copy() for part in analysed.data.train_pairs.flat("source"))
     counts = token_counts(ids, len(analysed.predictor.source_vocab))
     observer = RareWords(counts, rare_rank(analysed))
 
