@@ -75,7 +75,13 @@ class GateBank(nn.Module):
 
         Raises ValueError while training, once a step has been taken, if no forward pass has asked some
         learned gate for xi."""
-        self.check_asked()
+        if self.training and (silent := self.unasked()):
+            raise ValueError(
+                f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: "
+                "the penalty alone would shut them all. Leave sites that training does not run out "
+                "(attach(..., kinds=...)); an attention whose forward does not multiply by its slot needs "
+                "mode='hook' or mode='weight' in its SiteRule"
+            )
         # a gate may be shared by the heads of one key head
         rows = [
             gate.penalty() * (site.heads // gate.heads)
@@ -84,22 +90,16 @@ class GateBank(nn.Module):
         ]
         return torch.stack(rows).sum()
 
-    def check_asked(self) -> None:
+    def unasked(self) -> list[str]:
+        """The sites of learned gates that no forward pass has asked."""
         # the sample before the last one has had its forward pass
-        silent = [
+        return [
             site.name
             for site, gate in self.items()
             if gate.samples > 1
             and not (gate.asked or gate.binarised)
             and any(parameter.requires_grad for parameter in gate.parameters())
         ]
-        if self.training and silent:
-            raise ValueError(
-                f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: "
-                "the penalty alone would shut them all. Leave sites that training does not run out "
-                "(attach(..., kinds=...)); an attention whose forward does not multiply by its slot needs "
-                "mode='hook' or mode='weight' in its SiteRule"
-            )
 
     def _map(self, method: str) -> HeadMap:
         with torch.no_grad():
@@ -146,23 +146,13 @@ class GateBank(nn.Module):
     ) -> list[dict[str, Any]]:
         """Two optimiser groups, the model's weights and the gates (no weight decay), no parameter twice,
         frozen ones left out."""
+        model: dict[str, Any] = {"params": [], "lr": lr, "weight_decay": weight_decay, "name": "model"}
+        gates: dict[str, Any] = {"params": [], "lr": gate_lr, "weight_decay": 0.0, "name": "gates"}
         mine = set(self.parameters())
-        chosen = [parameter for parameter in self._model[0].parameters() if parameter.requires_grad]
-        groups: list[dict[str, Any]] = [
-            {
-                "params": [parameter for parameter in chosen if parameter not in mine],
-                "lr": lr,
-                "weight_decay": weight_decay,
-                "name": "model",
-            },
-            {
-                "params": [parameter for parameter in chosen if parameter in mine],
-                "lr": gate_lr,
-                "weight_decay": 0.0,
-                "name": "gates",
-            },
-        ]
-        return [group for group in groups if group["params"]]
+        for parameter in self._model[0].parameters():
+            if parameter.requires_grad:
+                (gates if parameter in mine else model)["params"].append(parameter)
+        return [group for group in (model, gates) if group["params"]]
 
     def to_json(self) -> dict[str, Any]:
         """Per site and head: log_alpha (of learned gates), open_prob, value, open."""

@@ -4,7 +4,7 @@ heads; and a watch that says when a gate stage goes wrong."""
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -114,7 +114,7 @@ class GateWatch:
     patience: int = 200  # steps after the warm-up within which some gate must have moved
     moved: float = 0.2  # a change of log_alpha that counts
     _start: Tensor | None = None
-    _warned: set[str] = field(default_factory=set)
+    _warned: bool = False
 
     def observe(self, step: int, loss: float, bank: GateBank) -> str | None:
         """The reason to stop the stage, or None. Raises NotANumber when `loss` is not finite."""
@@ -138,8 +138,8 @@ class GateWatch:
         if self._start is None:
             self._start = position
         late = step >= self.budget.warmup + self.patience
-        if late and "stall" not in self._warned and float((position - self._start).abs().max()) < self.moved:
-            self._warned.add("stall")
+        if late and not self._warned and float((position - self._start).abs().max()) < self.moved:
+            self._warned = True
             warnings.warn(
                 f"no gate has moved by {self.moved} in {step} steps: raise the gates' learning rate (too "
                 "low now to close one) or lambda",
@@ -148,7 +148,7 @@ class GateWatch:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"start": self._start, "warned": sorted(self._warned)}
+        return {"start": self._start, "warned": self._warned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._start, self._warned = state.get("start"), set(state.get("warned", ()))
+        self._start, self._warned = state["start"], state["warned"]

@@ -7,14 +7,14 @@ diagonal of X^T X, so that it has no unit.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # tried on held-out sentences
-NO_HELD_OUT = 1e-3  # of a text that is too short to hold any sentence out
-FEWER_THAN_COLUMNS = 1e-1  # the same, where there are fewer positions than columns
 
 
 class Ranks(Protocol):
@@ -26,13 +26,19 @@ class Ranks(Protocol):
     def all_sum(self, tensor: Tensor) -> Tensor: ...
 
 
+@dataclass
 class Gram:
-    """X^T X (P, P), X^T Y (P, D), the sum of squares of Y and the number of positions, in float64."""
+    """Sums over positions, in float64."""
 
-    def __init__(self, columns: int, outputs: int, device: torch.device | str = "cpu"):
-        self.xx = torch.zeros(columns, columns, dtype=torch.float64, device=device)
-        self.xy = torch.zeros(columns, outputs, dtype=torch.float64, device=device)
-        self.yy, self.positions = 0.0, 0
+    xx: Tensor  # X^T X (P, P)
+    xy: Tensor  # X^T Y (P, D)
+    yy: float = 0.0  # of the squares of Y
+    positions: int = 0
+
+    @classmethod
+    def zeros(cls, columns: int, outputs: int, device: torch.device | str = "cpu") -> "Gram":
+        zeros = partial(torch.zeros, dtype=torch.float64, device=device)
+        return cls(zeros(columns, columns), zeros(columns, outputs))
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Take in x (N, P) and y (N, D)."""
@@ -44,26 +50,19 @@ class Gram:
 
     def plus(self, other: "Gram") -> "Gram":
         """The sums of both."""
-        both = Gram(self.xy.shape[0], self.xy.shape[1], self.xx.device)
-        both.xx, both.xy = self.xx + other.xx, self.xy + other.xy
-        both.yy, both.positions = self.yy + other.yy, self.positions + other.positions
-        return both
+        return Gram(
+            self.xx + other.xx, self.xy + other.xy, self.yy + other.yy, self.positions + other.positions
+        )
 
     def without_ones(self) -> "Gram":
         """The sums without the last column of X."""
-        less = Gram(self.xy.shape[0] - 1, self.xy.shape[1], self.xx.device)
-        less.xx, less.xy, less.yy, less.positions = self.xx[:-1, :-1], self.xy[:-1], self.yy, self.positions
-        return less
+        return Gram(self.xx[:-1, :-1], self.xy[:-1], self.yy, self.positions)
 
     def summed(self, ranks: Ranks) -> "Gram":
         """The sums of all ranks."""
-        whole = Gram(self.xy.shape[0], self.xy.shape[1], self.xx.device)
-        whole.xx, whole.xy = ranks.all_sum(self.xx), ranks.all_sum(self.xy)
-        whole.yy, positions = ranks.all_sum(
-            torch.tensor([self.yy, self.positions], dtype=torch.float64)
-        ).tolist()
-        whole.positions = int(positions)
-        return whole
+        numbers = torch.tensor([self.yy, self.positions], dtype=torch.float64)
+        xx, xy, (yy, positions) = map(ranks.all_sum, (self.xx, self.xy, numbers))
+        return Gram(xx, xy, float(yy), int(positions))
 
     def residual(self, old: Tensor) -> Tensor:
         """X^T (Y - X old) (P, D) for weights old (P, D)."""
@@ -81,18 +80,23 @@ def ridge_fit(gram: Gram, old: Tensor, ridge: float) -> Tensor:
     return changes(gram, old, [ridge])[0] + old
 
 
+def ridge_unseen(fit: Gram) -> float:
+    """The ridge of a text of which nothing is held out."""
+    return 1e-3 if fit.positions >= len(fit.xx) else 1e-1
+
+
 def choose_ridge(fit: Gram, held_out: Gram, old: Tensor) -> float:
     """The ridge of `RIDGES` whose weights, fitted on one part of the text, have the least error on the other.
 
     The error of old + delta on the held-out part is a quadratic form in its Gram matrices, so the text is not
     read again."""
     if not held_out.positions:
-        return NO_HELD_OUT if fit.positions >= len(fit.xx) else FEWER_THAN_COLUMNS
+        return ridge_unseen(fit)
     residual = held_out.residual(old)
     errors = [
         float((delta * (held_out.xx @ delta - 2 * residual)).sum()) for delta in changes(fit, old, RIDGES)
     ]
-    return RIDGES[min(range(len(RIDGES)), key=errors.__getitem__)]
+    return min(zip(errors, RIDGES, strict=True))[1]
 
 
 def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:

@@ -16,18 +16,6 @@ from .base import HeadGate
 _U_MIN = 1e-6  # keeps logit(u) finite
 
 
-def check_stretch(gamma: float, zeta: float, beta: float) -> None:
-    if not gamma < 0 < 1 < zeta:
-        raise ValueError(
-            f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; "
-            "Louizos et al. use -0.1, 1.1"
-        )
-    if not beta > 0:
-        raise ValueError(
-            f"need a temperature beta > 0, got {beta=}; Louizos et al. use 2/3, Voita et al. 0.33"
-        )
-
-
 def sample_gate(log_alpha: Tensor, u: Tensor, *, beta: float, gamma: float, zeta: float) -> Tensor:
     """xi in [0, 1] from noise u ~ U(0, 1), shape of log_alpha.
 
@@ -80,7 +68,15 @@ class HardConcrete(HeadGate):
         """log_alpha: where the gates start, a number or (H,). target_heads: how many of all peers stay open,
         None where the penalty decides."""
         super().__init__(heads)
-        check_stretch(gamma, zeta, beta)
+        if not gamma < 0 < 1 < zeta:
+            raise ValueError(
+                f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; "
+                "Louizos et al. use -0.1, 1.1"
+            )
+        if not beta > 0:
+            raise ValueError(
+                f"need a temperature beta > 0, got {beta=}; Louizos et al. use 2/3, Voita et al. 0.33"
+            )
         self.beta, self.gamma, self.zeta, self.target_heads = beta, gamma, zeta, target_heads
         self.log_alpha = nn.Parameter(torch.zeros(heads) + torch.as_tensor(log_alpha, dtype=torch.float32))
 
@@ -97,13 +93,10 @@ class HardConcrete(HeadGate):
     def open_prob(self) -> Tensor:
         return open_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
 
-    def full_prob(self) -> Tensor:
-        """P(xi = 1), (H,)."""
-        return full_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
-
     def decision(self) -> Tensor:
         """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha
         > 0; with `target_heads` the largest log_alpha of all peers."""
         if self.target_heads is not None:
             return self.is_among_highest(self.target_heads)
-        return self.full_prob() > 1 - self.open_prob()
+        full = full_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
+        return full > 1 - self.open_prob()

@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .names import check_name
 
 KINDS = ("enc-self", "dec-self", "cross")
 _SITE_NAME = re.compile(r"(encoder|decoder)\.(\d+)\.(enc-self|dec-self|cross)")
@@ -59,10 +60,8 @@ class HeadSite:
 def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
     """`kinds` in the house's order, all of them for None. Raises ValueError at an unknown or empty list."""
     chosen = set(KINDS if kinds is None else kinds.split(",") if isinstance(kinds, str) else kinds)
-    for kind in sorted(chosen - set(KINDS)):
-        nearest = get_close_matches(kind, KINDS, n=1, cutoff=0.3)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-        raise ValueError(f"unknown kind of attention {kind!r}{hint} Known: {', '.join(KINDS)}")
+    for kind in sorted(chosen):
+        check_name("kind of attention", kind, KINDS)
     if not chosen:
         raise ValueError(f"expected at least one kind of attention of {KINDS}, got none")
     return tuple(kind for kind in KINDS if kind in chosen)
@@ -76,9 +75,8 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         self._values: dict[HeadSite, Tensor] = {}
         for site in sorted(values):
             row = torch.as_tensor(values[site]).detach().cpu()
-            if (
-                row.dtype != torch.bool
-            ):  # from the list itself: by way of its float32 tensor a score would not come back from its file
+            if row.dtype != torch.bool:
+                # from the list itself: by way of its float32 tensor a score would not come back from its file
                 row = torch.as_tensor(values[site], dtype=torch.float64).detach().cpu()
             if row.shape != (site.heads,):
                 raise ValueError(
@@ -128,10 +126,6 @@ class HeadMap(Mapping[HeadSite, Tensor]):
     def count(self) -> int:
         """The number of true (or non-zero) heads."""
         return int((self.flat() != 0).sum())
-
-    def by_site(self) -> dict[str, float]:
-        """The sum over each site's heads."""
-        return {site.name: float(row.double().sum()) for site, row in self.items()}
 
     def by_kind(self) -> dict[str, float]:
         """The sum over each kind's heads; kinds without a site are left out."""

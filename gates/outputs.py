@@ -4,17 +4,20 @@ that stay.
 Letters: N positions, P columns of X, H heads, K head width, D model width, I width of W_V's inputs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .evaluation_mode import evaluation_mode
 from .headmap import HeadMap, HeadSite
 from .remove import closed_now
 from .rules import rule_of
 from .site_rule import SiteRule, columns_of, plain_projection
-from .site_walk import Mixer, Sublayer, open_sites
+from .site_walk import Forward, Mixer, Positions, Sublayer, one_pass, open_sites, rows_of
 from .sites import find_sites
 
 FEED_FORWARD = SiteRule(
@@ -107,3 +110,33 @@ def outputs_of(
             "own copy first"
         )
     return found
+
+
+def closing_outputs(model: nn.Module, closed: HeadMap) -> dict[HeadSite, Output]:
+    """Those of `outputs_of` where heads close."""
+    return {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
+
+
+def inputs_of(
+    outputs: Mapping[HeadSite, Output],
+    model: nn.Module,
+    batches: Iterable[Any],
+    forward: Forward,
+    positions: Positions | None,
+) -> Iterator[tuple[HeadSite, Tensor]]:
+    """The inputs of W_O (N, H * K) at the positions of one batch after the other, by forward passes in
+    evaluation mode."""
+    for batch in batches if outputs else ():
+        found: dict[HeadSite, Tensor] = {}
+
+        def take(_: nn.Module, inputs: Any, *, site: HeadSite, found: dict[HeadSite, Tensor] = found) -> None:
+            found[site] = inputs[0].detach()
+
+        handles = [
+            output.out.register_forward_pre_hook(partial(take, site=site)) for site, output in outputs.items()
+        ]
+        with evaluation_mode(model):
+            one_pass(model, batch, forward, handles)
+        for site, z in found.items():
+            where = None if positions is None else positions(model, site, batch)
+            yield site, rows_of(z, outputs[site].rule, where)

@@ -30,17 +30,17 @@ class OwnColumns:
 def share_out_bias(
     modules: Sequence[nn.Module],
     bias: str,
-    before: Mapping[nn.Module, tuple[bool, ...]],
-    after: Mapping[nn.Module, tuple[bool, ...]],
+    before: Mapping[nn.Module, Tensor],
+    after: Mapping[nn.Module, Tensor],
 ) -> None:
     """Let each layer of a stack take the bias of its own heads, after heads were removed.
 
     modules: the stack's attentions of one kind, in the order of layers. bias: the attribute that holds the
-    embedding. before, after: which of the first heads each had and has; the embedding keeps the columns of
+    embedding. before, after: (H at first) bool, the heads that each had and has. The embedding keeps those of
     all heads that some layer has."""
     first = modules[0]
     had, has = heads_of_any(before, modules), heads_of_any(after, modules)
-    uneven = len({after[module] for module in modules}) > 1
+    uneven = any(not torch.equal(after[module], after[first]) for module in modules)
     if (table := getattr(first, bias, None)) is not None:  # cross-attention has none: its bias is zeros
         old = table.weight
         index = torch.tensor([had.index(head) for head in has], device=old.device)
@@ -60,13 +60,10 @@ def share_out_bias(
             module.register_forward_pre_hook(without_bias, with_kwargs=True)
 
 
-def heads_of_any(left: Mapping[nn.Module, tuple[bool, ...]], modules: Sequence[nn.Module]) -> list[int]:
+def heads_of_any(left: Mapping[nn.Module, Tensor], modules: Sequence[nn.Module]) -> list[int]:
     """The first numbers of the heads that at least one of the modules has, in order."""
-    return [
-        head
-        for head, layers in enumerate(zip(*(left[module] for module in modules), strict=True))
-        if any(layers)
-    ]
+    heads: list[int] = torch.stack([left[module] for module in modules]).any(0).nonzero().flatten().tolist()
+    return heads
 
 
 def without_bias(

@@ -11,16 +11,20 @@ field, the first numbers of the heads that each site still has:
 
     "headgates": {"heads": {"encoder.0.enc-self": [0, 2, 5], "decoder.0.cross": [1], ...}}
 
+The field of any other model also has "class", the name of the class that takes the weights.
+
 Where all sites keep the same number and the config can say so, it does ("of" is then the number at first),
 and `from_pretrained` reads the folder too. Nothing in a folder is run: the class is looked up in transformers
 by the config's `architectures`, no other code is asked for.
 """
 
 import copy
+import importlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +33,6 @@ from torch import nn
 
 from .attach_modes import check_ungated
 from .headmap import HeadMap, HeadSite
-from .plain_folder import check_plain, library, read_plain, write_plain
 from .position_bias import OwnColumns
 from .remove import heads_left, named_site, remove, set_heads_left
 from .rules import rule_of
@@ -37,10 +40,24 @@ from .site_rule import group_of
 from .sites import find_sites
 
 FIELD = "headgates"  # of config.json
+_WEIGHTS = "model.safetensors"  # of a model that is none of Hugging Face's
 # config fields by which transformers would load code from elsewhere: attention kernels, and classes of a
 # folder's own
 _CODE = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _HEADS = ("num_attention_heads", "num_heads")  # config fields with the number of heads of all sites
+
+
+def library(name: str) -> Any:
+    """A module that pruned folders need. Raises ImportError, naming the extra to install, where it is
+    missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"pruned folders need {name} ({error}): pip install 'headgates[hf]', in a checkout pip install "
+            "'.[hf]'",
+            name=error.name,
+        ) from None
 
 
 def hugging_face() -> Any:
@@ -72,7 +89,9 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
             finally:
                 model.config = config
         else:
-            write_plain(model, partial, numbers_left(model), FIELD)
+            content = {FIELD: {"class": type(model).__name__, "heads": numbers_left(model)}}
+            (partial / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            library("safetensors.torch").save_model(model, str(partial / _WEIGHTS))
         partial.chmod(0o755)  # mkdtemp's is the owner's alone
         partial.replace(folder)
     finally:
@@ -148,9 +167,14 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             raise ValueError(
                 f"{sorted(options)} are options of transformers, {folder} holds a {name}; give model= alone"
             )
-        model = check_plain(model, name, folder)
+        check_unpruned(model, name, folder)
         take_out(model, *field_content(content, folder))
-        return read_plain(model, folder)
+        with reading(folder, name):
+            missing, unexpected = library("safetensors.torch").load_model(
+                model, folder / _WEIGHTS, strict=False
+            )
+        check_keys(folder, {"missing": missing, "unexpected": unexpected})
+        return model.eval()
     if model is not None:
         raise ValueError(f"{folder} holds a Hugging Face model, which transformers builds; leave model= out")
     transformers = hugging_face()
@@ -167,7 +191,7 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
                 take_out(self, heads, of)
 
     Pruned.__name__ = Pruned.__qualname__ = cls.__name__
-    try:
+    with reading(folder, cls.__name__):
         loaded, info = Pruned.from_pretrained(
             folder,
             config=config,
@@ -176,22 +200,43 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             output_loading_info=True,
             **options,
         )
-    except (RuntimeError, OSError, library("safetensors").SafetensorError) as error:
-        shown = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"the weights in {folder} cannot be read as those of a {cls.__name__}: {shown}"
-        ) from error
-    wrong = {
-        name: sorted(map(str, info[name]))
-        for name in ("missing_keys", "unexpected_keys", "mismatched_keys")
-        if info[name]
-    }
-    if wrong:
-        raise ValueError(
-            f"the weights in {folder} are not those of its config: {wrong}; save it again with save_pruned"
-        )
+    check_keys(folder, {name: info[f"{name}_keys"] for name in ("missing", "unexpected", "mismatched")})
     loaded.__class__ = cls
     return loaded.eval()
+
+
+def check_unpruned(model: nn.Module | None, name: str, folder: Path) -> None:
+    """Raises ValueError unless the model to load into is one of the folder's class with all its heads and no
+    gates."""
+    if model is None:
+        raise ValueError(
+            f"{folder} holds the weights of a {name}, which is no Hugging Face model: give a new one, with "
+            f"all its heads, as load_pruned(folder, model={name}(...))"
+        )
+    if type(model).__name__ != name:
+        raise ValueError(f"{folder} holds the weights of a {name}, the model is a {type(model).__name__}")
+    check_ungated(model)
+    if not heads_left(model).flat().all():
+        raise ValueError("the model has lost heads already; give a new one, with all its heads")
+
+
+@contextmanager
+def reading(folder: Path, name: str) -> Iterator[None]:
+    """Within it, errors of weights that are torn or do not fit are ValueErrors of one line."""
+    try:
+        yield
+    except (RuntimeError, OSError, library("safetensors").SafetensorError) as error:
+        shown = " ".join(str(error).split())[:300]
+        raise ValueError(f"the weights in {folder} cannot be read as those of a {name}: {shown}") from error
+
+
+def check_keys(folder: Path, keys: Mapping[str, Any]) -> None:
+    """Raises ValueError where some weights are missing, unexpected or mismatched."""
+    if wrong := {what: sorted(map(str, names)) for what, names in keys.items() if names}:
+        raise ValueError(
+            f"the weights in {folder} are not those of its config: {wrong}; give the model that was saved "
+            "or save it again with save_pruned"
+        )
 
 
 def config_content(folder: Path) -> dict[str, Any]:

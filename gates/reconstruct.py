@@ -31,8 +31,8 @@ from torch import nn
 from .attach_modes import scale_columns
 from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
-from .outputs import Output, outputs_of
-from .site_walk import Forward, Mixer, Positions, SiteWalk, Sublayer, rows_of, site_inputs
+from .outputs import Output, closing_outputs, inputs_of, outputs_of
+from .site_walk import Forward, Mixer, Positions, SiteWalk, Sublayer, rows_of
 from .value_fit import choose_value_ridge, products, value_fit
 
 EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
@@ -176,7 +176,7 @@ def walk_sites(
         for site in walk.order(first):
             output = outputs[site]
             if done or not output.keep.all():  # before the first that closes heads there is nothing to refit
-                fit, held_out = (Gram(*output.sizes, output.weight.device) for _ in range(2))
+                fit, held_out = (Gram.zeros(*output.sizes, output.weight.device) for _ in range(2))
                 sentences = 0
                 for number, batch in enumerate(batches):
                     if ranks is not None and number % ranks.world() != ranks.rank():
@@ -248,7 +248,7 @@ def fold_mean(
 
     The mean is over the positions of the text in the model as it was. Arguments and errors are those of
     `reconstruct`; also raises ValueError at a projection without a bias."""
-    outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
+    outputs = closing_outputs(model, closed)
     for site, output in outputs.items():
         if output.bias is None:
             raise ValueError(
@@ -258,8 +258,7 @@ def fold_mean(
     # (H * K + 1,): the sum of z over the positions, and their number
     sums = {site: each.old().new_zeros(each.weight.shape[1] + 1) for site, each in outputs.items()}
     mine = batches if ranks is None else itertools.islice(batches, ranks.rank(), None, ranks.world())
-    sites = {site: output.module for site, output in outputs.items()}
-    for site, rows in site_inputs(model, mine, forward, sites, positions):
+    for site, rows in inputs_of(outputs, model, mine, forward, positions):
         sums[site][:-1] += rows.double().sum(0)
         sums[site][-1] += len(rows)
     if ranks is not None:

@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from .attach_modes import check_ungated, scale_columns
 from .bank import GateBank
 from .headmap import KINDS, HeadMap, HeadSite
+from .names import nearest
 from .position_bias import share_out_bias
 from .refit import LEFT
 from .rules import rule_of
-from .site_rule import SiteRule, attribute, check_columns, group_of, nearest, plain_projection
+from .site_rule import SiteRule, attribute, check_columns, group_of, plain_projection
 from .sites import BANK, detach, find_sites, reattach
 from .torch_attention import without_nested_tensors
 
@@ -74,7 +75,12 @@ def remove(
             reattach(model, bank)
         raise
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    make(changes)
+    for owner, name, value in changes:  # nothing here can fail: all checks are behind
+        if isinstance(value, Tensor):
+            # an empty weight never gets a gradient, which distributed training would wait for
+            learns = getattr(owner, name).requires_grad and value.numel() > 0
+            value = nn.Parameter(value, requires_grad=learns)
+        setattr(owner, name, value)
     without_nested_tensors(model)
     after = {module: left_of(site, module) for site, module in sites.items()}
     for kind in KINDS:
@@ -104,7 +110,7 @@ def planned(
             stay.append(f"{site.name} ({type(module).__name__})")
         if row.any() or (site.heads and factors is not None):
             changes += cut(site, module, rule, ~row, factors)
-        left = torch.tensor(left_of(site, module), dtype=torch.bool)
+        left = left_of(site, module)
         went = torch.zeros_like(left)
         went[left] = row
         if row.any():
@@ -123,16 +129,6 @@ def planned(
             stacklevel=3,
         )
     return HeadMap(gone), changes
-
-
-def make(changes: list[Change]) -> None:
-    """Carry the changes out. Nothing here can fail: all checks are behind."""
-    for owner, name, value in changes:
-        if isinstance(value, Tensor):
-            # an empty weight never gets a gradient, which distributed training would wait for
-            learns = getattr(owner, name).requires_grad and value.numel() > 0
-            value = nn.Parameter(value, requires_grad=learns)
-        setattr(owner, name, value)
 
 
 # ---------------------------------------------------------------- one attention
@@ -234,11 +230,8 @@ def resized(linear: nn.Module, weight: Tensor, side: int) -> list[Change]:
 
 def heads_left(model: nn.Module) -> HeadMap:
     """True where a head is still there, numbered as before any removal."""
-    rows = {}
-    for site, module in find_sites(model).items():
-        left = left_of(site, module)
-        rows[HeadSite.at(site.kind, site.layer, len(left))] = torch.tensor(left, dtype=torch.bool)
-    return HeadMap(rows)
+    rows = {site: left_of(site, module) for site, module in find_sites(model).items()}
+    return HeadMap({HeadSite.at(site.kind, site.layer, len(row)): row for site, row in rows.items()})
 
 
 def set_heads_left(model: nn.Module, left: HeadMap) -> None:
@@ -246,9 +239,9 @@ def set_heads_left(model: nn.Module, left: HeadMap) -> None:
     was saved.
 
     Raises ValueError at a site that the model lacks, or one with another number of heads left."""
-    modules = {}
+    modules, sites = {}, find_sites(model)
     for was, row in left.items():
-        site, modules[was] = named_site(find_sites(model), was.name)
+        site, modules[was] = named_site(sites, was.name)
         if int(row.sum()) != site.heads:
             raise ValueError(
                 f"{site.name} has {site.heads} heads, but {int(row.sum())} of {was.heads} are said to be left"
@@ -257,8 +250,8 @@ def set_heads_left(model: nn.Module, left: HeadMap) -> None:
         setattr(modules[was], LEFT, tuple(row.bool().tolist()))
 
 
-def left_of(site: HeadSite, module: nn.Module) -> tuple[bool, ...]:
-    return getattr(module, LEFT, (True,) * site.heads)
+def left_of(site: HeadSite, module: nn.Module) -> Tensor:
+    return torch.tensor(getattr(module, LEFT, (True,) * site.heads), dtype=torch.bool)
 
 
 def named_site(sites: Mapping[HeadSite, nn.Module], name: str) -> tuple[HeadSite, nn.Module]:
@@ -280,7 +273,7 @@ def rows_now(
     rows = {}
     for site, row in given.items():
         now, module = named_site(sites, site.name)
-        left = torch.tensor(left_of(now, module), dtype=torch.bool)
+        left = left_of(now, module)
         if site.heads != (len(left) if original else now.heads):
             cure = "heads are numbered as before any removal; " if original else ""
             if not original and site.heads == len(left):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import HeadMap, HeadSite
-from .outputs import outputs_of
+from .outputs import closing_outputs, inputs_of
 from .reconstruct import NO_TEXT
-from .site_walk import Forward, Positions, site_inputs
+from .site_walk import Forward, Positions
 
 POOL = 2048  # positions whose outputs are kept at each site
 
@@ -36,12 +36,11 @@ def resampled(
 
     The same seed, text and order of batches give the same outputs. Arguments and errors are those of
     `gates.reconstruct.reconstruct`."""
-    outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
+    outputs = closing_outputs(model, closed)
     generator = torch.Generator().manual_seed(seed)
     keys: dict[HeadSite, Tensor] = {}
     pools: dict[HeadSite, Tensor] = {}  # at most POOL positions of the whole text, all equally likely
-    sites = {site: output.module for site, output in outputs.items()}
-    for site, rows in site_inputs(model, batches, forward, sites, positions):
+    for site, rows in inputs_of(outputs, model, batches, forward, positions):
         new = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         # the positions with the smallest random keys are a uniform sample, whatever the number of batches
         key = torch.cat([keys[site], new]) if site in keys else new

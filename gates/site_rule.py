@@ -2,12 +2,13 @@
 projections.   Letters: B batch, H heads, L query positions, K head width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, cast
 
 from torch import Tensor, nn
+
+from .names import check_name, nearest
 
 MODES = ("slot", "hook", "weight")  # attach_modes.py
 
@@ -60,10 +61,11 @@ def heads_of(module: nn.Module, rule: SiteRule) -> int:
     """The number of heads that this attention has now. Raises ValueError where the rule does not lead to a
     number."""
     field = "heads" if rule.heads else "head_width"
-    number = attribute(module, getattr(rule, field), f"`{field}`")
+    name = getattr(rule, field)
+    number = attribute(module, name, f"`{field}`")
     if not isinstance(number, int):
         raise ValueError(
-            f"{getattr(rule, field)!r}, `{field}` in the SiteRule of {type(module).__name__}, is no number: "
+            f"{name!r}, `{field}` in the SiteRule of {type(module).__name__}, is no number: "
             f"{type(number).__name__}"
         )
     return number if rule.heads else columns_of(projection(module, rule.out), rule) // number
@@ -75,13 +77,13 @@ def group_of(module: nn.Module, rule: SiteRule) -> int:
 
 
 def columns_of(out: nn.Module, rule: SiteRule) -> int:
-    """The columns of W_O, H * K: the layer's own word, as a quantised weight may have any shape, else those
-    of its weight."""
+    """The columns of W_O, H * K."""
     return sizes_of(out, rule)[1]
 
 
 def sizes_of(linear: nn.Module, rule: SiteRule) -> tuple[int, int]:
-    """Outputs and inputs of a linear layer. Raises ValueError where it tells neither."""
+    """Outputs and inputs of a linear layer: its own word, as a quantised weight may have any shape, else
+    those of its weight. Raises ValueError where it tells neither."""
     for names in (("out_features", "in_features"), ("nf", "nx")):  # the second are Conv1D's
         outputs, inputs = (getattr(linear, name, None) for name in names)
         if isinstance(outputs, int) and isinstance(inputs, int):
@@ -156,14 +158,3 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
                 "inputs of W_O to be the heads' outputs; look at `out` and `v` of its SiteRule"
             )
 
-
-def check_name(what: str, name: str, names: Sequence[str]) -> None:
-    """Raises ValueError, which says the name that was meant or all there are, at one that is not in names."""
-    if name not in names:
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)}")
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of an error's sentence: the name that was meant, or all there are."""
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"

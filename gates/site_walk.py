@@ -16,9 +16,9 @@ given, the feed-forward parts are sites too, the last linear layer in the place 
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -109,24 +109,16 @@ class SiteWalk:
         self.loaded: dict[str, Any] = {}
         self.written: dict[str, None] = {}  # layers whose output this round of passes has written
         self.number = 0  # of the batch
-        self.replaced: dict[
-            nn.Module, Any
-        ] = {}  # module -> its own `forward`, or None where that is its class's
+        self.replaced: set[nn.Module] = set()  # layers whose `forward` reads their output
+        self.stack = ExitStack()
 
     def __enter__(self) -> "SiteWalk":
-        self.place = tempfile.TemporaryDirectory(prefix="headgates-")
-        self.folder = Path(self.place.name)
-        self.evaluation = evaluation_mode(self.model)
-        self.evaluation.__enter__()
+        self.folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="headgates-")))
+        self.stack.enter_context(evaluation_mode(self.model))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for module, forward in self.replaced.items():
-            del cast(Any, module).forward
-            if forward is not None:
-                cast(Any, module).forward = forward
-        self.evaluation.__exit__(None, None, None)
-        self.place.cleanup()
+        self.stack.close()
 
     def order(self, batch: Any) -> list[HeadSite]:
         """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or
@@ -206,7 +198,10 @@ class SiteWalk:
         self.behind.add(site)
         for path in self.written:
             module = cast(Any, self.modules[path])
-            self.replaced[module] = vars(module).get("forward")
+            self.replaced.add(module)
+            if "forward" in vars(module):
+                self.stack.callback(setattr, module, "forward", module.forward)
+            self.stack.callback(delattr, module, "forward")
             module.forward = lambda *_, path=path, **__: self.read(stack_of(path))
         self.written = {}
 
@@ -270,28 +265,3 @@ def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
         )
     return tensor[where.to(tensor.device)]
 
-
-def site_inputs(
-    model: nn.Module,
-    batches: Iterable[Any],
-    forward: Forward,
-    sites: Mapping[HeadSite, nn.Module],
-    positions: Positions | None,
-) -> Iterator[tuple[HeadSite, Tensor]]:
-    """The inputs of W_O (N, H * K) at the positions of one batch after the other, by forward passes in
-    evaluation mode."""
-    for batch in batches if sites else ():
-        found: dict[HeadSite, Tensor] = {}
-
-        def take(_: nn.Module, inputs: Any, *, site: HeadSite, found: dict[HeadSite, Tensor] = found) -> None:
-            found[site] = inputs[0].detach()
-
-        handles = [
-            projection(module, rule_of(module).out).register_forward_pre_hook(partial(take, site=site))
-            for site, module in sites.items()
-        ]
-        with evaluation_mode(model):
-            one_pass(model, batch, forward, handles)
-        for site, z in found.items():
-            where = None if positions is None else positions(model, site, batch)
-            yield site, rows_of(z, rule_of(sites[site]), where)

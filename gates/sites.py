@@ -13,9 +13,10 @@ from torch import nn
 from .attach_modes import ATTACH_MODES, check_ungated, holds
 from .bank import GateBank
 from .headmap import HeadMap, HeadSite, check_kinds
+from .names import check_name
 from .registry import GATES
 from .rules import SITE_RULES, known_rule, rule_of
-from .site_rule import SiteRule, attribute, check_name, group_of, heads_of
+from .site_rule import SiteRule, attribute, group_of, heads_of
 from .unknown import line_to_add, unknown_attentions
 
 BANK = "head_gates"  # the model's attribute that holds the bank while attached
@@ -34,8 +35,7 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
         rule = known_rule(module)
         if rule is None:
             continue
-        layer = layer_of(path)
-        site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
+        site = HeadSite.at(kind_of(path, modules, rule), layer_of(path), heads_of(module, rule))
         if site in found:
             raise ValueError(
                 f"{path!r} and another attention are both {site.name}; gate the two models one by one"

@@ -29,14 +29,10 @@ def unknown_attentions(model: nn.Module) -> list[nn.Module]:
     for path, module in modules.items():
         around = not path or any(other.startswith(f"{path}.") for other in known)
         inside = any(f"{path}.".startswith(f"{other}.") for other in known)
-        if not around and not inside and looks_like_attention(module):
+        named = "attention" in type(module).__name__.lower()
+        if not around and not inside and (named or (heads_name(module) and output_name(module))):
             found.setdefault(type(module), module)
     return list(found.values())
-
-
-def looks_like_attention(module: nn.Module) -> bool:
-    """By its name, or by a number of heads beside an output projection."""
-    return "attention" in type(module).__name__.lower() or bool(heads_name(module) and output_name(module))
 
 
 def heads_name(module: nn.Module) -> str:

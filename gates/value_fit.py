@@ -13,7 +13,7 @@ x, D of y. P = S * I + 1.
 import torch
 from torch import Tensor
 
-from .gram import FEWER_THAN_COLUMNS, NO_HELD_OUT, RIDGES, Gram
+from .gram import RIDGES, Gram, ridge_unseen
 
 SWEEPS = 5  # over all heads; ten gain less than the choice of another text
 
@@ -34,11 +34,8 @@ def value_fit(
     V, O, start = V.double().clone(), O.double(), products(V, O, bias)
     size = ridge * gram.xx.diagonal().mean()
     # the ridge as more positions: they say what the old products say
-    xx, xy = (
-        gram.xx + size * torch.eye(len(gram.xx), dtype=torch.float64, device=gram.xx.device),
-        gram.xy + size * start,
-    )
-    both = start
+    xx = gram.xx + size * torch.eye(len(gram.xx), dtype=torch.float64, device=gram.xx.device)
+    xy = gram.xy + size * start
     for _ in range(sweeps):
         inner = torch.block_diag(*V.mT, V.new_ones(1, 1))  # (P, S * K + 1)
         new = torch.linalg.pinv(inner.T @ xx @ inner, hermitian=True) @ (inner.T @ xy)
@@ -46,14 +43,12 @@ def value_fit(
         both = products(V, O, bias)
         for head in range(heads):
             rows = slice(head * inputs, (head + 1) * inputs)
-            missing = (
-                xy[rows] - xx[rows] @ both + xx[rows, rows] @ both[rows]
-            )  # F_h^T (Y - what the others say)
-            free = (
-                torch.linalg.lstsq(xx[rows, rows], missing).solution
-                if not ridge
-                else torch.linalg.solve(xx[rows, rows], missing)
-            )
+            # F_h^T (Y - what the others say)
+            missing = xy[rows] - xx[rows] @ both + xx[rows, rows] @ both[rows]
+            if ridge:
+                free = torch.linalg.solve(xx[rows, rows], missing)
+            else:
+                free = torch.linalg.lstsq(xx[rows, rows], missing).solution
             V[head] = (free @ torch.linalg.pinv(O[head]).T).T
             both[rows] = (O[head] @ V[head]).T
     return V, O, bias
@@ -68,5 +63,5 @@ def choose_value_ridge(fit: Gram, held_out: Gram, V: Tensor, O: Tensor, bias: Te
     """The ridge of RIDGES whose weights, fitted on one part of the text, have the least error on the
     other."""
     if not held_out.positions:
-        return NO_HELD_OUT if fit.positions >= len(fit.xx) else FEWER_THAN_COLUMNS
+        return ridge_unseen(fit)
     return min(RIDGES, key=lambda ridge: held_out.error(products(*value_fit(fit, V, O, bias, ridge))))

@@ -20,11 +20,4 @@ class Distilling:
     def loss(self, task: Task, model: Any, batch: Any, *, smoothing: float) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient for the model alone."""
         self.teacher.to(batch.source.device)
-        return task.distilled_loss(
-            model,
-            self.teacher,
-            batch,
-            smoothing=smoothing,
-            weight=self.config.weight,
-            temperature=self.config.temperature,
-        )
+        return task.distilled_loss(model, self.teacher, batch, smoothing=smoothing, distill=self.config)

@@ -26,14 +26,18 @@ class MetricsFile(Logger):
         self.path, self.stage = Path(path), stage
         self.rows: dict[int, dict[str, Any]] = {}
         self.before: list[dict[str, Any]] = []  # rows of other stages
-        if self.path.is_file():
-            try:
-                self.read(stage)
-            except (KeyError, TypeError, ValueError, csv.Error) as error:
-                raise ValueError(
-                    f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on "
-                    "without it"
-                ) from error
+        if not self.path.is_file():
+            return
+        try:
+            for row in csv.DictReader(io.StringIO(self.path.read_text(encoding="utf-8"))):
+                if row["stage"] == stage:
+                    self.rows[int(row["step"])] = {key: value for key, value in row.items() if value != ""}
+                else:
+                    self.before.append(row)
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
+            raise ValueError(
+                f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on without it"
+            ) from error
 
     @property
     def version(self) -> str:
@@ -41,14 +45,6 @@ class MetricsFile(Logger):
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
         pass
-
-    def read(self, stage: str) -> None:
-        with self.path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                if row["stage"] == stage:
-                    self.rows[int(row["step"])] = {key: value for key, value in row.items() if value != ""}
-                else:
-                    self.before.append(row)
 
     def forget_from(self, first_step: int) -> None:
         """Drop the rows from `first_step` (counted from 0) on, which a resumed run will log again."""

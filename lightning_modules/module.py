@@ -21,8 +21,7 @@ from headgates.gates import GateBank, NotANumber
 from headgates.lightning_modules.distilling import Distilling
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.generators import seed_generators
-from headgates.lightning_modules.optimizers import make_optimizer
-from headgates.lightning_modules.schedules import constant, inverse_sqrt
+from headgates.lightning_modules.optimizers import inverse_sqrt, make_optimizer
 from headgates.tasks.base import Predictor, Task
 
 LOG_EVERY = 20  # optimiser steps between logged rows
@@ -48,21 +47,16 @@ class StageModule(pl.LightningModule):
         self.task, self.stage, self.seed, self.sample, self.gating = task, stage, seed, sample, gating
         self.distilling = distilling  # no submodule: its teacher is neither trained nor saved
         self.model: Any = predictor.model
-        self._predictor = [predictor]  # in a list: not a submodule
+        self.predictor = predictor
         # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
         self.twin: list[Any] = []
         self.validator = task.validator(self.model)
-        self.sums = torch.zeros(
-            2
-        )  # since the last logged row: the loss and its units; no buffer: each rank's
+        # since the last logged row: the loss and its units; no buffer: each rank's
+        self.sums = torch.zeros(2)
         self._last_logged = 0  # optimiser step
         self._sampled = -1  # the optimiser step whose gates were sampled last
         # called once everything of a batch is done, its logged row too
         self.after_batch: Callable[[], None] | None = None
-
-    @property
-    def predictor(self) -> Predictor:
-        return self._predictor[0]
 
     @property
     def trained(self) -> Any:
@@ -173,9 +167,7 @@ class StageModule(pl.LightningModule):
             if self.gating.stopped:
                 self.trainer.should_stop = True
             numbers |= self.gating.numbers(self.gate_bank, self.global_step)
-        for (
-            logger
-        ) in self.trainer.loggers:  # self.log would repeat the numbers at every step until they change
+        for logger in self.trainer.loggers:  # self.log would repeat the numbers until they change
             logger.log_metrics(numbers, self.global_step - 1)  # Lightning numbers steps from 0
 
     def check(self, loss: float) -> None:
@@ -226,8 +218,9 @@ class StageModule(pl.LightningModule):
         def warm(step: int) -> float:
             return inverse_sqrt(step, self.stage.warmup_steps)
 
+        # gates keep their rate, or late ones could no longer close
         factors: list[Callable[[int], float]] = [
-            warm if group["name"] == "model" else constant for group in optimizer.param_groups
+            warm if group["name"] == "model" else lambda _: 1.0 for group in optimizer.param_groups
         ]
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

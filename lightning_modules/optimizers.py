@@ -1,4 +1,4 @@
-"""The optimisers of a stage: AdamW, or Muon for the hidden matrices with AdamW for all else.
+"""The optimisers of a stage and their rate: AdamW, or Muon for the hidden matrices with AdamW for all else.
 
 Muon (Jordan et al. 2024) makes a matrix's momentum orthogonal before it steps along it. On the toy pair it
 learns in five epochs what AdamW learns in seven. Embeddings, the output projection, biases, norms and gates
@@ -6,6 +6,7 @@ stay with AdamW, as its authors advise.
 """
 
 from collections.abc import Callable, Sequence
+from math import sqrt
 from typing import Any
 
 import torch
@@ -18,6 +19,13 @@ from headgates.configs.schema import StageConfig
 NEWTON_SCHULZ = 3
 
 
+def inverse_sqrt(step: int, warmup: int) -> float:
+    """The factor on the peak rate at an optimiser step counted from 0: linear up to 1 over `warmup` steps,
+    then sqrt(warmup / step) (Vaswani et al. 2017, section 5.3)."""
+    warmup = max(warmup, 1)
+    return min((step + 1) / warmup, sqrt(warmup / (step + 1)))
+
+
 def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: StageConfig) -> Optimizer:
     """One optimiser over the groups ({"params", "lr", "weight_decay", "name"}), in the stage's manner."""
     betas, eps = (0.9, 0.98), 1e-9
@@ -28,14 +36,14 @@ def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: St
         for m in model.modules()
         if isinstance(m, nn.Linear) and m is not getattr(model, "output", None)
     }
-    rest, hidden = [], []
-    for group in groups:
-        rest.append({**group, "params": [p for p in group["params"] if p not in matrices]})
-        hidden.append({**group, "params": [p for p in group["params"] if p in matrices], "lr": stage.muon_lr})
-    optimizers: list[Optimizer] = [
-        AdamW([group for group in rest if group["params"]], betas=betas, eps=eps, fused=True)
-    ]
-    if hidden := [group for group in hidden if group["params"]]:
+
+    def part(inside: bool) -> list[dict[str, Any]]:
+        """The groups' matrices, or their other weights."""
+        split = [{**g, "params": [p for p in g["params"] if (p in matrices) == inside]} for g in groups]
+        return [group for group in split if group["params"]]
+
+    optimizers: list[Optimizer] = [AdamW(part(False), betas=betas, eps=eps, fused=True)]
+    if hidden := [{**group, "lr": stage.muon_lr} for group in part(True)]:
         optimizers.append(torch.optim.Muon(hidden, ns_steps=NEWTON_SCHULZ))
     return CombinedOptimizer(optimizers)
 

@@ -21,9 +21,8 @@ from headgates.lightning_modules.held_signals import HeldSignals
 from headgates.lightning_modules.loggers import make_loggers
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.sharding import Sharded
-from headgates.lightning_modules.stage_bar import stage_bar
-from headgates.lightning_modules.stage_callback import StageCallback, Watcher
-from headgates.lightning_modules.stage_folder import StageFolder
+from headgates.lightning_modules.stage_bar import StageBar
+from headgates.lightning_modules.stage_callback import StageCallback, StageFolder, Watcher
 from headgates.lightning_modules.stage_log import StageLog
 from headgates.models.checkpoint import load_file
 
@@ -67,10 +66,6 @@ class StageResult:
     stopped: str | None
     settled: int | None = None  # optimiser steps taken when the stage's gates became exact
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "StageResult":
-        return cls(**content)
-
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
 
@@ -106,7 +101,7 @@ def run_stage(
         watchers=watchers,
     )
     log = StageLog(name, place, data.sampler(world=machine.ranks).steps)
-    callbacks = [state, *watchers, log, *stage_bar(f"{name}, {place}"), signals]
+    callbacks = [state, *watchers, log, StageBar(f"{name}, {place}"), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",

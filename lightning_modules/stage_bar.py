@@ -21,15 +21,17 @@ class StageBar(pl.Callback):
         self.progress: Progress | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if not trainer.is_global_zero:
+        if not trainer.is_global_zero or not sys.stdout.isatty():  # a log file has no bar
             return
-        columns = (
+        self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
             TimeRemainingColumn(),
+            expand=True,
+            transient=True,
+            refresh_per_second=4,
         )
-        self.progress = Progress(*columns, expand=True, transient=True, refresh_per_second=4)
         self.progress.add_task(
             self.label, total=(trainer.max_epochs or 0) * int(trainer.num_training_batches)
         )
@@ -60,8 +62,3 @@ class StageBar(pl.Callback):
     on_train_batch_end = show
     on_train_epoch_start = on_validation_start = show_at_once
     on_train_end = on_exception = close
-
-
-def stage_bar(label: str) -> list[pl.Callback]:
-    """Return the bar on a terminal, and nothing where the output is a log file."""
-    return [StageBar(label)] if sys.stdout.isatty() else []

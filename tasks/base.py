@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.metrics import Metric
-from headgates.configs.schema import FitConfig
+from headgates.configs.schema import DistillConfig, FitConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import ParallelText, read_pairs
@@ -37,8 +37,9 @@ class Validator(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must say what it found")
 
     def reset(self) -> None:
-        """Forget the epoch."""
-        raise NotImplementedError(f"{type(self).__name__} must forget what it took in")
+        """Forget the epoch, in all metrics that it is made of."""
+        for metric in self.children():
+            metric.reset()
 
 
 class Task(ABC):
@@ -143,7 +144,7 @@ class Task(ABC):
         return batch
 
     def distilled_loss(
-        self, model: Any, teacher: Any, batch: Any, *, smoothing: float, weight: float, temperature: float
+        self, model: Any, teacher: Any, batch: Any, *, smoothing: float, distill: DistillConfig
     ) -> Tensor:
         """Nats, summed over the batch's units: (1 - weight) `loss` + weight temperature^2 KL(teacher ||
         model), both softened by the temperature. Raises ValueError where the task does not say."""

@@ -28,7 +28,7 @@ from headgates.bridges.classifier import (
     save_classifier,
 )
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
-from headgates.configs.schema import FitConfig, ModelConfig
+from headgates.configs.schema import DistillConfig, FitConfig, ModelConfig
 from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.label_batches import LabelledData
@@ -54,10 +54,6 @@ class LabelValidator(Validator):
     def compute(self) -> dict[str, Tensor]:
         sentences = self.sentences.compute()
         return {"loss": self.loss.compute() / sentences, "label_accuracy": self.right.compute() / sentences}
-
-    def reset(self) -> None:
-        for metric in (self.loss, self.right, self.sentences):
-            metric.reset()
 
 
 class Classification(Task):
@@ -121,8 +117,9 @@ class Classification(Task):
         return replace(batch, target_out=torch.cat([targets[:, None], batch.target_out[:, 1:]], dim=1))
 
     def distilled_loss(
-        self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float
+        self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, distill: DistillConfig
     ) -> Tensor:
+        weight, temperature = distill.weight, distill.temperature
         with torch.no_grad():
             dense = F.log_softmax(teacher(batch.source) / temperature, dim=-1)
         logits = model(batch.source)

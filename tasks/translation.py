@@ -16,7 +16,7 @@ from torchmetrics.text import Perplexity
 from headgates.analysis.batches import sampled_targets
 from headgates.analysis.metrics import BLEU, CHRF
 from headgates.configs.fields import to_dict
-from headgates.configs.schema import FitConfig, read_search
+from headgates.configs.schema import DistillConfig, FitConfig, read_search
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import make_vocabs
@@ -48,10 +48,6 @@ class TranslationValidator(Validator):
     def compute(self) -> dict[str, Tensor]:
         perplexity = self.perplexity.compute()
         return {"loss": perplexity.log(), "perplexity": perplexity, "token_accuracy": self.accuracy.compute()}
-
-    def reset(self) -> None:
-        self.perplexity.reset()
-        self.accuracy.reset()
 
 
 class Translation(Task):
@@ -122,7 +118,7 @@ class Translation(Task):
         return sampled_targets(model, batch, generator)
 
     def distilled_loss(
-        self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float
+        self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, distill: DistillConfig
     ) -> Tensor:
         with torch.no_grad():
             taught = self.states(teacher, batch)
@@ -132,8 +128,8 @@ class Translation(Task):
             batch.target_out,
             padding=model.target_specials.padding,
             smoothing=smoothing,
-            weight=weight,
-            temperature=temperature,
+            weight=distill.weight,
+            temperature=distill.temperature,
         )
 
     def top_logits(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:

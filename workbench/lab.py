@@ -205,7 +205,7 @@ class Run:
         module = StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
         record = f"{prefix}stage.json"
         if first((self.folder / record).is_file):
-            result = StageResult.from_json(self.folder.read_json(record))
+            result = StageResult(**self.folder.read_json(record))
             load_best(module, self.folder, result.weights)
             module.model.to(best_device())
             return result

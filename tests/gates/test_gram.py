@@ -16,7 +16,7 @@ def matrices(positions=53, columns=5, outputs=3, seed=0):
 
 
 def gram_of(x, y, parts=3) -> Gram:
-    gram = Gram(x.shape[1], y.shape[1])
+    gram = Gram.zeros(x.shape[1], y.shape[1])
     for rows in np.array_split(np.arange(len(x)), parts):
         gram.add(torch.tensor(x[rows]), torch.tensor(y[rows]))
     return gram

@@ -100,10 +100,9 @@ def test_l2_per_layer_gives_every_site_norm_one_and_leaves_zeros():
     assert norms == pytest.approx([1.0, 0.0, 1.0])
 
 
-def test_sums_are_by_site_and_by_kind_and_absent_kinds_are_left_out():
+def test_sums_are_by_kind_and_absent_kinds_are_left_out():
     two = HeadMap({ENC: [True, False, True], HeadSite.at("enc-self", 1, 3): [True, True, True]})
     assert two.by_kind() == {"enc-self": 5.0}
-    assert two.by_site() == {"encoder.0.enc-self": 2.0, "encoder.1.enc-self": 3.0}
     assert (two.sum(), two.count(), two.heads_total) == (5.0, 5, 6)
 
 

@@ -14,7 +14,7 @@ HEADS, K, INPUTS, D, N = 3, 2, 5, 6, 400
 
 
 def gram_of(x: torch.Tensor, y: torch.Tensor) -> Gram:
-    gram = Gram(x.shape[1], y.shape[1])
+    gram = Gram.zeros(x.shape[1], y.shape[1])
     gram.add(x, y)
     return gram
 

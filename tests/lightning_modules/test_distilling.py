@@ -85,4 +85,4 @@ def test_a_student_comes_nearer_to_its_teacher_which_is_neither_trained_nor_kept
 
 def test_a_task_without_distillation_says_so():
     with pytest.raises(ValueError, match=r"object has no distillation; leave --distill\.weight at 0"):
-        Task.distilled_loss(object(), None, None, None, smoothing=0.0, weight=0.5, temperature=1.0)
+        Task.distilled_loss(object(), None, None, None, smoothing=0.0, distill=SOFT)

@@ -17,7 +17,7 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HardConcrete, LambdaBudget, NotANumber, attach
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
-from headgates.lightning_modules.schedules import inverse_sqrt
+from headgates.lightning_modules.optimizers import inverse_sqrt
 from headgates.tasks.translation import Translation
 
 PAD = SpecialTokens().padding

@@ -131,7 +131,7 @@ def test_the_model_is_left_with_the_best_weights_and_not_the_last_and_the_result
     assert all(torch.equal(tensor, best[name]) for name, tensor in translator.model.state_dict().items())
     assert not translator.model.training
     folder.write_json("stage.json", result.to_json())
-    assert StageResult.from_json(folder.read_json("stage.json")).to_json() == result.to_json()
+    assert StageResult(**folder.read_json("stage.json")).to_json() == result.to_json()
     assert result.steps == 3 * data.sampler().steps
     tokens = 3 * sum(len(target) + 1 for _, target in data.train_pairs)
     assert result.tokens_per_second == pytest.approx(tokens / result.seconds)

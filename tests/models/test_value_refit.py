@@ -68,7 +68,7 @@ def slowly_refitted(model, heads: dict[str, list[int]], batches, ridge: float, w
             continue
         attention = module_at(model, name)
         x = taken_in(model, name, batches, where).reshape(len(y), HEADS, -1)[:, stays].reshape(len(y), -1)
-        gram = Gram(x.shape[1] + 1, y.shape[1])
+        gram = Gram.zeros(x.shape[1] + 1, y.shape[1])
         gram.add(torch.tensor(np.concatenate([x, np.ones((len(x), 1))], 1)), torch.tensor(y))
         with torch.no_grad():
             V, b = (

@@ -196,5 +196,5 @@ def test_rearranged_swaps_within_every_site(model):
     blocks = fisher_blocks(model, BATCHES)
     found = rearranged(model, BATCHES, closed)
     assert found == HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
-    assert found.by_site() == closed.by_site()
+    assert [row.sum() for row in found.values()] == [row.sum() for row in closed.values()]
     assert rearranged(model, BATCHES, closed.select(["cross"])) == found.select(["cross"])
