@@ -30,6 +30,14 @@ def test_the_probabilities_of_both_ends_are_the_frequencies_of_samples(constants
     assert (float(xi.min()), float(xi.max())) == (0.0, 1.0)
 
 
+def test_a_gate_samples_both_tails_as_often_as_its_formulae_say():
+    torch.manual_seed(11)
+    for log_alpha, tail in ((2.6, lambda xi: xi == 0), (-2.6, lambda xi: xi == 1)):  # each 3% of the samples
+        gate = gate_at([log_alpha] * SAMPLES)
+        p = (1 - gate.open_prob() if log_alpha > 0 else gate.full_prob())[0].item()
+        assert abs(tail(gate.sample()).double().mean() - p) < 4 * (p * (1 - p) / SAMPLES) ** 0.5
+
+
 @pytest.mark.parametrize(
     ("log_alpha", "xi"), [(-2.3985, 0.0), (2.3985, 1.0), (-40.0, 0.0), (40.0, 1.0), (0.0, 0.5)]
 )

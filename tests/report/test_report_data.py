@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from headgates.report.report_data import gate_history, trained_curves
+from headgates.report.report_data import gate_history, removals, trained_curves
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.related import open_gate_run
+from headgates.workbench.table import read_table
 
 RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.015-s1")
 
@@ -39,3 +41,16 @@ def test_several_runs_give_one_curve_from_many_heads_to_few():
     twice = trained_curves([run, run])
     assert [len(curve["points"]) for curve in twice] == [1, 1]  # the same point
     assert trained_curves([]) == []
+
+
+def test_a_head_s_card_has_what_its_removal_alone_did_and_both_p_values():
+    base = RunFolder(RUN.path.with_name("toy-en-de-none-s1"))
+    task = SimpleNamespace(metrics=[SimpleNamespace(name="bleu")])
+    analysed = SimpleNamespace(is_base=True, base=base, source=SimpleNamespace(task=task))
+    row = next(row for row in read_table(base, "ablation/one.csv") if row["head"] == 3)
+    assert removals(analysed)[row["site"], 3] == {
+        "difference": row["bleu_difference"],
+        "p_value": row["p_value"],
+        "p_value_holm": row["p_value_holm"],
+    }
+    assert removals(SimpleNamespace(is_base=False)) == {}
