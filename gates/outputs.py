@@ -16,13 +16,12 @@ from .evaluation_mode import evaluation_mode
 from .headmap import HeadMap, HeadSite
 from .remove import closed_now
 from .rules import rule_of
-from .site_rule import SiteRule, columns_of, plain_projection
+from .site_rule import SiteRule, check_own_weights, columns_of, plain_projection
 from .site_walk import Forward, Mixer, Positions, Sublayer, one_pass, open_sites, rows_of
 from .sites import find_sites
 
-FEED_FORWARD = SiteRule(
-    heads="1", mode="hook"
-)  # its last layer is (outputs, inputs), and is given (B, L, inputs)
+# its last layer is (outputs, inputs), and is given (B, L, inputs)
+FEED_FORWARD = SiteRule(heads="1", mode="hook")
 
 
 @dataclass(frozen=True)
@@ -96,19 +95,13 @@ def outputs_of(
     rows = closed_now(find_sites(model), closed)  # it may have sites all of whose heads are gone
     found = {}
     for site, module in modules.items():
-        mixer = parts[site].mixer if values else None
-        found[site] = Output(
-            site, module, rule_of(module), plain_projection(module, rule_of(module).out), ~rows[site], mixer
-        )
+        rule, mixer = rule_of(module), parts[site].mixer if values else None
+        out = plain_projection(module, rule.out)
+        found[site] = Output(site, module, rule, out, ~rows[site], mixer)
     for site, part in parts.items():
         if site not in found:
             found[site] = Output(site, part.module, FEED_FORWARD, part.out, torch.ones(1, dtype=torch.bool))
-    weights = [id(output.out.weight) for output in found.values()]
-    if len(set(weights)) < len(weights):
-        raise ValueError(
-            "two output projections share one weight, so heads cannot be closed at one alone; give each its "
-            "own copy first"
-        )
+    check_own_weights(output.out.weight for output in found.values())
     return found
 
 

@@ -167,7 +167,7 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             raise ValueError(
                 f"{sorted(options)} are options of transformers, {folder} holds a {name}; give model= alone"
             )
-        check_unpruned(model, name, folder)
+        model = unpruned(model, name, folder)
         take_out(model, *field_content(content, folder))
         with reading(folder, name):
             missing, unexpected = library("safetensors.torch").load_model(
@@ -205,9 +205,9 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
     return loaded.eval()
 
 
-def check_unpruned(model: nn.Module | None, name: str, folder: Path) -> None:
-    """Raises ValueError unless the model to load into is one of the folder's class with all its heads and no
-    gates."""
+def unpruned(model: nn.Module | None, name: str, folder: Path) -> nn.Module:
+    """The model to load into. Raises ValueError unless it is one of the folder's class with all its heads and
+    no gates."""
     if model is None:
         raise ValueError(
             f"{folder} holds the weights of a {name}, which is no Hugging Face model: give a new one, with "
@@ -218,6 +218,7 @@ def check_unpruned(model: nn.Module | None, name: str, folder: Path) -> None:
     check_ungated(model)
     if not heads_left(model).flat().all():
         raise ValueError("the model has lost heads already; give a new one, with all its heads")
+    return model
 
 
 @contextmanager

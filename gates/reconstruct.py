@@ -188,11 +188,9 @@ def walk_sites(
                         y = y.double() + (x_then.double() - x_now.double())
                     z = z.flatten(2) if output.mixer is not None else z
                     axis = output.rule.batch_axis if z.dim() == 3 else 0
-                    count = z.shape[axis]
-                    held = (torch.arange(count, device=z.device) + sentences) % EVERY == EVERY - 1
-                    sentences += count
-                    shape = [count if each == axis else 1 for each in range(z.dim())]
-                    held = held.view(shape).expand(*z.shape[:-1], 1)
+                    held = torch.zeros_like(z[..., :1], dtype=torch.bool)
+                    held.transpose(0, axis)[EVERY - 1 - sentences % EVERY :: EVERY] = True
+                    sentences += z.shape[axis]
                     where = None if positions is None else positions(model, site, batch)
                     x, y, held = (rows_of(each, output.rule, where) for each in (z, y, held))
                     x = torch.cat([x[:, output.kept_inputs].double(), x.new_ones(len(x), 1).double()], 1)

@@ -26,7 +26,7 @@ from .names import nearest
 from .position_bias import share_out_bias
 from .refit import LEFT
 from .rules import rule_of
-from .site_rule import SiteRule, attribute, check_columns, group_of, plain_projection
+from .site_rule import SiteRule, attribute, check_columns, check_own_weights, group_of, plain_projection
 from .sites import BANK, detach, find_sites, reattach
 from .torch_attention import without_nested_tensors
 
@@ -116,12 +116,7 @@ def planned(
         if row.any():
             changes.append((module, LEFT, tuple((left & ~went).tolist())))
         gone[HeadSite.at(site.kind, site.layer, len(left))] = went
-    weights = [id(getattr(owner, name)) for owner, name, value in changes if isinstance(value, Tensor)]
-    if len(set(weights)) < len(weights):
-        raise ValueError(
-            "two projections share one weight, so heads cannot be removed from one alone; give each its own "
-            "copy first"
-        )
+    check_own_weights(getattr(owner, name) for owner, name, value in changes if isinstance(value, Tensor))
     if stay:
         warnings.warn(
             f"a head stays at {', '.join(stay)}, which cannot run without any; its columns of W_O are zero, "

@@ -2,7 +2,7 @@
 projections.   Letters: B batch, H heads, L query positions, K head width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -133,6 +133,16 @@ def plain_projection(module: nn.Module, path: str) -> nn.Linear:
             "first"
         )
     return cast(nn.Linear, found)
+
+
+def check_own_weights(weights: Iterable[Tensor]) -> None:
+    """Raises ValueError where two projections have one weight."""
+    numbers = [id(weight) for weight in weights]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(
+            "two projections share one weight, so heads cannot be taken from one alone; give each its own "
+            "copy first"
+        )
 
 
 def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int) -> None:

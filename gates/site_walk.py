@@ -162,30 +162,20 @@ class SiteWalk:
         out = self.outs[site]
         # an output that is about to change is not made
         handles = [(out.register_forward_hook if self.fixed else out.register_forward_pre_hook)(take)]
+
+        def before(module: nn.Module, hook: Callable[..., None], **options: bool) -> None:
+            handles.append(module.register_forward_pre_hook(hook, **options))
+
         if site in self.streams:
-            handles.append(
-                self.streams[site].register_forward_pre_hook(
-                    lambda _, inputs: found.update(x=inputs[0].detach())
-                )
-            )
+            before(self.streams[site], lambda _, inputs: found.update(x=inputs[0].detach()))
         mixer = self.mixers.get(site)
         if mixer is not None:
-            handles.append(
-                mixer.values.register_forward_pre_hook(
-                    lambda _, inputs: found.update(inputs=inputs[0].detach())
-                )
-            )
-            handles.append(
-                self.sites[site].register_forward_pre_hook(
-                    lambda _, *given: found.update(given=given), with_kwargs=True
-                )
-            )
+            before(mixer.values, lambda _, inputs: found.update(inputs=inputs[0].detach()))
+            before(self.sites[site], lambda _, *given: found.update(given=given), with_kwargs=True)
         for path in self.finished_layers():
-            if self.modules[path] not in self.replaced:
+            if (layer := self.modules[path]) not in self.replaced:
                 handles.append(
-                    self.modules[path].register_forward_hook(
-                        lambda _, inputs, output, path=path: self.write(path, output)
-                    )
+                    layer.register_forward_hook(lambda *given, path=path: self.write(path, given[-1]))
                 )
         one_pass(self.model, batch, self.forward, handles)
         if mixer is not None:

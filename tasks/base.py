@@ -38,6 +38,7 @@ class Validator(nn.Module):
 
     def reset(self) -> None:
         """Forget the epoch, in all metrics that it is made of."""
+        metric: Any
         for metric in self.children():
             metric.reset()
 
