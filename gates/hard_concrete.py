@@ -93,10 +93,13 @@ class HardConcrete(HeadGate):
     def open_prob(self) -> Tensor:
         return open_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
 
+    def full_prob(self) -> Tensor:
+        """P(xi = 1), (H,)."""
+        return full_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
+
     def decision(self) -> Tensor:
         """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha
         > 0; with `target_heads` the largest log_alpha of all peers."""
         if self.target_heads is not None:
             return self.is_among_highest(self.target_heads)
-        full = full_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
-        return full > 1 - self.open_prob()
+        return self.full_prob() > 1 - self.open_prob()
