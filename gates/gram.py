@@ -101,15 +101,19 @@ def choose_ridge(fit: Gram, held_out: Gram, old: Tensor) -> float:
 
 def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:
     """For each ridge what is added to old; one eigendecomposition serves all."""
-    values, vectors = torch.linalg.eigh(gram.xx)
+    # a column that is always 0, as of a dead ReLU, changes nothing; LAPACK may not converge on many of them
+    live = gram.xx.diagonal() > 0
+    values, vectors = torch.linalg.eigh(gram.xx[live][:, live])
     size = gram.xx.diagonal().mean()
-    turned = vectors.T @ gram.residual(old)  # (P, D)
+    turned = vectors.T @ gram.residual(old)[live]  # (live, D)
     found = []
     for ridge in ridges:
         below = values + ridge * size
         # without a ridge, directions in which X does not vary change nothing
-        seen = below > values[-1].clamp_min(0) * len(values) * torch.finfo(torch.float64).eps
-        found.append(vectors @ (turned * torch.where(seen, 1 / below, 0.0)[:, None]))
+        seen = below > values[-1:].clamp_min(0) * len(values) * torch.finfo(torch.float64).eps
+        change = torch.zeros_like(gram.xy)
+        change[live] = vectors @ (turned * torch.where(seen, 1 / below, 0.0)[:, None])
+        found.append(change)
     return found
 
 

@@ -35,6 +35,22 @@ def test_directions_that_never_vary_keep_the_old_weights():
     np.testing.assert_allclose(found[others], np.linalg.lstsq(x[:, others], y, rcond=None)[0], rtol=1e-9)
 
 
+def test_columns_that_are_always_zero_stay_out_of_the_decomposition(monkeypatch):
+    """LAPACK did not converge on the inputs of a layer of which 240 of 256 ReLUs were dead."""
+    x, y, old = matrices()
+    x[:, [1, 3]] = 0.0
+    eigh = torch.linalg.eigh
+
+    def strict(xx):
+        assert xx.diagonal().all()
+        return eigh(xx)
+
+    monkeypatch.setattr(torch.linalg, "eigh", strict)
+    np.testing.assert_allclose(ridge_fit(gram_of(x, y), torch.tensor(old), 0.1), closed_form(x, y, old, 0.1))
+    x[:] = 0.0
+    np.testing.assert_allclose(ridge_fit(gram_of(x, y), torch.tensor(old), 0.1), old)
+
+
 def test_the_ridge_is_the_one_of_least_error_on_the_held_out_rows():
     chosen = set()
     for seed, rows in enumerate((8, 17, 31, 201)):  # few rows ask for a large ridge, many for a small one
