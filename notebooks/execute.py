@@ -63,6 +63,8 @@ def executed_notebook(source: Path, *, cwd: Path = HERE) -> Any:
         "record_timing": False,
         "extra_arguments": ["--log-level=ERROR"],
     }  # of the kernel itself
+    # a warning of tqdm names a folder of the machine
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress")
     NotebookClient(notebook, kernel_name="python3", resources=resources, **options).execute()
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"  # the same notebook gives the same file
