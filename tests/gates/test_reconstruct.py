@@ -2,6 +2,7 @@
 what follows from that."""
 
 import copy
+import sys
 import warnings
 
 import numpy as np
@@ -20,6 +21,7 @@ from headgates.gates import (
     rescale,
     zero_heads,
 )
+from headgates.gates.gram import choose_ridge
 from tests.gates.families import BY_NAME
 from tests.gates.slow_reconstruct import (
     HEADS,
@@ -57,6 +59,19 @@ def test_the_refit_is_numpys_at_every_site_from_the_first_that_closes(model, tex
     assert {each.positions for each in done if each.site.kind == "enc-self"} <= {
         sum(len(s) * s.shape[1] for s, _ in text)
     }
+
+
+def test_every_fifth_sentence_of_the_whole_text_is_held_out_for_the_ridge(model, text, monkeypatch):
+    seen = []
+
+    def choose(fit, held_out, old):
+        seen.append((fit.positions, held_out.positions))
+        return choose_ridge(fit, held_out, old)
+
+    monkeypatch.setattr(sys.modules["headgates.gates.reconstruct"], "choose_ridge", choose)
+    reconstruct(model, closing(model, {"encoder.0.enc-self": [1]}), text, forward)
+    lengths = [len(sentence) for sources, _ in text for sentence in sources]
+    assert seen[0] == (sum(lengths) - sum(lengths[4::5]), sum(lengths[4::5]))
 
 
 def test_a_head_that_duplicates_another_is_not_missed(model, text):
