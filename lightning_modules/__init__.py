@@ -1,2 +1,1 @@
-"""Training: Lightning modules around the model, what happens at each epoch, and the experiment from base
-model to comparison."""
+"""Training: a Lightning module around any task, gates in it, and what happens at each epoch."""

@@ -1,2 +1,1 @@
-"""The translation model, its search, its checkpoints and run folders, and `Translator`, the one face of them
-all."""
+"""The translation model, its search, its checkpoints, and `Translator`, the one face of them all."""
