@@ -38,9 +38,8 @@ What the papers leave open, and we chose:
     - where biases go: nowhere. A bias is one more term of its sum and keeps its part, the bias share.
       Position vectors are part of the embeddings.
 The walk conserves relevance: source + target + biases + eps = 1 a step, where `eps` is what the stabiliser
-took.
-The ledger says how exactly. Letters: C rows of seeds of a sentence, B sentences, T target positions, D model
-width, H heads.
+took. The ledger says how exactly. Letters: C rows of seeds of a sentence, B sentences, T target positions, D
+model width, H heads.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -71,8 +71,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 def left_behind(folder: Path, pattern: str) -> Iterator[Path]:
     """What has such a name in a folder, of a process that no longer runs, the number of which is the
-    pattern's
-    group. What is another user's is left out, and so are links."""
+    pattern's group. What is another user's is left out, and so are links."""
     if os.name != "posix" or not folder.is_dir():  # elsewhere nothing says harmlessly whether a process runs
         return
     for path in folder.iterdir():

@@ -91,8 +91,7 @@ def pairs_of_parts(parts: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[
 
 def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number, row) of the rows of one file, an .arrow file being a stream as the package `datasets` writes
-    it.
-    Raises DataError where it is broken."""
+    it. Raises DataError where it is broken."""
     if ".jsonl" in path.name:
         yield from json_lines(path)
         return

@@ -122,8 +122,7 @@ def head_factors(gram: Gram, weight: Tensor, bias: Tensor, heads: int) -> Tensor
 
     gram: of z (N, H * K) with a last column of ones. weight (D, H * K) and bias (D,) stay as they are beside
     the factors. With c_h = W_h z_h: sum_g E[c_h . c_g] s_g = E[c_h . (y - b)], both from the Gram matrices;
-    of several
-    solutions the nearest to 1."""
+    of several solutions the nearest to 1."""
     width = weight.shape[1] // heads
     blocks = weight.double().unflatten(1, (heads, width))  # (D, H, K)
     zz = gram.xx[:-1, :-1].unflatten(0, (heads, width)).unflatten(2, (heads, width))  # (H, K, H, K)

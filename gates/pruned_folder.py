@@ -158,8 +158,7 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
     that are gone and takes the weights, in place. options: for transformers' `from_pretrained`, such as
     dtype, device_map or attn_implementation. Raises ValueError, in one line, at a folder without config.json,
     the field `headgates` or safetensors, or one whose parts do not fit each other or the model; ImportError
-    if the
-    extra `hf` is not installed."""
+    if the extra `hf` is not installed."""
     folder = Path(folder)
     content = config_content(folder)
     if isinstance(content[FIELD], dict) and isinstance(name := content[FIELD].get("class"), str):

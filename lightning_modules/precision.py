@@ -14,8 +14,7 @@ MARGIN = 1.2  # a training step is more than products, so bf16 must win these cl
 
 def resolve_precision(precision: str) -> str:
     """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs whose bf16 products were timed faster
-    here.
-    Every process of a run takes what the first one measured."""
+    here. Every process of a run takes what the first one measured."""
     if precision != "auto":
         return precision
     if torch.cuda.is_available():

@@ -64,8 +64,7 @@ def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Ite
 
     "\r", U+2028 and the like inside a line do not end it. What follows the last "\n" is a line unless it is
     empty. Raises DataError, naming `name` and the line's number, from 1, at bytes that are not UTF-8 and at a
-    line
-    over LONGEST_LINE bytes."""
+    line over LONGEST_LINE bytes."""
     number, rest = 0, b""
     for chunk in chunks:
         if not chunk:

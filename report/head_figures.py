@@ -1,6 +1,5 @@
 """Figures of heads, each as PNG and SVG: maps of what each head scores, or costs when it is closed, and the
-heads
-that the runs leave open by role and layer (Voita et al. 2019, figures 1, 2, 7 and 8).
+heads that the runs leave open by role and layer (Voita et al. 2019, figures 1, 2, 7 and 8).
 
 Roles can be told apart without colour too: by a letter in maps, by a hatch in bars."""
 

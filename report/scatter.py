@@ -1,6 +1,5 @@
 """The one figure of points with their intervals: a metric against heads, for the systems of runs, comparisons
-and
-curves of pruning, and whatever else has points.
+and curves of pruning, and whatever else has points.
 
 A series is a method's points, in the colour and marker of report/palette.py. Where x counts open heads, fewer
 heads are to the right, as on the report page.

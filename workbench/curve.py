@@ -225,8 +225,7 @@ def curve_fingerprint(
     order: str, unpruned: UnprunedModel, config: PruneConfig, kinds: Sequence[str]
 ) -> dict[str, Any]:
     """Everything the curve depends on: settings, weights and texts. It is the entry `cache_key` of the
-    curve's
-    .json."""
+    curve's .json."""
     score = SCORES[order]
     return {
         "order": order,

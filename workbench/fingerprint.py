@@ -22,8 +22,7 @@ SCORED = "scores"  # heads closed by scores alone, at a number of heads
 
 def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:
     """Score -> training pairs that are sampled for it, of the scores of rows and of where gates start; 0
-    where
-    all are read."""
+    where all are read."""
     scores = list(score_rows(config.systems))
     if config.gates.head_start and config.gate != SCORED:
         scores.append(config.gates.head_start_by)

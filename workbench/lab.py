@@ -1,6 +1,5 @@
 """The context around a run: its folder is claimed or found finished, stages are trained in it, rows are
-added,
-and its result is written.
+added, and its result is written.
 
     with lab.run("toy-en-de-l0-0.01-s1", gate="l0", on=base) as run:
         if not run.done:

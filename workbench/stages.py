@@ -1,6 +1,5 @@
 """The runs of `fit.py`: a base, the base trained on, gates on its heads, rows of scores at a number of heads,
-and
-the open heads from random weights."""
+and the open heads from random weights."""
 
 import copy
 from dataclasses import replace

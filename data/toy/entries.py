@@ -1,8 +1,7 @@
 """What a word of the toy language pair is, read from its row of a table, and the endings of German.
 
 Tables are text: a word a line, " / " between cells, "-" for an empty cell. Each class below takes the cells
-of
-its row in order."""
+of its row in order."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -47,9 +46,8 @@ class Verb:
     frame: intransitive, transitive, ditransitive, clause or copula. forms: English (singular, plural).
     subjects, objects: the groups of nouns that it takes (the objects of a clause verb are that and whether).
     german: of `Sense`. rest: `subject GROUPS: German` or `object GROUPS: German` for a second sense, which
-    the
-    group of this phrase decides; `dat` for a German object in the dative; `motion` where two-way prepositions
-    take the accusative after it. senses: group -> Sense, "" for all other groups."""
+    the group of this phrase decides; `dat` for a German object in the dative; `motion` where two-way
+    prepositions take the accusative after it. senses: group -> Sense, "" for all other groups."""
 
     def __init__(self, frame: str, forms: str, subjects: str, objects: str, german: str, *rest: str) -> None:
         self.frame, self.forms = frame, forms.split()[::-1]
@@ -64,8 +62,7 @@ class Verb:
 
 class Adjective:
     """An adjective. groups: of the nouns that it describes. stems: the German stem by the noun's group, ""
-    for
-    all other groups; rest: `GROUPS: German` for a second one."""
+    for all other groups; rest: `GROUPS: German` for a second one."""
 
     def __init__(self, form: str, groups: str, german: str, *rest: str) -> None:
         self.form, self.groups, self.stems = form, groups_of(groups), {"": german}
@@ -99,8 +96,7 @@ class Preposition:
 
 def endings(*rows: str) -> dict[tuple[str, str], str]:
     """(case, column) -> ending, from a row for each case with a cell for each column, "-" for none. Columns
-    are
-    the genders, and p for plurals of any gender."""
+    are the genders, and p for plurals of any gender."""
     return {
         (case, column): ending.strip("-")
         for case, row in zip(("nom", "acc", "dat"), rows, strict=True)
