@@ -35,7 +35,8 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
         rule = known_rule(module)
         if rule is None:
             continue
-        site = HeadSite.at(kind_of(path, modules, rule), layer_of(path), heads_of(module, rule))
+        layer = layer_of(path)  # first, as its error says more of an odd path
+        site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
         if site in found:
             raise ValueError(
                 f"{path!r} and another attention are both {site.name}; gate the two models one by one"
