@@ -71,10 +71,9 @@ class SmallerTorchAttention(Refitted):
             project(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)  # (N, H, L or S, K)
             for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
         )
-        told = (
-            is_causal and key_padding_mask is None and not need_weights
-        )  # then the kernel makes the mask itself
-        mask = None if told else self.added_mask(attn_mask, key_padding_mask, q)
+        # the kernel then makes the mask itself
+        by_kernel = is_causal and key_padding_mask is None and not need_weights
+        mask = None if by_kernel else self.added_mask(attn_mask, key_padding_mask, q)
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -82,7 +81,7 @@ class SmallerTorchAttention(Refitted):
             weights = F.dropout(F.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
             z = weights @ v
         else:
-            z = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=told)
+            z = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=by_kernel)
         out = self.out_proj(z.transpose(1, 2).flatten(2))
         if weights is not None and average_attn_weights:
             weights = weights.sum(1) / max(self.num_heads, 1)

@@ -73,7 +73,7 @@ class LineTranslator:
         self, sources: list[list[int]], beam: int, length_penalty: float
     ) -> "list[list[Hypothesis]]":
         """`n_best` of one batch, of which none is empty."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must search a batch")
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
         """Return the natural-log probabilities of every target's pieces and its end, without those of forced
@@ -109,7 +109,7 @@ class LineTranslator:
 
     def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
         """The log probabilities of one batch, those of forced pieces before and any of padding after them."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must score a batch")
 
 
 def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:

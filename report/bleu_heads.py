@@ -39,7 +39,7 @@ def write_bleu_heads(
     write_table(folder, f"{name}.csv", rows)
     folder.write_text(f"{name}.md", "\n".join(markdown(rows, runs, title)))
     draw_bleu_heads(rows, out / name, title=title)
-    made = made_of({run.name: run.result for run in runs})
+    made = runs_provenance({run.name: run.result for run in runs})
     folder.write_json(f"{name}.json", {"title": title, **made_by(), "runs": made})
     return tell_files(out, name, report)
 
@@ -55,7 +55,7 @@ def made_by() -> dict[str, Any]:
     return {name: found[name] for name in MADE_BY}
 
 
-def made_of(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def runs_provenance(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """How each run was made, from its result.json."""
     return {run: {name: result.get(name) for name in PROVENANCE} for run, result in sorted(results.items())}
 

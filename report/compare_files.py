@@ -19,7 +19,7 @@ from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
 from headgates.configs.schema import KINDS
 from headgates.configs.systems import label
 from headgates.models.progress import Report
-from headgates.report.bleu_heads import made_by, made_of, tell_files
+from headgates.report.bleu_heads import made_by, runs_provenance, tell_files
 from headgates.report.compare_groups import BASES, Compared, Group, MadePoint
 from headgates.report.compare_summary import summary, trained
 from headgates.report.drawing import no_rows
@@ -67,7 +67,7 @@ def write_compared(
         "leads": leads(compared),
         "failed": list(failed),
         "open_heads": open_heads,
-        "runs": made_of(runs),
+        "runs": runs_provenance(runs),
     }
     folder.write_json(f"{NAME}.json", content)
     tell_files(folder.path, NAME, report)

@@ -148,8 +148,10 @@ def draw_columns(
             )
         if legend:
             edge: Any = legend[0].get_edgecolor()
-            short: dict[str, Any] = {} if edge[3] else {"handlelength": 0, "handletextpad": 0}
-            figure.legend(handles=legend, loc="outside lower center", ncols=4, **short)
+            room = None if edge[3] else 0  # letters without a swatch need no room for one
+            figure.legend(
+                handles=legend, loc="outside lower center", ncols=4, handlelength=room, handletextpad=room
+            )
 
 
 def draw_map(axes: Axes, drawn: HeadColumn, kind: str, size: tuple[int, int]) -> None:

@@ -205,12 +205,12 @@ def test_wrong_epochs_are_one_clear_line(words, message):
 
 
 def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(configure, corpus):
-    def made_of(*flags):
+    def cache_key(*flags):
         return base_fingerprint(configure(*flags), corpus, "32")
 
-    given = [made_of("--dynamics", epochs) for epochs in ("1,3", "3,1", "1")]
+    given = [cache_key("--dynamics", epochs) for epochs in ("1,3", "3,1", "1")]
     assert given[0] == given[1] != given[2]
-    assert given[2] != made_of()
+    assert given[2] != cache_key()
 
 
 def test_a_base_is_pruned_while_it_trains(configure, corpus, capsys):

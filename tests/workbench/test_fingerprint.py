@@ -107,26 +107,26 @@ def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it(name):
 @pytest.mark.parametrize("part", ["model", "text", "train"])
 def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
     config = FitConfig()
-    made_of = base_fingerprint(config, CORPUS, "32")
+    cache_key = base_fingerprint(config, CORPUS, "32")
     for each in fields(getattr(config, part)):
-        assert made_of[part][each.name] == getattr(getattr(config, part), each.name)
+        assert cache_key[part][each.name] == getattr(getattr(config, part), each.name)
     assert (
         base_fingerprint(replace(config, finetune=replace(config.finetune, epochs=5)), CORPUS, "32")
-        == made_of
+        == cache_key
     )
 
 
 def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
     config = FitConfig()
     other_text = replace(CORPUS, train=ParallelText(["a a"], ["b"]))
-    made_of = [
+    keys = [
         *((each, CORPUS, "32") for each in (config, replace(config, seed=2), replace(config, devices=2))),
         *((config, CORPUS, "bf16"), (config, other_text, "32")),
     ]
-    assert len({config_hash(base_fingerprint(*each)) for each in made_of}) == 5
-    stages = {config_hash(stage_fingerprint(*each, base_hash="b", gate="l0", test=TEST)) for each in made_of}
+    assert len({config_hash(base_fingerprint(*each)) for each in keys}) == 5
+    stages = {config_hash(stage_fingerprint(*each, base_hash="b", gate="l0", test=TEST)) for each in keys}
     assert (
-        len(stages | {config_hash(stage_fingerprint(*made_of[0], base_hash="c", gate="l0", test=TEST))}) == 6
+        len(stages | {config_hash(stage_fingerprint(*keys[0], base_hash="c", gate="l0", test=TEST))}) == 6
     )
 
 
@@ -149,8 +149,8 @@ def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
 def samples(config: FitConfig, pairs: int):
     """What the fingerprint says of the pairs that scores read."""
     corpus = replace(CORPUS, train=ParallelText(["a"] * pairs, ["b"] * pairs))
-    made_of = stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST)
-    return made_of["score_samples"]
+    cache_key = stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST)
+    return cache_key["score_samples"]
 
 
 def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():

@@ -70,10 +70,10 @@ def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
 
 def test_its_weights_and_settings_are_what_its_files_are_made_of(labelled):
     assert labelled.weights == weights_digest(labelled.model)
-    made_of = ablation_key(labelled, labelled.test, head_masks(labelled))
-    assert (made_of["weights"], made_of["labels"]) == (labelled.weights, 7)
+    cache_key = ablation_key(labelled, labelled.test, head_masks(labelled))
+    assert (cache_key["weights"], cache_key["labels"]) == (labelled.weights, 7)
     labelled.model.output.weight.data.add_(0.1)
-    assert labelled.weights != made_of["weights"]
+    assert labelled.weights != cache_key["weights"]
 
 
 def test_it_is_no_translator(labelled):

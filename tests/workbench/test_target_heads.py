@@ -1,4 +1,4 @@
-"""Methods that are told a number of heads, learning from the base, and the same heads from scratch: on the
+"""Methods with a number of heads, learning from the base, and the same heads from scratch: on the
 tiny language."""
 
 import numpy as np
