@@ -27,6 +27,7 @@ Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, 
 Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets sampled from the model
 TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
 IGNORED = -100  # the label of a position without a loss
+DRAWN_AT_ONCE = (2**24, 2**18)  # probabilities in memory while classes are drawn, on a GPU and on a CPU
 Item = TypeVar("Item")
 
 
@@ -142,9 +143,18 @@ def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
 
 
 def sampled(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """A class for each row of logits (.., V). The generator is the CPU's, so that devices sample alike."""
-    rows = logits.float().softmax(-1).flatten(0, -2).cpu()
-    return torch.multinomial(rows, 1, generator=generator).view(logits.shape[:-1]).to(logits.device)
+    """A class for each row of logits (.., V): the first whose cumulative probability exceeds a uniform
+    number.
+
+    The generator is the CPU's and gives one number a row, so that devices and chunks sample alike."""
+    rows = logits.flatten(0, -2)
+    uniform = torch.rand(len(rows), 1, generator=generator, dtype=torch.float64).to(rows.device)
+    size = max(1, DRAWN_AT_ONCE[rows.device.type == "cpu"] // rows.shape[1])
+    drawn = []
+    for chunk, u in zip(rows.split(size), uniform.split(size), strict=True):
+        cumulative = chunk.float().softmax(-1).cumsum(-1, dtype=torch.float64)
+        drawn.append(torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True))
+    return torch.cat(drawn).view(logits.shape[:-1])
 
 
 def top_logits(model: Any, batch: Any) -> tuple[Tensor, Tensor]:

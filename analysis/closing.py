@@ -58,11 +58,13 @@ def close_to(
 
 
 def shared_by(model: nn.Module) -> int:
-    """How many heads share one key head, the same at every site. Raises ValueError where sites differ."""
-    groups = {group_of(module, rule_of(module)) for module in find_sites(model).values()}
-    if len(groups) > 1:
+    """How many heads can only be removed together, the same at every site but those whose heads are not
+    bound. Raises ValueError where sites differ."""
+    sites = find_sites(model)
+    groups = {group_of(module, rule_of(module)) for module in sites.values()}
+    if len(groups - {1}) > 1 or any(site.heads % max(groups) for site in sites):
         raise ValueError(
             f"sites of {type(model).__name__} have {sorted(groups)} heads to a key head; close each site "
             "apart"
         )
-    return groups.pop()
+    return max(groups)

@@ -154,6 +154,12 @@ def head_values(head_map: HeadMap) -> list[tuple[HeadSite, int, float]]:
     return [(site, head, value) for site, row in head_map.items() for head, value in enumerate(row.tolist())]
 
 
+def families_asked(results: Mapping[str, AnalysisResult]) -> dict[str, list[HeadSite]]:
+    """For each family that was looked for, the sites whose heads were asked for it."""
+    maps = {name: head_map_of(results, *where) for name, where in zip(FAMILIES, WHERE, strict=True)}
+    return {name: list(head_map) for name, head_map in maps.items() if head_map is not None}
+
+
 def families(
     roles: Sequence[Role], results: Mapping[str, AnalysisResult], sites: list[HeadSite]
 ) -> dict[str, HeadMap]:
@@ -162,6 +168,5 @@ def families(
     have = {(role.family, role.site, role.head) for role in roles}
     return {
         name: HeadMap({site: [(name, site, head) in have for head in range(site.heads)] for site in sites})
-        for name, where in zip(FAMILIES, WHERE, strict=True)
-        if head_map_of(results, *where) is not None
+        for name in families_asked(results)
     }

@@ -10,6 +10,7 @@ right, McNemar's exact test stands beside them. Letters: R resamples, N sentence
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 else:
     np = Extra("numpy")
 
+RESAMPLES = 1000
 SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
 LEVEL = 0.01  # of significance, the paper's
 # stands in every table's fingerprint: tables of another test are not read as ours
@@ -124,10 +126,10 @@ def resample_chunks(
         yield counts.reshape(rows, sentences).astype(np.float64)
 
 
-def resample_counts(sentences: int, resamples: int, seed: int = SEED, *, size: int | None = None) -> Floats:
+def resample_counts(sentences: int, resamples: int, *, size: int | None = None) -> Floats:
     """(R, N): how often each sentence is in each resample; every row sums to `size`, N unless given. The
     draws are sacreBLEU's."""
-    return next(resample_chunks(sentences, resamples, seed, at_once=resamples, size=size))
+    return next(resample_chunks(sentences, resamples, at_once=resamples, size=size))
 
 
 def interval(samples: Floats) -> list[float]:
@@ -158,13 +160,13 @@ def sacrebleu_p_value(system: Floats, reference: Floats, difference: float) -> f
 
 
 def half_sample_p_values(
-    systems: Sequence[Scored], reference: Scored, *, resamples: int = 1000, seed: int = SEED
+    systems: Sequence[Scored], reference: Scored, *, resamples: int = RESAMPLES
 ) -> list[float]:
     """For each system, the share of resamples of half the size, drawn with replacement, in which the better
     of it and the reference on the whole test set is not better: compare-mt's "win ratio" with its defaults,
     as Michel et al. 2019 tested. No p-value under a null: halves vary more than the whole, and it is
     one-sided. 1 where the system is the reference's equal. In the metric that decides."""
-    counts = resample_counts(len(reference), resamples, seed, size=len(reference) // 2)
+    counts = resample_counts(len(reference), resamples, size=len(reference) // 2)
     theirs, *samples = (
         reference.metrics[0].resampled(counts @ each.main_statistics) for each in (reference, *systems)
     )
@@ -194,6 +196,35 @@ def compare(system: Scored, reference: Scored, counts: Floats) -> dict[str, Any]
     return out
 
 
+def above_trivial(
+    outputs: Sequence[str], references: Sequence[str], metric: Metric
+) -> tuple[float, float] | None:
+    """The ends of the 95% interval of how far a system's score is above that of outputs that ignore the
+    sources, by paired bootstrap. A system has learned its task where the lower end is above 0.
+
+    Three such outputs: the most frequent reference on every line (a classifier's majority class), the
+    references of other lines (the language, without the source), and the system's own outputs of other lines.
+    The interval is the one with the lowest lower end: a system must be above all three, so that one that
+    learned nothing passes at most once in forty (an intersection-union test). None for fewer than four lines:
+    one of them, whose reference is the most frequent, fills more than one resample in forty, so that no
+    system could pass."""
+    if len(references) < 4:
+        return None
+    half = len(references) // 2
+
+    def elsewhere(lines: Sequence[str]) -> list[str]:
+        return [*lines[half:], *lines[:half]]
+
+    often = Counter(references).most_common(1)[0][0]
+    counts = resample_counts(len(references), RESAMPLES)
+    ours, *trivial = (
+        metric.resampled(counts @ metric.statistics(lines, references))
+        for lines in (outputs, [often] * len(references), elsewhere(references), elsewhere(outputs))
+    )
+    low, high = min(interval(ours - theirs) for theirs in trivial)
+    return low, high
+
+
 def columns(
     metric: Metric, system: Scored, reference: Scored, ours: Floats, theirs: Floats
 ) -> dict[str, Any]:
@@ -213,9 +244,7 @@ def columns(
     return {f"{name}_{column}": value for column, value in found.items()}
 
 
-def compare_many(
-    systems: Sequence[Scored], reference: Scored, *, resamples: int, seed: int = SEED
-) -> list[dict[str, Any]]:
+def compare_many(systems: Sequence[Scored], reference: Scored, *, resamples: int) -> list[dict[str, Any]]:
     """The entries of `compare` for the metric that decides, for each of many systems on the same resamples.
 
     Resamples are drawn in chunks, of which only each system's score (R,) is kept; and only the sentences
@@ -228,7 +257,7 @@ def compare_many(
         lines = np.flatnonzero((system.main_statistics != base).any(axis=1))
         changes.append((lines, (system.main_statistics[lines] - base[lines]).T))
     samples: list[list[Floats]] = []  # of each chunk: the reference's, then every system's
-    for counts in resample_chunks(len(base), resamples, seed):
+    for counts in resample_chunks(len(base), resamples):
         sums = counts @ base
         theirs = metric.resampled(sums)
         by_sentence = np.ascontiguousarray(counts.T)  # (N, chunk): a sentence's counts lie together

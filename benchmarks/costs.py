@@ -4,9 +4,12 @@
     importance  importance of all heads, in its three forms               beside a forward and backward pass
     relevance   LRP of all heads, by each rule, summed over steps         beside a training step in fp32
     refit       refits with every second head closed                      beside a forward pass
+    obs         optimal brain surgeon, its targets drawn                  beside a forward and backward pass
+    values      the refit of W_V and W_O of one site, half its heads      beside a ridge regression of its W_O
 
-An untrained model of fit.py's default size (`toy`) or of configs/multi30k.yaml takes the same batches of real
-text in turns with the plain pass. In fp32, but for `gates`, which takes fit.py's own precision.
+An untrained model of fit.py's default size (`toy`), as wide as Transformer-big (`large`) or of
+configs/multi30k.yaml takes the same batches of real text in turns with the plain pass. In fp32, but for
+`gates`, which takes fit.py's own precision.
 """
 
 import argparse
@@ -26,6 +29,7 @@ from headgates.analysis.batches import batch_loss
 from headgates.analysis.lrp import relevance
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.obs import obs
 from headgates.configs.cli import from_dict
 from headgates.configs.schema import FitConfig, TextConfig
 from headgates.configs.yaml_file import load_yaml
@@ -33,20 +37,25 @@ from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, find_sites
+from headgates.gates.gram import Gram, ridge_fit
+from headgates.gates.value_fit import choose_value_ridge, value_fit
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
 from headgates.report.speed.measure import alternate, interval_text, ratio_by_round
 from headgates.workbench.closing import HOW, real_positions
+from headgates.workbench.provenance import device_name
 from headgates.workbench.source import best_device
 
 SEED = 1
 PLAIN = "plain"
+SIZES: dict[str, dict[str, Any]] = {
+    "toy": {},
+    "large": {"model": {"d_model": 1024, "heads": 16, "ffn": 4096}},
+}
 Blocks = Mapping[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
 
 
-def opened(
-    corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: int = 0
-) -> TranslationData:
+def opened(corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: int = 0) -> TranslationData:
     """The batches of the first `sentences` training pairs (0: all); their vocabulary is made in the
     folder."""
     source_vocab, target_vocab = make_vocabs(
@@ -71,7 +80,7 @@ def untrained(config: FitConfig, data: TranslationData) -> Transformer:
 
 
 def gates(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
-    precision = resolve_precision("auto")
+    precision = resolve_precision(config, device_name())
     plain = product_step(copy.deepcopy(model), config.finetuning, precision)
     gated = gated_step(
         model, config.finetuning, config.gates, lam=config.lam, kinds=config.kinds, precision=precision
@@ -120,12 +129,47 @@ def refits(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> B
     return {PLAIN: plain, **{how: partial(refit, how) for how in ("out", "out+ffn", "out+ffn+v")}}
 
 
-WHAT = {"gates": gates, "importance": importances, "relevance": relevances, "refit": refits}
+def surgeon(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+    plain = importances(config, model, batches)[PLAIN]
+    return {PLAIN: plain, "obs": lambda: obs(model, batches)}
+
+
+def values(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+    """Of planted text: nothing but the width and the heads of a site decides what it costs."""
+    heads, width, inputs = (
+        config.model.heads // 2,
+        config.model.d_model // config.model.heads,
+        model.config.d_model,
+    )
+    draw = partial(torch.randn, dtype=torch.float64)
+    old = draw(heads, width, inputs), draw(heads, inputs, width), draw(inputs)
+    grams = [Gram.zeros(heads * inputs + 1, inputs) for _ in range(2)]
+    alone = Gram.zeros(heads * width + 1, inputs)
+    for gram in grams:
+        x, y = draw(1000, heads * inputs + 1), draw(1000, inputs)
+        gram.add(x, y)
+        alone.add(x[:, : heads * width + 1], y)
+    return {
+        PLAIN: lambda: ridge_fit(alone, torch.zeros_like(alone.xy), 1e-3),
+        "one fit": lambda: value_fit(grams[0], *old, 1e-3),
+        "with its ridge": lambda: choose_value_ridge(grams[0], grams[1], *old),
+    }
+
+
+WHAT = {
+    "gates": gates,
+    "importance": importances,
+    "relevance": relevances,
+    "refit": refits,
+    "obs": surgeon,
+    "values": values,
+}
 
 
 def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of each block's seconds to the plain pass's, round by round."""
-    config = from_dict(FitConfig, {} if size == "toy" else load_yaml(ROOT / f"configs/{size}.yaml"))
+    settings = SIZES[size] if size in SIZES else load_yaml(ROOT / f"configs/{size}.yaml")
+    config = from_dict(FitConfig, settings)
     corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
     with tempfile.TemporaryDirectory() as folder:
         data = opened(corpus, config.text, folder, sentences=options.sentences)
@@ -151,7 +195,7 @@ def answer(options: argparse.Namespace) -> Answer:
 QUESTION = "seconds of our passes over those of a plain pass on the same sentences"
 FLAGS: list[Flag] = [
     ("--what", {"nargs": "+", "choices": list(WHAT), "default": list(WHAT), "help": "(default: all)"}),
-    ("--sizes", {"nargs": "+", "choices": ["toy", "multi30k"], "default": ["toy"]}),
+    ("--sizes", {"nargs": "+", "choices": [*SIZES, "multi30k"], "default": ["toy"]}),
     ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
     count_flag("--sentences", 500, "training pairs of a pass"),
     count_flag("--max-tokens", 4000, "of a batch, padding counted"),

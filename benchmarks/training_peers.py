@@ -23,12 +23,13 @@ from torch import Tensor
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from benchmarks.product_step import product_step
 from headgates.bridges.hf import FAMILIES, architecture, our_tensor
-from headgates.configs.schema import StageConfig
+from headgates.configs.schema import FitConfig, ModelConfig, StageConfig, TextConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
 from headgates.report.speed.measure import alternate, interval_text, median_and_range, ratio_by_round
+from headgates.workbench.provenance import device_name
 
 AIM, SEED, VOCAB, PADDING = 2.0, 1, 8000, 0
 MAX_TOKENS = 2350  # of a batch, padding counted: about 2,000 target tokens
@@ -177,7 +178,9 @@ def measure(width: int, batches: list[Batch], *, precision: str, rounds: int) ->
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    precision, batches = resolve_precision("auto"), make_batches(options.steps)
+    width = max(options.widths)
+    sizes = FitConfig(model=ModelConfig(d_model=width, ffn=4 * width), text=TextConfig(max_tokens=MAX_TOKENS))
+    precision, batches = resolve_precision(sizes, device_name()), make_batches(options.steps)
     results = [
         measure(width, batches, precision=precision, rounds=options.rounds) for width in options.widths
     ]

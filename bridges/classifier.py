@@ -8,6 +8,7 @@ removed by the rules of gates/. Letters: B sentences, S source pieces, H heads, 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,17 @@ from torch import Tensor, nn
 
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab
 from headgates.bridges.hf_vocab import hub_folder, library, quiet
+from headgates.configs.fields import shortened
+from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_files
 from headgates.data.batch import pad
 from headgates.data.file_digest import file_digest
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.gates import HeadMap, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.models.checkpoint import COPY_AGAIN, as_json, load_file, save_file
+from headgates.gates.folder_sizes import check_folder, check_layers
+from headgates.models.checkpoint import COPY_AGAIN, as_json, filled, load_file, save_file
 from headgates.models.line_translator import length_batches
 
 CLASS = "ForSequenceClassification"  # how the names of transformers' classes end
@@ -142,6 +147,7 @@ def encoder_folder(name: str) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         folder = hub_folder(name, FILES)
+    own_files(folder)
     if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
         raise ValueError(
             f"--encoder {name}: expected the folder of a Hugging Face encoder, with config.json, "
@@ -153,7 +159,7 @@ def encoder_folder(name: str) -> Path:
 
 def encoder_digest(folder: Path) -> str:
     """12 hexadecimal digits of the SHA-256 of the files that decide what an encoder does."""
-    paths = sorted({path for pattern in FILES for path in folder.glob(pattern)})
+    paths = sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
     digests = [f"{path.name} {file_digest(path)}" for path in paths]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:12]
 
@@ -161,10 +167,11 @@ def encoder_digest(folder: Path) -> str:
 def longest_input(folder: Path) -> int:
     """How many positions an encoder has, special tokens included. RoBERTa numbers them from its padding's id
     plus 1."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    positions = int(config.get("max_position_embeddings", 512))
-    roberta = config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
-    return positions - (config.get("pad_token_id", 1) + 1) * roberta
+    config = load_json(folder / "config.json", cure="copy its folder again")
+    with reworded(f"{folder / 'config.json'} does not say its positions", "copy its folder again"):
+        positions = int(config.get("max_position_embeddings", 512))
+        roberta = config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
+        return positions - (config.get("pad_token_id", 1) + 1) * roberta
 
 
 def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classifier:
@@ -173,7 +180,13 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
     Raises ValueError where transformers cannot read it, or gates/ knows no attention in it."""
     what = f"--encoder {folder}: transformers cannot make a classifier of it"
     with quiet(), reworded(what, "copy its folder again"):
-        net = library("transformers").AutoModelForSequenceClassification.from_pretrained(
+        content = load_json(folder / "config.json", cure="copy its folder again")
+        auto = library("transformers").AutoModelForSequenceClassification
+        config = library("transformers").AutoConfig.from_pretrained(
+            str(folder), num_labels=labels, local_files_only=True, trust_remote_code=False
+        )
+        check_folder(folder, content, lambda: auto.from_config(config, trust_remote_code=False))
+        net = auto.from_pretrained(
             str(folder),
             num_labels=labels,
             local_files_only=True,
@@ -196,28 +209,28 @@ def describe(model: Classifier) -> dict[str, Any]:
     removed."""
     remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
     own = json.loads(model.net.config.to_json_string()).items()
-    specials = as_json(model.source_specials)
     return {
         "class": type(model.net).__name__,
         "config": {name: value for name, value in own if name not in FOREIGN},
-        "specials": specials,
+        "specials": as_json(model.source_specials),
         "heads_left": remaining,
     }
 
 
-def build(description: Mapping[str, Any]) -> Classifier:
+def build(description: Mapping[str, Any], device: str = "cpu") -> Classifier:
     """An untrained model of this description. Raises ValueError if it names no class of transformers for
     this, or does not fit it."""
     transformers, name = library("transformers"), description.get("class")
     cls = getattr(transformers, name, None) if isinstance(name, str) and name.endswith(CLASS) else None
     if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
-        raise ValueError(f"expected a class of transformers whose name ends in {CLASS}, got {name!r}")
+        raise ValueError(f"expected a class of transformers that ends in {CLASS}, got {shortened(name)}")
     known: Any = cls  # transformers may not be typed
     with reworded("cannot read the architecture of this checkpoint", "it was written by another version"):
         config = {name: value for name, value in description["config"].items() if name not in FOREIGN}
-        model = Classifier(
-            known(known.config_class.from_dict(config)), SpecialTokens(**description["specials"])
-        )
+        check_layers(config)
+        with torch.device(device):
+            net = known(known.config_class.from_dict(config))
+        model = Classifier(net, SpecialTokens(**description["specials"]))
         remove(model, HeadMap.from_json(description["heads_left"]).map(lambda row: ~row.bool()))
     return model
 
@@ -233,7 +246,6 @@ def load_classifier(path: str | Path) -> Classifier:
     content = load_file(path)
     if "classifier" not in content or "model" not in content:
         raise ValueError(f"{path} holds {sorted(content)}; expected 'classifier' and 'model'")
-    model = build(content["classifier"])
     with reworded(f"the weights in {path} do not fit its architecture", COPY_AGAIN):
-        model.load_state_dict(content["model"])
-    return model.eval()
+        description = content["classifier"]
+        return filled(partial(build, description), description["config"], content["model"])

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgates.bridges.hf_vocab import library
+from headgates.bridges.hf_vocab import check_tokens, library
 from headgates.data.atomic_file import atomic_file
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
@@ -26,6 +26,7 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
     Raises DataError where the folder has no tokenizer, or one that lacks a special token."""
     if not any(list(encoder.glob(name)) for name in FILES):  # the library would make an empty tokenizer
         raise DataError(f"{encoder} has no tokenizer; expected {', '.join(FILES)}")
+    check_tokens(encoder)
     with reworded(f"{encoder} has no tokenizer that can be read", "copy its folder again"):
         tokenizer = library("transformers").AutoTokenizer.from_pretrained(
             str(encoder), local_files_only=True, trust_remote_code=False

@@ -24,10 +24,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headgates.bridges.exported import read_about
 from headgates.bridges.fairseq_data import language_pairs
 from headgates.bridges.fairseq_vocab import SPECIALS, SYMBOLS, DictionaryVocab, fairseq_vocabs
 from headgates.bridges.foreign import (
-    POSITIONS,
     STACKS,
     Converted,
     ForeignModel,
@@ -35,14 +35,16 @@ from headgates.bridges.foreign import (
     filled,
     position_table,
     shared_tables,
-    table_length,
 )
-from headgates.bridges.formats import read_about
+from headgates.configs.fields import shortened
+from headgates.configs.own_file import own_file, own_files
 from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.configs.source import ForeignOptions
+from headgates.data.text import reworded
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary
 from headgates.gates import heads_left
-from headgates.models.checkpoint import save_file
+from headgates.models.checkpoint import check_packed, check_tensors, save_file
+from headgates.models.description import POSITIONS, Description, table_length
 from headgates.models.positions import sinusoids
 from headgates.models.transformer import ACTIVATIONS, Transformer
 from headgates.models.translator import Translator
@@ -55,7 +57,8 @@ PIECES = ("sentencepiece.bpe.model", "spm.model", "vocab.model")
 
 BESIDE = ("dict.*.txt", "bpe.codes*", "bpecodes*", "code*", "*.model")
 
-SEARCH = SearchConfig(max_ratio=0.0, max_extra=201)  # fairseq-generate's: 200 tokens and the end
+# fairseq-generate's: from 1 to 200 tokens, and the end
+LIMITS: dict[str, Any] = {"max_ratio": 0.0, "max_extra": 201, "min_length": 1}
 
 # options that change what a model computes, at any value but their default, and which our Transformer has not
 NOT_OURS = (
@@ -143,7 +146,7 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     folder = Path(options.dictionaries) if options.dictionaries else path.parent
     if not path.is_file():
         read_checkpoint(path)  # says what is missing
-    beside = {file for pattern in BESIDE for file in folder.glob(pattern)}
+    beside = {file for pattern in BESIDE for file in own_files(folder, pattern)}
 
     def convert() -> Converted:
         checkpoint = read_checkpoint(path)
@@ -162,10 +165,10 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
                 )
         names = {side: {name: f"vocab.{side}.{name}" for name in found[side]} for side in pair}
         return Converted(
-            Translator(converted(checkpoint, joint=source is target), source, target, SEARCH),
+            Translator(converted(checkpoint, joint=source is target), source, target, SearchConfig(**LIMITS)),
             {names[side][name]: file for side in pair for name, file in found[side].items()},
             {"kind": "fairseq", "source": names["src"], "target": names["tgt"]},
-            {**pair, "search": {"max_ratio": SEARCH.max_ratio, "max_extra": SEARCH.max_extra}},
+            {**pair, "search": LIMITS},
         )
 
     return ForeignModel(path.parent.resolve().name + "-" + path.stem, [path, *sorted(beside)], convert)
@@ -174,10 +177,10 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
 def tokenizer_files(folder: Path, language: str, side: str) -> dict[str, Path]:
     """The dictionary of a language, and the file that cuts its words if there is one; a language's own goes
     before that of both."""
-    found = {"dictionary": folder / f"dict.{language}.txt"}
+    found = {"dictionary": own_file(folder, f"dict.{language}.txt")}
     for kind, names in (("bpe", CODES), ("sentencepiece", (f"vocab.{side}.model", *PIECES))):
         files = [
-            folder / each
+            own_file(folder, each)
             for name in names
             for each in (f"{name}.{language}", name)
             if (folder / each).is_file()
@@ -236,10 +239,10 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
             known = weights[name][FIRST:] if name in weights else sinusoids(like, config.max_positions)
             weights[name] = known[: config.max_positions].clone()
     source, target = (len(table(checkpoint, name)) for name in TABLES[:2])
-    model = Transformer(config, source, target, source_specials=SPECIALS, target_specials=SPECIALS)
-    ours = {fairseq_name(name): name for name in model.state_dict()}
+    with torch.device("meta"):
+        ours = {fairseq_name(name): name for name in Transformer(config, source, target).state_dict()}
     state = {ours.get(name, name): tensor for name, tensor in weights.items()}
-    return filled(model, state, checkpoint.path)
+    return filled(config, (source, target), state, checkpoint.path, specials=(SPECIALS, SPECIALS))
 
 
 def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
@@ -255,7 +258,7 @@ def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
     if not all(isinstance(n, int) and n > 0 for n in heads):
         raise ValueError(
             f"{path}: expected options encoder_attention_heads and decoder_attention_heads, got "
-            f" {heads[0]!r} and {heads[1]!r}"
+            f"{heads[0]!r} and {heads[1]!r}"
         )
     norms = ["pre" if each else "post" for each in pre]
     at_end = dict(checkpoint.stack_norms)
@@ -285,8 +288,8 @@ def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
         activation=options.get("activation_fn", "relu"),
         embedding_scale=not options.get("no_scale_embedding", False),
         embedding_norm="encoder.layernorm_embedding.weight" in weights,
-        dropout=float(options.get("dropout") or 0.0),
-        attention_dropout=float(options.get("attention_dropout") or 0.0),
+        dropout=number(options, "dropout"),
+        attention_dropout=number(options, "attention_dropout"),
     )
     return ModelConfig(**settings)
 
@@ -297,7 +300,7 @@ def refuse_options(checkpoint: Checkpoint) -> None:
     for name in NOT_OURS:
         if options.get(name):
             raise ValueError(
-                f"{path} was trained with {name} = {options[name]!r}, which our Transformer has not"
+                f"{path} was trained with {name} = {options[name]}, which our Transformer has not"
             )
     if (activation := options.get("activation_fn", "relu")) not in ACTIVATIONS:
         raise ValueError(
@@ -307,6 +310,13 @@ def refuse_options(checkpoint: Checkpoint) -> None:
         raise ValueError(
             f"{path} is a model of the task {task!r}; models of fairseq's task translation are read"
         )
+
+
+def number(options: Mapping[str, Any], name: str) -> float:
+    found = options.get(name) or 0.0
+    if not isinstance(found, int | float):
+        raise ValueError(f"{name} is {found}; expected a number")
+    return float(found)
 
 
 def layers(weights: dict[str, Tensor], stack: str) -> int:
@@ -323,6 +333,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{path} is no checkpoint of fairseq: under 'model' it has no dict of tensors; it has "
             f"{', '.join(sorted(map(str, content))[:12])}"
         )
+    with reworded(f"{path} is no checkpoint of a model", "copy it again"):
+        check_tensors(tensors)
     versions = {stack: tensors.get(f"{stack}.version", torch.ones(1)).flatten() for stack in STACK_NORM_SINCE}
     return Checkpoint(
         path,
@@ -344,6 +356,7 @@ def safely_loaded(path: Path) -> dict[str, Any]:
         )
     if not path.is_file():
         raise ValueError(f"no checkpoint at {path}")
+    check_packed(path)
     try:
         with torch.serialization.safe_globals(ADMITTED), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's about the pickle's protocol: it reads it or raises
@@ -367,7 +380,8 @@ def safely_loaded(path: Path) -> dict[str, Any]:
 
 
 def flat_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The options of task and model by their flat names: of `args` in old files, of `cfg` in newer ones."""
+    """The options of task and model by their flat names: of `args` in old files, of `cfg` in newer ones. What
+    is no number or name is one that only says what it is."""
     cfg = content.get("cfg")
     if isinstance(cfg, dict):
         task = plain(cfg.get("task"))
@@ -378,7 +392,8 @@ def flat_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} does not say what its model is: neither 'cfg' nor 'args' has options")
     for stack in STACKS.values():  # fairseq-hydra-train nests them
         options |= {f"{stack}_{name}": value for name, value in plain(options.pop(stack, None)).items()}
-    return options
+    kept = str | int | float | None
+    return {name: shortened(v) if v and not isinstance(v, kept) else v for name, v in options.items()}
 
 
 def plain(options: Any) -> dict[str, Any]:
@@ -442,7 +457,7 @@ def write(translator: Translator, folder: Path) -> None:
     save_file(folder / NAME, content)
 
 
-def open(folder: Path, shape: Transformer) -> Translator:
+def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The translator of such a folder, read as any checkpoint of fairseq is. Raises ValueError at a file that
     is missing or broken."""
     return read(str(folder / NAME), ForeignOptions()).convert().translator

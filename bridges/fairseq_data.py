@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from headgates.bridges.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join
+from headgates.configs.own_file import own_file
 from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText
 
 MAGIC, OLDER = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
@@ -123,7 +124,7 @@ def pieces_of(path: Path, dictionary: Dictionary) -> Iterator[list[str]]:
 
 def sentences(path: Path) -> Iterator[np.ndarray]:
     """The ids (length,) of every sentence of path.idx and path.bin, in order."""
-    index, data = Path(f"{path}.idx"), Path(f"{path}.bin")
+    index, data = (own_file(path.parent, f"{path.name}{end}") for end in (".idx", ".bin"))
     for file in (index, data):
         if not file.is_file():
             raise DataError(f"no file {file}: binarised text is an .idx and a .bin file for each language")
@@ -166,6 +167,8 @@ def sentences(path: Path) -> Iterator[np.ndarray]:
             f"{begins[number]}; it and "
             f"{index.name} do not belong together, or one is cut short: copy both again"
         )
+    if lengths.sum() * kind.itemsize > size:
+        raise DataError(f"{index}: its sentences overlap in the {size:,} bytes of {data}; copy both again")
     ids = np.memmap(data, kind, "r") if size >= kind.itemsize else np.empty(0, kind)
     for begin, length in zip((begins // kind.itemsize).tolist(), lengths.tolist(), strict=True):
         yield ids[begin : begin + length]

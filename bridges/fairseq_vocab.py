@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.fields import shortened
+from headgates.configs.own_file import own_file
 from headgates.data.parallel import decode_line, opened
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
@@ -184,7 +185,7 @@ def load(
     """The vocabularies of a run folder. about: for "source" and "target" the files, {"dictionary": ..., "bpe"
     or "sentencepiece": ...}."""
     of_source, of_target = (
-        {name: folder / Path(file).name for name, file in about[side].items()}
+        {name: own_file(folder, Path(file).name) for name, file in about[side].items()}
         for side in ("source", "target")
     )
     return fairseq_vocabs(of_source, of_target, folder / ABOUT)

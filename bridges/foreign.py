@@ -1,22 +1,25 @@
 """A model of another library, and the `Translator` of ours that it becomes, from which an ordinary run folder
 is made; and what all of these libraries have in common. Letters: D model width, L positions."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headgates.configs.schema import ModelConfig
+from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
+from headgates.models import checkpoint
+from headgates.models.description import table_length
 from headgates.models.positions import sinusoids
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
 STACKS = {"source": "encoder", "target": "decoder"}  # of each side
-POSITIONS = 1024  # rows of a table in the place of sinusoids, or as many as the model has if that is more
 
 # ours -> fairseq's, in a layer and outside; Hugging Face's models, which began as fairseq's, have `model.`
 # before
@@ -79,11 +82,6 @@ def shared_tables(source: Tensor, target: Tensor, output: Tensor) -> str:
     return "tied" if source.equal(target) else "tied-decoder"
 
 
-def table_length(config: ModelConfig) -> int:
-    """How many positions are written where a library has a table of them."""
-    return config.max_positions if config.positions == "learned" else max(config.max_positions, POSITIONS)
-
-
 def position_table(model: Transformer, side: str) -> Tensor:
     """The vectors (L, D) of the model's positions, learned or not."""
     config = model.config
@@ -91,10 +89,23 @@ def position_table(model: Transformer, side: str) -> Tensor:
     return getattr(model, f"{side}_positions").weight if learned else sinusoids(config, table_length(config))
 
 
-def filled(model: Transformer, state: Mapping[str, Tensor], origin: Path) -> Transformer:
-    """The model with these weights, in evaluation mode. Raises ValueError, naming the file that they are
-    from, where they do not fit."""
+def filled(
+    config: ModelConfig,
+    sizes: Sequence[int],
+    state: Mapping[str, Tensor],
+    origin: Path,
+    *,
+    specials: Sequence[SpecialTokens],
+) -> Transformer:
+    """The model of these settings with these weights, in evaluation mode. sizes, specials: of the source's
+    and the target's vocabulary. Raises ValueError, naming the file that all is from, where they do not fit
+    each other."""
+
+    def make(device: str) -> Transformer:
+        with torch.device(device):
+            source, target = specials
+            return Transformer(config, sizes[0], sizes[1], source_specials=source, target_specials=target)
+
     what = f"{origin} does not hold the weights of our Transformer with its settings"
-    with reworded(what, "is it whole?", RuntimeError):
-        model.load_state_dict(state)
-    return model.eval()
+    with reworded(what, "is it whole?", RuntimeError, ValueError, TypeError):
+        return checkpoint.filled(make, asdict(config), state)

@@ -29,7 +29,6 @@ from headgates.bridges.foreign import (
     fairseq_name,
     position_table,
     shared_tables,
-    table_length,
 )
 from headgates.bridges.hf_vocab import (
     FLAGS,
@@ -45,14 +44,18 @@ from headgates.bridges.hf_vocab import (
 from headgates.bridges.hf_vocab import load as load_vocabs
 from headgates.configs.fields import shortened
 from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_files
 from headgates.configs.schema import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.data.vocab import Vocab
 from headgates.gates import find_sites, heads_left, load_pruned, set_heads_left
+from headgates.gates.folder_sizes import check_folder
+from headgates.gates.pruned_folder import check_keys
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.checkpoint import as_json
+from headgates.models.description import Description, table_length
 from headgates.models.positions import sinusoids
 from headgates.models.transformer import ACTIVATIONS, Transformer
 from headgates.models.translator import Translator
@@ -152,9 +155,10 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     """The model of a folder, or of a name in the Hub. Raises ValueError where it is missing, broken, or of no
     family that we know."""
     folder = snapshot(place)
+    own_files(folder)
     config = read_settings(folder / "config.json")
     family = config.get("model_type")
-    if family not in FAMILIES:
+    if str(family) not in FAMILIES:  # it may be of any kind
         raise ValueError(
             f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(FAMILIES)} (NLLB "
             "is m2m_100)"
@@ -185,14 +189,10 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def weights(folder: Path) -> list[Path]:
     """The files of the weights, of the first kind of WEIGHTS that is there. Raises ValueError where there are
-    none, or where their index names a file outside the folder."""
+    none."""
     found = next((files for name in WEIGHTS if (files := sorted(folder.glob(name)))), None)
     if found is None:
         raise ValueError(f"{folder} has no weights; expected model.safetensors or pytorch_model.bin")
-    for index in (path for path in found if path.name.endswith(".index.json")):
-        named = map(str, load_json(index, keys={"weight_map": dict}, cure=CURE)["weight_map"].values())
-        if outside := next((name for name in named if name != Path(name).name), None):
-            raise ValueError(f"{index} names {shortened(outside)}, a file outside the folder; {CURE}")
     return found
 
 
@@ -218,24 +218,24 @@ def convert(folder: Path, config: Mapping[str, Any], options: ForeignOptions) ->
 
 
 def as_ours(model: Any, family: Family, source: SpecialTokens, target: SpecialTokens) -> Transformer:
-    """A model of transformers as our own, with the heads that are left in it."""
-    state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
+    """A model of transformers as our own, with the heads that are left in it and its weights themselves."""
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     config = architecture(model.config, family, state)
     source_vocab, target_vocab = (
         len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES
     )
     heads = {site.name: site.heads for site in find_sites(model)}
-    ours = Transformer(
-        config, source_vocab, target_vocab, heads, source_specials=source, target_specials=target
-    ).eval()
+    with torch.device("meta"):
+        ours = Transformer(
+            config, source_vocab, target_vocab, heads, source_specials=source, target_specials=target
+        )
     set_heads_left(ours, heads_left(model))
-    ours.load_state_dict({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
-    return ours
+    return ours.assign({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
 
 
 def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
-    """The model as transformers has it, in fp32, without the heads that `save_pruned` or `--to hf` wrote none
-    of.
+    """The model as transformers has it, in bf16 where all its weights are in it and else in fp32, without the
+    heads that `save_pruned` or `--to hf` wrote none of.
 
     Raises ValueError where weights and settings are broken or do not fit each other."""
     transformers = library()
@@ -248,23 +248,31 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
         raise ValueError(
             f"{folder} has an adapter; merge it into the model (peft: merge_and_unload) and save that"
         )
-    plain: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
+    plain: dict[str, Any] = {"attn_implementation": "eager"}
     with reworded(f"the weights and settings in {folder} do not make a {family.model}", CURE), quiet():
+        plain["dtype"] = stored_type(folder)
         if "headgates" in config:
             return load_pruned(folder, **plain)
-        model, info = getattr(transformers, family.model).from_pretrained(
+        cls = getattr(transformers, family.model)
+        check_folder(folder, config, lambda: cls(cls.config_class.from_dict(dict(config))))
+        model, info = cls.from_pretrained(
             str(folder), **plain, local_files_only=True, output_loading_info=True
         )
-    wrong = "; ".join(
-        f"{kind}: {shortened(', '.join(sorted(map(str, names))))}"
-        for kind in ("missing", "unexpected", "mismatched")
-        if (names := info[f"{kind}_keys"])
-    )
-    if wrong:
-        raise ValueError(
-            f"the weights in {folder} are not those of a {family.model} with these settings ({wrong}); {CURE}"
-        )
+    check_keys(folder, info)
     return model.eval()
+
+
+def stored_type(folder: Path) -> torch.dtype:
+    """The type that a model's weights are read in: bf16 where all are stored in it."""
+    open_file = library("safetensors").safe_open
+    stored = set()
+    for path in weights(folder):
+        if path.suffix == ".safetensors":
+            with open_file(path, "pt") as file:
+                stored |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # no mapping
+        elif path.suffix != ".json":
+            return torch.float32
+    return torch.bfloat16 if stored == {"BF16"} else torch.float32
 
 
 def architecture(config: Any, family: Family, state: Mapping[str, Tensor]) -> ModelConfig:
@@ -291,7 +299,8 @@ def architecture(config: Any, family: Family, state: Mapping[str, Tensor]) -> Mo
         return ours
     rows = [our_positions(side, state, family, config.pad_token_id) for side in SIDES]
     waves = sinusoids(ours, len(rows[0]))
-    if all(table.shape == waves.shape and torch.allclose(table, waves, atol=1e-3) for table in rows):
+    near = 1e-3 if rows[0].dtype == torch.float32 else torch.finfo(rows[0].dtype).eps
+    if all(table.shape == waves.shape and torch.allclose(table.float(), waves, atol=near) for table in rows):
         return replace(ours, max_positions=len(waves))
     return replace(ours, positions="learned", first_position=0, max_positions=min(map(len, rows)))
 
@@ -319,11 +328,12 @@ def search(config: Any) -> dict[str, Any]:
     """Our search settings of a generation_config; those that it does not give stay ours. Warns where others
     would change translations."""
     found = {"beam": config.num_beams, "length_penalty": config.length_penalty}
+    found["min_length"] = config.min_new_tokens
+    if found["min_length"] is None and config.min_length is not None:
+        found["min_length"] = config.min_length - (config.min_length > 0)  # it counts the beginning
     others = (
         "no_repeat_ngram_size",
         "repetition_penalty",
-        "min_length",
-        "min_new_tokens",
         "num_beam_groups",
         "diversity_penalty",
         "do_sample",
@@ -476,6 +486,8 @@ def search_settings(translator: Translator) -> dict[str, Any]:
         "forced_eos_token_id": specials.end,
         "suppress_tokens": list(specials.never_produced),
     }
+    if search.min_length:
+        found["min_new_tokens"] = search.min_length
     if search.beam > 1:
         found["early_stopping"] = True  # as many ended hypotheses as the beam is wide
     if specials.forced:
@@ -538,7 +550,7 @@ def dump(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def open(folder: Path, shape: Transformer) -> Translator:
+def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The model of a folder that `write` wrote, read by its class in transformers, as our own Transformer.
     Raises ValueError at a file that is missing or broken."""
     settings = read_settings(folder / "config.json")

@@ -18,6 +18,8 @@ from typing import Any
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
+from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_file
 from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
@@ -88,7 +90,7 @@ def load(
                     f"{folder / ABOUT} names the file {shortened(name)} or {shortened(own)}, which is none "
                     "of this folder"
                 )
-            if not (folder / name).is_file():
+            if not own_file(folder, name).is_file():
                 raise DataError(
                     f"{folder / name} is missing, a file of the tokenizer; bring it back, or make the run "
                     "again"
@@ -114,11 +116,22 @@ def read_tokenizer(folder: Path, name: str | None = None) -> Any:
         raise DataError(
             f"expected a tokenizer of one of these classes: {', '.join(TOKENIZERS)}; got {shortened(name)}"
         )
+    check_tokens(folder)
     reader = getattr(transformers, name or "AutoTokenizer")
     with reworded("the tokenizer's files cannot be read", "copy the model's folder again"), quiet():
         tokenizer = reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     found = kind(tokenizer)
     return tokenizer if found in TOKENIZERS else read_tokenizer(folder, found)
+
+
+def check_tokens(folder: Path) -> None:
+    """Raises DataError where special_tokens_map.json names anything but special tokens: the library takes a
+    path there for that of a file, wherever it lies."""
+    path = folder / "special_tokens_map.json"
+    if path.is_file():
+        for name in load_json(path, cure="copy the model's folder again"):
+            if not name.endswith(("_token", "_tokens")):
+                raise DataError(f"{path}: {shortened(name)} is no special token; take it out")
 
 
 def kind(tokenizer: Any) -> str:

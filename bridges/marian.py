@@ -14,12 +14,14 @@ final 0, type, number of dimensions, bytes of data); the n names; all dimensions
 padding and so many; then the data in order. A matrix of type intgemm8 is int8 numbers and after them the
 float32 that they were multiplied by; it is stored transposed unless it embeds.
 
-`write` makes model.npz, decoder.yml and the vocabularies, as marian-decoder reads them. Every attention of a
-Marian model has all of its heads, so removed ones are heads of zeros: the same translations, not a smaller
-model.
+`write` makes the model, decoder.yml and the vocabularies, as marian-decoder reads them: an int8 .bin of what
+came as one, else model.npz. Marian's attentions are D by D and have one number of heads, so removed heads are
+zeros; where all sites have few left, fewer and wider heads are written, filled up with zeros (engine:
+transformer.h, MultiHead; expression_graph.h, which stops at another shape).
 """
 
 import math
+import re
 import shutil
 import struct
 from collections.abc import Sequence
@@ -33,10 +35,16 @@ import yaml
 
 from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled
 from headgates.bridges.marian_vocab import MarianVocab, read_sides
+from headgates.configs.fields import check_ranges, shortened
+from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_file, own_files
 from headgates.configs.schema import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
-from headgates.data.text import reworded
+from headgates.configs.yaml_file import load_yaml, parse_yaml
+from headgates.data.npz import read_npz
 from headgates.data.vocab import load_vocabs
+from headgates.gates import find_sites, heads_left
+from headgates.models.description import Description
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
@@ -48,7 +56,16 @@ FLOAT32, INT8, INTGEMM8 = 0x404, 0x101, 0x4101
 
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
 
-MODEL = "model.npz"
+MODEL, INT8_MODEL = "model.npz", "model.intgemm8.bin"
+
+ALPHA = "_QuantMultA"  # after a matrix's name: what the engine multiplies its int8 inputs by
+
+EXACT = 1e-3  # how far from whole numbers weights may be that are still those that were read
+
+# of what vocab.json says of a model that was read
+KEYS: dict[str, Any] = {"multipliers": dict, "alphas": dict, "bytes": int}
+
+ALIGNED = 256  # bytes to which the data of a .bin begin and are filled up
 
 CURE = "take --to torch or onnx"
 
@@ -211,14 +228,14 @@ def find_files(place: Path) -> Files:
     folder = place if place.is_dir() else place.parent
     if not place.exists():
         raise ValueError(f"there is no {place}; expected a folder, or a .npz or .bin of Marian's")
-    paths = sorted([*folder.glob("decoder.yml"), *folder.glob("config*.yml")])
-    configs = [read_yaml(path, path.read_bytes()) for path in paths]
+    paths = sorted([*own_files(folder, "decoder.yml"), *own_files(folder, "config*.yml")])
+    configs = [load_yaml(path) for path in paths]
     lists = (each for each in configs if all(isinstance(each.get(n), list) for n in ("models", "vocabs")))
     config = next(lists, {})
-    models = [place] if place.is_file() else [folder / str(name) for name in config.get("models", [])]
+    models = [place] if place.is_file() else [own_file(folder, name) for name in config.get("models", [])]
     models = models or sorted(
         path
-        for path in folder.iterdir()
+        for path in own_files(folder)
         if path.suffix in (".npz", ".bin") and not path.name.startswith("lex")
     )
     if len(models) != 1:
@@ -226,9 +243,9 @@ def find_files(place: Path) -> Files:
         raise ValueError(
             f"{folder}: expected one model, .npz or .bin, got {names}; name its file instead of the folder"
         )
-    vocabularies = [folder / str(name) for name in config.get("vocabs", [])]
+    vocabularies = [own_file(folder, name) for name in config.get("vocabs", [])]
     if not config:
-        found = [*folder.glob("*vocab*.spm"), *folder.glob("*vocab*.yml")]
+        found = [*own_files(folder, "*vocab*.spm"), *own_files(folder, "*vocab*.yml")]
         vocabularies = sorted(found, key=is_target)
         if len(found) == 2 and not is_target(vocabularies[1]):
             vocabularies = []
@@ -241,9 +258,10 @@ def find_files(place: Path) -> Files:
         if not path.is_file():
             raise ValueError(f"there is no {path}, which the files beside it name; copy it there")
     both = [vocabularies[0], vocabularies[-1]]
+    cutter_files = [own_file(folder, f"{side}.spm") for side in STACKS]
     cutters = [
         cutter if cutter.is_file() and path.suffix != ".spm" else None
-        for path, cutter in zip(both, (folder / "source.spm", folder / "target.spm"), strict=True)
+        for path, cutter in zip(both, cutter_files, strict=True)
     ]
     search = {
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
@@ -259,7 +277,7 @@ def is_target(path: Path) -> bool:
 def convert(files: Files, language: str | None) -> Converted:
     """The model as one of ours. language: of a model of many, the one to write: `fra` for the token
     >>fra<<."""
-    arrays, settings = load(files.model)
+    arrays, settings, multipliers = load(files.model)
     try:
         config, numbers = model_config(settings)
         state = parameters(config, arrays, numbers, settings)
@@ -268,8 +286,8 @@ def convert(files: Files, language: str | None) -> Converted:
     sizes = [len(state[f"{side}_embedding.weight"]) - 1 for side in STACKS]
     marked = None if language is None else f">>{language}<<"
     source, target = read_sides(files.vocabularies, files.cutters, sizes, marked)
-    model = Transformer(
-        config, sizes[0] + 1, sizes[1] + 1, source_specials=source.specials, target_specials=target.specials
+    model = filled(
+        config, [size + 1 for size in sizes], state, files.model, specials=(source.specials, target.specials)
     )
     names = {
         path: f"vocab{i}{path.suffix}"
@@ -282,10 +300,13 @@ def convert(files: Files, language: str | None) -> Converted:
         "cutters": [path and names[path] for path in files.cutters],
         "sizes": sizes,
         "language": marked,
+        "bytes": files.model.stat().st_size,
+        "multipliers": multipliers,
+        "alphas": {name: float(array.flat[0]) for name, array in arrays.items() if name.endswith(ALPHA)},
     }
     run = {"search": files.search, "text": {"joint": config.embeddings == "tied"}}
     translator = Translator(
-        filled(model, state, files.model), source, target, read_search(files.search, files.model.parent)
+        model, source, target, read_search(files.search, files.model.parent)
     )
     return Converted(translator, {name: path for path, name in names.items()}, about, run)
 
@@ -296,18 +317,19 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
     for name, values in ONLY.items():
         if settings.get(name, values[0]) not in values:
             raise ValueError(
-                f"{name} {settings[name]!r} is not supported; expected {' or '.join(map(repr, values))}"
+                f"{name} {shortened(settings[name])} is not supported; expected "
+                f"{' or '.join(map(repr, values))}"
             )
     ssru = settings.get("transformer-decoder-autoreg") == "rnn"
     if ssru and (settings.get("dec-cell") != "ssru" or settings.get("layer-normalization")):
         raise ValueError(
-            f"dec-cell {settings.get('dec-cell')!r} is not supported; expected 'ssru', without "
+            f"dec-cell {shortened(settings.get('dec-cell'))} is not supported; expected 'ssru', without "
             "layer-normalization"
         )
     names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
     operations = tuple(str(settings.get(name) or "").replace("d", "") for name in names)
     if operations not in NORMS:
-        given = ", ".join(f"{name} {settings.get(name)!r}" for name in names)
+        given = ", ".join(f"{name} {shortened(settings.get(name))}" for name in names)
         raise ValueError(
             f"{given} are not supported; expected post-norm ('', 'dan', '') or pre-norm ('n', 'da', 'n')"
         )
@@ -327,6 +349,7 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
         output_bias=True,
         decoder_mixer="ssru" if ssru else "attention",
     )
+    check_ranges(config, "")
     if config.d_model % 2 or config.d_model % config.heads:
         raise ValueError(
             f"dim-emb {config.d_model} cannot be split into {config.heads} transformer-heads of an even sum"
@@ -334,7 +357,8 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
     layers = settings.get("transformer-tied-layers") or list(range(1, config.decoder_layers + 1))
     if not isinstance(layers, list) or [type(each) for each in layers] != [int] * config.decoder_layers:
         raise ValueError(
-            f"transformer-tied-layers {layers!r} are not the numbers of {config.decoder_layers} layers"
+            f"transformer-tied-layers {shortened(layers)} are not the numbers of {config.decoder_layers} "
+            f"layers"
         )
     return config, layers
 
@@ -343,7 +367,7 @@ def whole(settings: dict[str, Any], name: str) -> int:
     may_lack = NUMBERS[name] == "decoder_ffn"  # 0: as wide as the encoder's
     number = settings.get(name, 0 if may_lack else None)
     if type(number) is not int or number < (0 if may_lack else 1):
-        raise ValueError(f"{name} is {number!r} in {SETTINGS}; expected a whole number")
+        raise ValueError(f"{name} is {shortened(number)} in {SETTINGS}; expected a whole number")
     return number
 
 
@@ -352,9 +376,7 @@ def parameters(
 ) -> dict[str, torch.Tensor]:
     """The state dict of our Transformer. Raises ValueError at an array that is missing, or one that nothing
     reads."""
-    left = {
-        name: array for name, array in arrays.items() if name != "Wpos" and not name.endswith("_QuantMultA")
-    }
+    left = {name: array for name, array in arrays.items() if name != "Wpos" and not name.endswith(ALPHA)}
     used = set()
 
     def take(*names: str) -> np.ndarray:
@@ -384,53 +406,37 @@ def parameters(
     return {name: torch.from_numpy(np.array(array, np.float32)) for name, array in state.items()}
 
 
-def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays of a model file, float32, and its settings. Raises ValueError at a file that is not whole or
-    not Marian's."""
-    raw = _npz(path) if path.suffix == ".npz" else _bin(path)
+def load(path: Path) -> tuple[Arrays, dict[str, Any], dict[str, float]]:
+    """The arrays of a model file, float32, its settings, and what those that were int8 had been multiplied
+    by. Raises ValueError at a file that is not whole or not Marian's."""
+    raw, multipliers = (read_npz(path, cure="copy it again"), {}) if path.suffix == ".npz" else _bin(path)
     if SETTINGS not in raw:
         raise ValueError(
             f"{path} has no {SETTINGS}, by which Marian says what the model is: expected a model file of "
             "Marian's"
         )
-    settings = read_yaml(path, raw.pop(SETTINGS).tobytes().rstrip(b"\0"))
+    settings = parse_yaml(raw.pop(SETTINGS).tobytes().rstrip(b"\0"), path)
     for name, array in raw.items():
         if not np.issubdtype(array.dtype, np.floating):
             raise ValueError(
                 f"{path}: {name} is of type {array.dtype}; expected floating-point numbers, or intgemm8 in "
                 "a .bin"
             )
-    return {name: array.astype(np.float32) for name, array in raw.items()}, settings
+    return {name: array.astype(np.float32) for name, array in raw.items()}, settings, multipliers
 
 
-def read_yaml(path: Path, text: bytes) -> dict[str, Any]:
-    """The mapping that a YAML text is. path: the file it is from, for errors."""
-    with reworded(f"{path}: its settings are no YAML", "copy the file again"):
-        found = yaml.safe_load(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: its settings are a {type(found).__name__}; expected YAML `name: value`")
-    return found
+def yaml_bytes(settings: dict[str, Any]) -> bytes:
+    return yaml.safe_dump(settings, default_flow_style=False).encode() + b"\0"
 
 
 def write_npz(path: Path, arrays: Arrays, settings: dict[str, Any]) -> None:
     """Write a model file that Marian reads."""
-    text = np.frombuffer(yaml.safe_dump(settings, default_flow_style=False).encode() + b"\0", dtype=np.int8)
+    text = np.frombuffer(yaml_bytes(settings), dtype=np.int8)
     with path.open("wb") as file:
         np.savez(file, **arrays, **{SETTINGS: text})  # type: ignore[arg-type]  # numpy's stubs take the names for its own flags
 
 
-def _npz(path: Path) -> Arrays:
-    with (
-        reworded(f"{path} is not a whole .npz of plain arrays", "copy it again"),
-        np.load(path, allow_pickle=False) as file,
-    ):
-        arrays = {name: file[name] for name in file.files}
-        if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-            raise ValueError(f"{strange[0]} is no array")
-        return arrays
-
-
-def _bin(path: Path) -> Arrays:
+def _bin(path: Path) -> tuple[Arrays, dict[str, float]]:
     data, at = path.read_bytes(), 0
 
     def take(count: int) -> bytes:
@@ -455,10 +461,43 @@ def _bin(path: Path) -> Arrays:
     names = [take(length).rstrip(b"\0").decode("utf-8", "replace") for length, *_ in headers]
     shapes = [numbers("i", dimensions) for _, _, dimensions, _ in headers]
     take(*numbers("Q", 1))
-    return {
-        name: _array(f"{path}: {name}", kind, shape, take(size))
-        for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True)
-    }
+    arrays, multipliers = {}, {}
+    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
+        bytes_of = take(size)
+        arrays[name] = _array(f"{path}: {name}", kind, shape, bytes_of)
+        if kind == INTGEMM8:
+            (multipliers[name],) = struct.unpack_from("<f", bytes_of, math.prod(shape))
+    return arrays, multipliers
+
+
+def write_bin(path: Path, arrays: Arrays, settings: dict[str, Any], multipliers: dict[str, float]) -> bool:
+    """Write a model file that Marian reads, the arrays with a multiplier in int8; whether any was rounded.
+
+    An array that its multiplier no longer makes whole numbers of at most 127 gets another."""
+    rounded = False
+    parts: list[tuple[str, int, tuple[int, ...], bytes]] = []
+    for name, array in sorted(arrays.items()):
+        kind, content = FLOAT32, array.astype("<f4").tobytes()
+        if name in multipliers:
+            by = np.float32(multipliers[name])
+            whole = np.rint(array * by)
+            if not (np.abs(whole) <= 127).all() or np.abs(array * by - whole).max() > EXACT:
+                rounded, by = True, np.float32(127 / (np.abs(array).max() or 1))
+                whole = np.rint(array * by)
+            stored = whole.astype(np.int8)
+            kind, content = INTGEMM8, (stored if name.endswith("Wemb") else stored.T).tobytes() + by.tobytes()
+        parts.append((name, kind, array.shape, content + bytes(-len(content) % ALIGNED)))
+    text = yaml_bytes(settings)
+    parts.append((SETTINGS, INT8, (len(text),), text))
+    head = struct.pack("<2Q", 1, len(parts))
+    for name, kind, shape, content in parts:
+        head += struct.pack("<4Q", len(name) + 1, kind, len(shape), len(content))
+    head += b"".join(name.encode() + b"\0" for name, *_ in parts)
+    head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in parts)
+    padding = -(len(head) + 8) % ALIGNED
+    head += struct.pack("<Q", padding) + bytes(padding)
+    path.write_bytes(head + b"".join(content for *_, content in parts))
+    return rounded
 
 
 def _array(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> np.ndarray:
@@ -482,8 +521,9 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> np.ndar
     return array.reshape(shape)
 
 
-def write(translator: Translator, folder: Path) -> None:
-    """Raises ValueError at a model that Marian cannot express, or vocabularies that are not Marian's."""
+def write(translator: Translator, folder: Path) -> dict[str, Any]:
+    """What was written: whether weights were rounded, and a line on its size. Raises ValueError at a model
+    that Marian cannot express, or vocabularies that are not Marian's."""
     model, search = translator.model, translator.search
     check(model)
     names = []
@@ -495,10 +535,37 @@ def write(translator: Translator, folder: Path) -> None:
         names.append(vocabulary.file.name)
         if vocabulary.cutter and vocabulary.cutter.path != vocabulary.file:
             shutil.copyfile(vocabulary.cutter.path, folder / f"{side}.spm")
-    write_npz(folder / MODEL, arrays(model), settings(model))
-    decoder = {"relative-paths": True, "models": [MODEL], "vocabs": names}
+    about = load_json(translator.source_vocab.path, keys=KEYS, cure="make the run again")
+    heads = common_heads(model)
+    scale = math.sqrt(model.config.heads / heads)  # of queries, whose heads are so much wider
+    multipliers = {
+        name: by / scale if name.endswith("_Wq") else by for name, by in about["multipliers"].items()
+    }
+    rounded, file = False, folder / (INT8_MODEL if multipliers else MODEL)
+    content = arrays(model, heads)
+    if multipliers:
+        alphas = {name: np.full((1, 1), alpha, np.float32) for name, alpha in about["alphas"].items()}
+        rounded = write_bin(file, content | alphas, settings(model, heads), multipliers)
+    else:
+        write_npz(file, content, settings(model, heads))
+    decoder = {"relative-paths": True, "models": [file.name], "vocabs": names}
     decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoder, sort_keys=False), encoding="utf-8")
+    left = [site.heads for site in find_sites(model)]
+    whole = sum(row.numel() for row in heads_left(model).values())
+    size, before = file.stat().st_size, about["bytes"]
+    said = (
+        f"{file.name}: {size / 1e6:.1f} MB, as it was read {before / 1e6:.1f} MB; {sum(left)} of {whole} "
+        f"heads are left, written as {len(left)} attentions of {heads}, filled up with zeros"
+    )
+    return {"rounded": rounded, "said": said}
+
+
+def common_heads(model: Transformer) -> int:
+    """Heads of every attention in the file: the fewest that divide the model's width and hold each site's."""
+    config = model.config
+    most = max((site.heads for site in find_sites(model)), default=config.heads)
+    return next(n for n in range(max(most, 1), config.heads + 1) if config.d_model % n == 0)
 
 
 def check(model: Transformer) -> None:
@@ -517,13 +584,14 @@ def check(model: Transformer) -> None:
         )
 
 
-def settings(model: Transformer) -> dict[str, Any]:
-    """What special:model.yml says."""
+def settings(model: Transformer, heads: int) -> dict[str, Any]:
+    """What special:model.yml says of a model that is written with so many heads."""
     config = model.config
     (pre, post, top) = next(letters for letters, (norm, _) in NORMS.items() if norm == config.norm)
     if config.has_final_norm("encoder"):
         top = "n"
     own = {theirs: getattr(config, ours) for theirs, ours in NUMBERS.items()} | {
+        "transformer-heads": heads,
         "dim-vocabs": [model.source_vocab - 1, model.target_vocab - 1],
         "transformer-ffn-activation": config.activation,
         "transformer-preprocess": pre,
@@ -538,17 +606,23 @@ def settings(model: Transformer) -> dict[str, Any]:
     return ALWAYS | own
 
 
-def arrays(model: Transformer) -> Arrays:
-    """The parameters by Marian's names, without the token that Marian has not. Heads that were removed become
-    heads of zeros."""
+def arrays(model: Transformer, heads: int) -> Arrays:
+    """The parameters by Marian's names, without the token that Marian has not. Every attention gets so many
+    heads, which together are D wide: what its own heads lack in number and width is zeros, and W_q makes up
+    for the division by the root of the width."""
     config = model.config
+    width, wider = config.d_model // config.heads, config.d_model // heads
     state = {name: tensor.detach().float().numpy() for name, tensor in model.state_dict().items()}
     found = {}
     for name, their_name in layer_names(config, range(1, config.decoder_layers + 1)).items():
         array = state[name].T if state[name].ndim == 2 else state[name][None]
-        if "_attention." in name:  # (D, H K) of q, k and v, (H K, D) of W_O, and their biases
-            size = (len(array) if len(array) == 1 else config.d_model, config.d_model)
-            array = np.pad(array, [(0, size[i] - array.shape[i]) for i in range(2)])
+        if re.search(r"_attention\.([qkv]_proj|out_proj.weight)", name):  # (.., H K), W_O's (H K, D)
+            array = array if "out_proj" not in name else array.T
+            split = array.reshape(len(array), -1, width)
+            missing = ((0, 0), (0, heads - split.shape[1]), (0, wider - width))
+            array = np.pad(split, missing).reshape(len(array), -1)
+            array = array * np.float32(math.sqrt(wider / width)) if "q_proj" in name else array
+            array = array if "out_proj" not in name else array.T
         found[their_name] = np.ascontiguousarray(array)
     for name, their_names in table_names(config).items():
         found[their_names[0]] = state[f"{name}.weight"][:-1]
@@ -557,7 +631,7 @@ def arrays(model: Transformer) -> Arrays:
     return found
 
 
-def open(folder: Path, shape: Transformer) -> Translator:
+def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The model that `write` wrote, as our own Transformer."""
     model = read(str(folder), ForeignOptions()).convert().translator.model
     return Translator(model, *load_vocabs(folder, shape.source_specials, shape.target_specials))

@@ -13,11 +13,13 @@ from typing import Any
 
 import yaml
 
+from headgates.configs.own_file import own_file
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
 from headgates.data.vocab import ABOUT, Vocab
 
 NOTHING = "<pad>"  # the name of padding and beginning
+EVENTS = (yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.MappingStartEvent)  # of a flat mapping
 END, UNKNOWN = "</s>", "<unk>"
 LANGUAGE = re.compile(
     r">>.+<<"
@@ -80,8 +82,8 @@ def load(
     """The vocabularies that vocab.json describes: `files` and `cutters` (None for none) name the two sides'
     files, `sizes` are the model's numbers of embeddings without padding, `language` is put before sources.
     Raises DataError where a file is missing or broken."""
-    paths = [folder / Path(name).name for name in about["files"]]
-    cutters = [name and folder / Path(name).name for name in about["cutters"]]
+    paths = [own_file(folder, Path(name).name) for name in about["files"]]
+    cutters = [name and own_file(folder, Path(name).name) for name in about["cutters"]]
     return read_sides(paths, cutters, list(map(int, about["sizes"])), about["language"], specials)
 
 
@@ -136,13 +138,22 @@ def read_words(path: Path) -> dict[str, int]:
     """The ids of a YAML vocabulary's words. Raises DataError at a file that is no mapping of words to
     different ids from 0 on."""
     with reworded(f"{path} is no vocabulary of YAML `word: id`", "copy it again"):
-        # every scalar a string: `no` and `1.0` are words, and nothing is constructed
-        words = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-        ids = {word: int(number) for word, number in words.items()}
+        # every scalar a string: `no` and `1.0` are words; nothing is nested, named or constructed
+        events = yaml.parse(path.read_bytes(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        words = []
+        for place, event in enumerate(events):
+            expected = EVENTS[place] if place < len(EVENTS) else (yaml.ScalarEvent, yaml.MappingEndEvent)
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            if not isinstance(event, expected):
+                raise ValueError(f"a {type(event).__name__} stands in line {event.start_mark.line + 1}")
+            if isinstance(event, yaml.ScalarEvent):
+                words.append(event.value)
+        ids = {word: int(number) for word, number in zip(words[::2], words[1::2], strict=True)}
     numbers = set(ids.values())
-    if len(numbers) < len(words) or min(numbers, default=-1) < 0:
+    if 2 * len(numbers) < len(words) or min(numbers, default=-1) < 0:
         raise DataError(
             f"{path}: expected a different id from 0 on for every word, got {len(numbers)} for "
-            f"{len(words)} words"
+            f"{len(words) // 2} words"
         )
     return ids

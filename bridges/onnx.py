@@ -1,23 +1,13 @@
-"""ONNX graphs: encoder.onnx and decoder.onnx, run by onnxruntime on the CPU; what they take and give is in
-steps.py.
+"""ONNX graphs: encoder.onnx and decoder.onnx; what they take and give is in steps.py, what runs them in
+onnx_steps.py."""
 
-torch and onnxruntime look at the same memory through numpy, so nothing is copied on the way in or out.
-"""
-
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import torch
-from torch import Tensor
 
-from headgates.bridges.steps import Program, step_translator, trace, without_warnings
-from headgates.data.text import reworded
-from headgates.models.transformer import Transformer
+from headgates.bridges.steps import Program, trace, without_warnings
 from headgates.models.translator import Translator
-
-ERRORS_ONLY = 3  # onnxruntime's severity: what it warns of, its users cannot change
 
 
 def write(translator: Translator, folder: Path) -> None:
@@ -46,29 +36,3 @@ def graph(program: Program) -> Any:
     for node in found.model.graph.all_nodes():
         node.metadata_props.clear()  # they name files of the machine that exported
     return found
-
-
-def open(folder: Path, shape: Transformer) -> Translator:
-    """The translator of such a folder. Raises ValueError at a file that is missing or broken."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = ERRORS_ONLY
-    encoder, decoder = load(folder / "encoder.onnx", options), load(folder / "decoder.onnx", options)
-
-    def decode(
-        ids: Tensor, length: int, bias: Tensor, cross: Sequence[Tensor], past: Sequence[Tensor]
-    ) -> list[Tensor]:
-        return run(decoder, [ids, torch.tensor(length), bias, *cross, *past])
-
-    return step_translator(folder, shape, lambda source: run(encoder, [source]), decode)
-
-
-def load(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    with reworded(f"{path} is not a whole ONNX graph", "export the run again"):
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def run(session: onnxruntime.InferenceSession, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """All outputs of a graph, in order; its inputs in order too."""
-    feed = {each.name: tensor.numpy() for each, tensor in zip(session.get_inputs(), inputs, strict=True)}
-    return [torch.from_numpy(array) for array in session.run(None, feed)]

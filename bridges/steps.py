@@ -1,5 +1,5 @@
-"""An exported model is two programs: the encoder, and the decoder with a cache.   Search runs over them as
-over the model itself.
+"""An exported model is two programs: the encoder, and the decoder with a cache.   step_search.py searches
+over them.
 
     encoder   source (B, S)  ->  bias (B, 1, 1, S); keys, values (B, H, S, K) of every cross attention
     decoder   ids (B, k, L), length (), bias, those keys and values, past keys, values (B, k, H, T, K) of
@@ -18,30 +18,22 @@ import copy
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from headgates.bridges.formats import sized_vocabs
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.positions import frequencies, waves
 from headgates.models.ssru import SSRU, decays
 from headgates.models.transformer import Transformer
-from headgates.models.translator import Translator
-
-Encode = Callable[[Tensor], Sequence[Tensor]]  # source -> bias, cross keys and values, layer by layer
-Decode = Callable[
-    ..., Sequence[Tensor]
-]  # ids, length, bias, cross keys and values, past keys and values -> logits, grown past
 
 
 class Embed(nn.Module):
@@ -283,67 +275,3 @@ def without_warnings() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-@dataclass
-class State:
-    """What decoding remembers, as models/search.py wants it: the source's keys and values, the target's so
-    far (a row each)."""
-
-    bias: Tensor  # (B, 1, 1, S)
-    cross: list[Tensor]  # (B, H, S, K)
-    past: list[Tensor]  # (N, H, length, K)
-    sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
-    length: int = 0
-
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others
-        are dropped."""
-        self.past = [tensor.index_select(0, rows) for tensor in self.past]
-        if sentences is not None:
-            self.cross = [tensor[sentences] for tensor in self.cross]
-            self.bias, self.sentences = self.bias[sentences], self.sentences[sentences]
-
-
-class StepModel(nn.Module):
-    """The two programs as one model for models/search.py and `Translator`. It has no weights of its own."""
-
-    def __init__(self, shape: Transformer, encode: Encode, decode: Decode):
-        super().__init__()
-        self.config = shape.config
-        self.source_vocab, self.target_vocab = shape.source_vocab, shape.target_vocab
-        self.source_specials, self.target_specials = shape.source_specials, shape.target_specials
-        layers = shape.decoder.layers
-        self.past_sizes = [size for layer in layers for size in past_sizes(layer.self_attention).values()]
-        self.encode, self.decode = encode, decode
-        self.eval()
-
-    def empty_past(self, rows: int) -> list[Tensor]:
-        """The keys and values (rows, H, 0, K) before the first position."""
-        return [torch.empty(rows, heads, 0, width) for heads, width in self.past_sizes]
-
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Logits (B, T, V) of whole target inputs (B, T)."""
-        bias, *cross = self.encode(source)
-        past = [tensor[:, None] for tensor in self.empty_past(len(source))]
-        return self.decode(target_in[:, None], 0, bias, cross, past)[0][:, 0]
-
-    def start(self, source: Tensor, beam: int = 1) -> State:
-        """Encode (B, S) sources and prepare B * beam rows for `step`."""
-        bias, *cross = self.encode(source)
-        return State(bias, cross, self.empty_past(len(source) * beam), torch.arange(len(source)))
-
-    def step(self, ids: Tensor, state: State) -> Tensor:
-        """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
-        shape = len(state.sentences), len(ids) // len(state.sentences)  # B, k
-        past = [tensor.unflatten(0, shape) for tensor in state.past]
-        logits, *grown = self.decode(ids.view(*shape, 1), state.length, state.bias, state.cross, past)
-        state.past = [tensor.flatten(0, 1) for tensor in grown]
-        state.length += 1
-        return logits.view(len(ids), -1)
-
-
-def step_translator(folder: Path, shape: Transformer, encode: Encode, decode: Decode) -> Translator:
-    """The translator of an exported folder. Raises ValueError if a vocabulary is missing or broken."""
-    model = cast(Transformer, StepModel(shape, encode, decode))
-    return Translator(model, *sized_vocabs(folder, shape))

@@ -7,12 +7,18 @@ logits, *past = decoder(ids, length, bias, cross, past)
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from headgates.bridges.steps import step_translator, trace, without_warnings
-from headgates.models.transformer import Transformer
+from headgates.bridges.exported import read_about, sized_vocabs
+from headgates.bridges.step_search import Arrays, StepTranslator
+from headgates.bridges.steps import past_sizes, trace, without_warnings
+from headgates.data.vocab import Vocabulary
+from headgates.models.checkpoint import build
+from headgates.models.description import Description
 from headgates.models.translator import Translator
 
 
@@ -28,19 +34,40 @@ def write(translator: Translator, folder: Path) -> None:
             ) from error
 
 
-def open(folder: Path, shape: Transformer) -> Translator:
+def open(folder: Path, model: Description, threads: int) -> StepTranslator:
     """The translator of the folder that `write` has just written, for the parity check alone: loading a
     program can run code, so no folder is opened later."""
     encoder, decoder = load(folder / "encoder.pt2"), load(folder / "decoder.pt2")
+    sizes = [
+        size
+        for layer in build(read_about(folder)["architecture"], "meta").decoder.layers
+        for size in past_sizes(layer.self_attention).values()
+    ]
+    return program_translator(sized_vocabs(folder, model), model, sizes, encoder, decoder)
 
-    def decode(
-        ids: Tensor, length: int, bias: Tensor, cross: list[Tensor], past: list[Tensor]
-    ) -> Sequence[Tensor]:
-        return decoder(ids, torch.tensor(length), bias, cross, past)
+
+def program_translator(
+    vocabs: tuple[Vocabulary, Vocabulary],
+    model: Description,
+    sizes: Sequence[tuple[int, int]],
+    encoder: Any,
+    decoder: Any,
+) -> StepTranslator:
+    """The translator of two programs in torch. sizes: of its past tensors."""
+
+    def decode(ids: np.ndarray, length: int, bias: np.ndarray, cross: Arrays, past: Arrays) -> Arrays:
+        new, mask, *both = map(torch.from_numpy, (ids, bias, *cross, *past))
+        return arrays(decoder(new, torch.tensor(length), mask, both[: len(cross)], both[len(cross) :]))
 
     # not the encoder itself: as a part of a module it would be asked to go into evaluation mode, which
     # programs refuse
-    return step_translator(folder, shape, lambda source: encoder(source), decode)
+    return StepTranslator(
+        vocabs, model, sizes, lambda source: arrays(encoder(torch.from_numpy(source))), decode
+    )
+
+
+def arrays(tensors: Sequence[Tensor]) -> Arrays:
+    return [tensor.detach().numpy() for tensor in tensors]
 
 
 def load(path: Path) -> torch.fx.GraphModule:

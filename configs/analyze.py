@@ -37,7 +37,7 @@ class AnalyzeConfig(SourceOptions):
         positional=True,
     )
     siblings: bool = setting(
-        False, "also the finished runs with gates that lie beside RUNS and have the same base"
+        False, "in the tables also the finished runs with gates that lie beside RUNS and have the same base"
     )
     what: list[str] = setting(
         [], f"analyses, comma-separated: {', '.join(WHAT)}; default all that can be done", items=WHAT
@@ -88,7 +88,7 @@ class AnalyzeConfig(SourceOptions):
     examples: int = setting(3, "sentences of the text whose attention the report draws", at_least=0)
     examples_from: str | None = setting(
         None,
-        f"draw it on these source sentences of yours instead, a file of up to {MOST_EXAMPLES} lines, as "
+        f"draw it on these source sentences of yours first, a file of up to {MOST_EXAMPLES} lines, as "
         f"the model translates them",
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)

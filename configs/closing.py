@@ -30,6 +30,7 @@ RECONSTRUCTIONS = {
     "out": Closing("W_O and its bias, by ridge regression to the output of the whole site"),
     "out+ffn": Closing("W_O and the last feed-forward layers, to the unpruned model's residual stream"),
     "out+ffn+v": Closing("the same, with W_V of the heads that stay in turns with W_O"),
+    "distill": Closing("the same, then a short training on that text towards the unpruned model"),
 }
 CLOSINGS = ABLATIONS | RECONSTRUCTIONS
 LASTING = [name for name, closing in CLOSINGS.items() if closing.permanent]  # that training can start from

@@ -5,9 +5,11 @@ import dataclasses
 import math
 import operator
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Literal
 
 from headgates.configs.did_you_mean import did_you_mean
@@ -70,7 +72,7 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
         if about.choices is not None and value is not None and value not in about.choices:
             raise ValueError(
                 f"{flag}: expected one of {', '.join(about.choices)}, got "
-                f"{value!r}{did_you_mean(str(value), about.choices)}"
+                f"{shortened(value)}{did_you_mean(str(value)[:60], about.choices)}"
             )
         if isinstance(value, list) and (limits or about.items is not None):
             items = list(about.items or value)
@@ -214,12 +216,34 @@ def to_dict(config: Any) -> dict[str, Any]:
     return result
 
 
+class Brief(reprlib.Repr):
+    """A repr that looks at the first parts of a value alone: one of a file may hold one list a billion times,
+    or itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlist = self.maxtuple = self.maxset = 12
+        self.maxstring = 200
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0 and x:
+            return "{...}"
+        parts = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in islice(x.items(), 12)]
+        return "{" + ", ".join(parts) + ", ..." * (len(x) > 12) + "}"
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if abs(x) < 10**60 else "a number of more than 60 digits"
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        return repr(x) if isinstance(x, float | bool | type | None) else f"a {type(x).__name__}"
+
+
 def shortened(value: Any) -> str:
     """A value as an error message quotes it: at most 60 characters."""
-    text = repr(value)
+    text = Brief().repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line of at most 200 characters; its type where it says nothing."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    """What an error says, on one line of at most 400 characters; its type where it says nothing."""
+    return " ".join(str(error).split())[:400] or type(error).__name__

@@ -47,7 +47,8 @@ class GateMethod:
     number of heads; they become `--gates.*`. controlled_by: the setting that says how much is closed, lambda
     (a price per open head) or heads (their number). label: in figures and tables. init: the option that says
     where its gates start. lagrangian: a number of heads is held by a price that follows their expected
-    number; otherwise the gates keep it themselves."""
+    number; otherwise the gates keep it themselves. start_by: the score in whose order its gates start; all
+    start alike where there is none."""
 
     name: str
     gate: str
@@ -56,6 +57,7 @@ class GateMethod:
     label: str
     init: str = "log_alpha"
     lagrangian: bool = False
+    start_by: str | None = None
 
     @property
     def soft(self) -> str:
@@ -110,6 +112,15 @@ METHODS: dict[str, GateMethod] = {
         controlled_by="heads",
         label="learned gates, a number of heads",
         lagrangian=True,
+    ),
+    "l0-started": GateMethod(
+        "l0-started",
+        gate="l0",
+        options=HardConcreteOptions,
+        controlled_by="heads",
+        label="learned gates, started by importance",
+        lagrangian=True,
+        start_by="importance",
     ),
     "subset": GateMethod(
         "subset",

@@ -46,6 +46,7 @@ POSITIONS = {
     "tensor2tensor": "all sines first, frequencies 10000^(-i / (D / 2 - 1))",
     "learned": "a table",
 }
+LARGEST = 1024  # layers and heads; a model of more is none that a file describes by mistake
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 
 
@@ -55,7 +56,7 @@ class Architecture:
     checkpoints of its runs keep it, and no flag sets it (a setting without a help text has none)."""
 
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "")  # of the feed-forward layers
-    decoder_heads: int = setting(0, "", at_least=0)  # 0: as many as `heads`
+    decoder_heads: int = setting(0, "", at_least=0, at_most=LARGEST)  # 0: as many as `heads`
     decoder_ffn: int = setting(0, "", at_least=0)  # 0: as wide as `ffn`
     decoder_norm: Literal["same", "pre", "post"] = setting("same", "")  # same: as `norm`
     final_norm: Literal["both", "encoder", "decoder", "none"] = setting(
@@ -77,9 +78,11 @@ class ModelConfig(Architecture):
 
     d_model: int = setting(128, "model width D", at_least=1)
     ffn: int = setting(512, "width of the feed-forward layers", at_least=1)
-    heads: int = setting(8, "attention heads of every site; must divide d_model", at_least=1)
-    encoder_layers: int = setting(2, "encoder layers", at_least=1)
-    decoder_layers: int = setting(2, "decoder layers", at_least=1)
+    heads: int = setting(
+        8, "attention heads of every site; must divide d_model", at_least=1, at_most=LARGEST
+    )
+    encoder_layers: int = setting(2, "encoder layers", at_least=1, at_most=LARGEST)
+    decoder_layers: int = setting(2, "decoder layers", at_least=1, at_most=LARGEST)
     norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
     positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned"] = setting(
         "sinusoidal",
@@ -147,6 +150,9 @@ class SearchConfig:
         2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0, rare=True
     )
     max_extra: int = setting(10, "see max_ratio", at_least=1, rare=True)
+    min_length: int = setting(
+        0, "pieces that a hypothesis has at least, the end not counted", at_least=0, rare=True
+    )
     batch_tokens: int = setting(
         8000, "source pieces, padding counted, times beam, translated at once", at_least=1
     )
@@ -257,7 +263,7 @@ class FitConfig:
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     precision: Literal["auto", "32", "bf16"] = setting(
-        "auto", "auto: bf16 autocast in training where the hardware has it natively"
+        "auto", "auto: bf16 autocast in training where a step of such a model is faster in it on this machine"
     )
     logger: Literal["csv", "wandb", "tensorboard"] = setting(
         "csv", "where metrics go beside metrics.csv; wandb is offline without a login"
@@ -287,6 +293,12 @@ class FitConfig:
         f"rows of the comparison, comma-separated, of {grammar([*BASES, *learned_rows()], '[:trained]')}; "
         f"default {', '.join(default_systems('l0'))}",
     )
+    look_sentences: int = setting(
+        500,
+        "validation sentences that the first look at the heads reads, for the report page; 0: no look",
+        at_least=0,
+        rare=True,
+    )
     test_sentences: int = setting(
         0, "translate this many test (and, for --dynamics, validation) sentences, 0 for all", at_least=0
     )
@@ -309,6 +321,10 @@ class FitConfig:
         self._check_gate()
         check_plain_name("--name", self.name)
         check_runs(self.runs)
+        if self.resume and self.fresh:
+            raise ValueError(
+                "--resume goes on from the last checkpoint and --fresh begins again: give one of them"
+            )
         if self.encoder is not None and self.task == "translation":
             raise ValueError("--encoder is for --task classify; leave it out, or give both")
         model, text = self.model, self.text

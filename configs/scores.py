@@ -48,6 +48,7 @@ class Score:
 
 GRADIENT = ("absolute", "kinds", "closed", "loss", "ranks")
 SAMPLE = 1000  # training pairs: seconds on a CPU
+FEW = 200  # training pairs: of a score that goes over them once for each head, or token
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
     "importance": Score(
@@ -88,6 +89,6 @@ SCORES: dict[str, Score] = {
     ),
     "fluctuation": Score("headgates.analysis.scores.fluctuation:fluctuation", ("loss",), sample=SAMPLE),
     "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
-    # its sample: a pass back for every target token
-    "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=200),
+    "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
+    "loss": Score("headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), sample=FEW),
 }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 from headgates.configs.closing import RECONSTRUCTIONS
 from headgates.configs.fields import setting
 from headgates.configs.methods import METHODS
-from headgates.configs.scores import SCORES
 
 
 @dataclass(frozen=True)
@@ -87,26 +86,14 @@ class GateTraining:
         at_least=0,
         below=1,
     )
-    head_start: float = setting(
-        0.0,
-        "how far apart gates start by a score, from the middle of its order to its ends; 0: all alike",
-        at_least=0,
-        rare=True,
-    )
-    head_start_by: str = setting("importance", "the score of --gates.head-start", choices=SCORES, rare=True)
-    settle_when: Literal["share", "decided"] = setting(
-        "share",
-        "decided: as soon as no head has changed between open and closed for `patience` steps, at the "
-        "latest at the share",
-        rare=True,
-    )
-    patience: int = setting(
-        60, "steps without a change after which the heads count as decided", at_least=1, rare=True
-    )
     reconstruct: str | None = setting(
         None,
-        "once decided, the weights go back to where they began and these are refitted; default: train on",
+        "choose the heads first, on frozen weights, then refit these and train all; default: gates and "
+        "weights train together",
         choices=RECONSTRUCTIONS,
+    )
+    choose_epochs: int = setting(
+        1, "epochs of choosing heads on frozen weights, with --gates.reconstruct", at_least=1, rare=True
     )
 
 

@@ -86,7 +86,8 @@ def label(system: str) -> str:
         return METHODS[system].label if system in METHODS else system
     words = [SCORES[row.score].label or row.score]
     if row.closing != ZERO:
-        words.append(f"{row.closing} refitted" if row.closing in RECONSTRUCTIONS else row.closing)
+        refitted = row.closing in RECONSTRUCTIONS and row.closing != "distill"
+        words.append(f"{row.closing} refitted" if refitted else row.closing)
     return ", ".join(words + [TRAINED] * row.trained)
 
 

@@ -18,7 +18,7 @@ class TranslateConfig:
     system: str | None = setting(
         None, "system of the run: base, l0, l0-removed, importance, ...; default the run's own"
     )
-    beam: int = setting(0, "beam width; 1 is greedy, 0 the run's own", at_least=0)
+    beam: int | None = setting(None, "beam width; 1 is greedy; default the run's own", at_least=1)
     length_penalty: float | None = setting(
         None, "a hypothesis of n tokens scores log p / n**length_penalty; default the run's own", at_least=0
     )
@@ -54,11 +54,11 @@ class TranslateConfig:
     )
     threads: int = setting(0, "CPU threads, 0 for all", at_least=0)
     device: str | None = setting(None, "cpu, cuda, cuda:1, ...; default the first GPU if there is one")
-    runtime: Literal["torch", "auto", "ct2", "int8"] = setting(
-        "torch",
-        "what translates: the run's own search; CTranslate2 (ct2, or int8 of it), exported into the "
-        "run's folder on first use; or auto, "
-        "CTranslate2 on a CPU where it gives the same lines",
+    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+        "auto",
+        "what translates: the run's own search (torch); CTranslate2 (ct2, or int8 of it), exported into "
+        "the run's folder on first use; or auto, CTranslate2 on a CPU where it is faster and gives the same "
+        "lines",
     )
     quiet: bool = setting(False, "no progress on standard error")
 

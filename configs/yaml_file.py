@@ -86,13 +86,20 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     try:
         with Path(path).open("rb") as file:
             text = file.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
-        content = yaml.load(text.decode(), Loader=_Loader)
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/"
         ) from None
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: bytes, path: str | Path) -> dict[str, Any]:
+    """The mapping that a YAML text is, as `load_yaml` reads it. path: the file that it is from, for
+    errors."""
+    if len(text) > LARGEST:
+        raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
+    try:
+        content = yaml.load(text.decode(), Loader=_Loader)
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: expected UTF-8 text, byte {error.start} is not; save the file as UTF-8"

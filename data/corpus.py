@@ -1,5 +1,4 @@
-"""From text to training batches: pieces, skips that are counted, token-budget batches, as a
-LightningDataModule."""
+"""From text to training batches: pieces, skips that are counted, token-budget batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -89,7 +87,7 @@ class EncodedSplit(Dataset[Batch]):
         return TokenBatches(self.pairs.lengths("source") + 1, self.pairs.lengths("target") + 1, **options)
 
 
-class TranslationData(pl.LightningDataModule):
+class TranslationData:
     """Encodes a corpus once and serves its batches.
 
     Training and validation pairs of more than max_length pieces on either side are skipped and counted; test
@@ -110,7 +108,6 @@ class TranslationData(pl.LightningDataModule):
         accumulate: int = 1,
         train_sentences: int = 0,
     ) -> None:
-        super().__init__()
         self.corpus, self.source_vocab, self.target_vocab = corpus, source_vocab, target_vocab
         self.max_tokens, self.max_length, self.seed = max_tokens, max_length, seed
         self.accumulate = accumulate
@@ -150,19 +147,18 @@ class TranslationData(pl.LightningDataModule):
             max_tokens=self.max_tokens, seed=self.seed, accumulate=self.accumulate, **ranks
         )
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        sampler = self.sampler(**self._ranks())
-        if self.trainer is not None:
-            sampler.set_epoch(self.trainer.current_epoch)
-            if (loop := self.trainer.fit_loop).restarting:  # in the middle of this epoch
-                sampler.first_step = loop.epoch_loop.batch_progress.current.ready // self.accumulate
+    def train_dataloader(self, *, epoch: int = 0, first_step: int = 0, **ranks: int) -> DataLoader[Batch]:
+        """The batches of an epoch from an optimiser step on. ranks: as in `sampler`."""
+        sampler = self.sampler(**ranks)
+        sampler.set_epoch(epoch)
+        sampler.first_step = first_step
         return _loader(self.split("train"), sampler)
 
-    def val_dataloader(self) -> DataLoader[Batch]:
+    def val_dataloader(self, **ranks: int) -> DataLoader[Batch]:
         """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the
         ranks' batches together."""
         split = self.split("valid")
-        sampler = split.sampler(max_tokens=self.max_tokens, seed=self.seed, shuffle=False, **self._ranks())
+        sampler = split.sampler(max_tokens=self.max_tokens, seed=self.seed, shuffle=False, **ranks)
         return _loader(split, sampler)
 
     def batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
@@ -184,10 +180,6 @@ class TranslationData(pl.LightningDataModule):
                 skipped[f"longer than {self.max_length} pieces"] = int((~short).sum())
                 pairs = pairs.only(np.flatnonzero(short))
         return self.split_class(pairs, skipped, self.source_vocab.specials, self.target_vocab.specials)
-
-    def _ranks(self) -> dict[str, int]:
-        trainer = self.trainer
-        return {} if trainer is None else {"world": trainer.world_size, "rank": trainer.global_rank}
 
 
 def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.fields import shortened
+from headgates.configs.own_file import check_unpacked
 from headgates.data.parallel import SPLIT_NAMES, Corpus, gathered, json_lines, named_split
 from headgates.data.text import DataError, reworded
 
 HUB = "hf:"  # before the name of a data set, and after it maybe :CONFIG
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".jsonl.gz")
+MOST_ROWS = 2**20  # that any file may have; more need a byte each
 COLUMN = "translation"  # of which each language is a field
 
 
@@ -62,7 +64,6 @@ def folder_parts(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-
 def load_hub(name: str, config: str) -> Mapping[str, Any]:
     """Split -> data set. Raises DataError where the package `datasets` is not installed or cannot read it."""
     whole = f"{HUB}{name}{':' * bool(config)}{config}"
@@ -98,11 +99,27 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with reworded(f"{path} cannot be read", "copy or download it again", OSError, ValueError):
-        parquet = path.suffix == ".parquet"
-        batches = (
-            pq.ParquetFile(path).iter_batches(2**14)
-            if parquet
-            else pa.ipc.open_stream(pa.memory_map(str(path)))
-        )
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
+    errors = OSError, ValueError, pa.ArrowException, OverflowError, MemoryError
+    with reworded(f"{path} cannot be read", "copy or download it again", *errors):
+        if path.suffix == ".parquet":
+            file = pq.ParquetFile(path)
+            check_parquet(path, file.metadata)
+            batches = file.iter_batches(2**14)
+        else:
+            batches = pa.ipc.open_stream(pa.memory_map(str(path)))
+        number = 0
+        for batch in batches:
+            batch.validate(full=True)  # offsets and sizes: what follows trusts them
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+
+
+def check_parquet(path: Path, about: Any) -> None:
+    """Raises ValueError where a .parquet file says to hold more bytes or rows than it can."""
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    sizes = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
+    there = path.stat().st_size
+    check_unpacked(path, sum(max(size, 0) for size in sizes), there)
+    if about.num_rows > max(MOST_ROWS, there):
+        raise ValueError(f"it says {about.num_rows:,} rows in {there:,} bytes")

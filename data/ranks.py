@@ -33,6 +33,14 @@ def processor_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cpu_threads(asked: int = 0) -> int:
+    """The threads that are asked for; for 0 as many as torch has, or would have if it were imported."""
+    torch, told = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
+    if asked or torch is not None:
+        return asked or int(torch.get_num_threads())  # type: ignore[union-attr]
+    return int(told) if told.isdigit() and int(told) else processor_cores()
+
+
 def group() -> Any:
     """torch.distributed where it joins several processes, else None."""
     distributed: Any = sys.modules.get("torch.distributed")
@@ -90,6 +98,7 @@ def after_first(work: Callable[[], T]) -> T:
 
 @contextmanager
 def alone() -> Iterator[None]:
+    """Within it this process is the first of one rank: it writes files, and waits for nobody."""
     global _alone
     before, _alone = _alone, True
     try:

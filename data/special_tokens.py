@@ -1,11 +1,14 @@
 """The ids of the tokens that are no text: every vocabulary numbers its own, and every model is told them.
 Importing this needs no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is taken to be in another language or script
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class SpecialTokens:
         """Ids that no translation holds, lowest first: padding and beginning, unless the beginning is the
         end."""
         return tuple(sorted({self.padding, self.beginning} - {self.end}))
+
+    def unknown_share(self, lines: Sequence[Sequence[int]]) -> float:
+        """The share of the ids of lines that are the unknown piece; 0 without any."""
+        return sum(list(ids).count(self.unknown) for ids in lines) / max(1, sum(map(len, lines)))
 
     def is_piece(self, ids: "Tensor") -> "Tensor":
         """Whether each of `ids` (any shape) stands for text, bool: padding, beginning and end do not, the

@@ -10,15 +10,16 @@ same, or gone, is made again. The folder may be removed at any time."""
 
 import hashlib
 import json
-import multiprocessing
 import os
+import pickle
+import signal
+import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,16 +30,18 @@ from headgates.data.atomic_folder import atomic_folder
 from headgates.data.cache import cache_folder, locked
 from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
 from headgates.data.file_digest import file_digest
-from headgates.data.ranks import processor_cores
+from headgates.data.ranks import alone, processor_cores, sendable
 from headgates.data.text import DataError, ParallelText, reworded, without_empty
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.data.vocab import Vocabulary
 
 T = TypeVar("T")
+Work = tuple[Vocabulary, Vocabulary, pa.DataType]  # source, target, the type of ids
 VERSION = 1  # of what is in a store; another one is another key
 ROWS = 2**14  # pairs of a record batch: what a process holds at once
 FEW = 4  # record batches that are tokenised sooner than processes start
 PROCESSES = 16  # that tokenise, at most
+CURE = "was there too little memory? repeat the command"  # where one of them ended
 PAIRS, ABOUT = "pairs.arrow", "about.json"
 TEXT = pa.schema([(side, pa.large_string()) for side in SIDES])
 
@@ -74,7 +77,8 @@ def made_once(path: Path, opened: Callable[[Path], T | None], make: Callable[[],
                     "large text needs room for a copy and for its pieces: free some space, or set "
                     "HEADGATES_CACHE to another folder"
                 )
-                with reworded(f"cannot write {path}", cure, OSError):
+                # alone: of several ranks, whichever came first; the others wait for the lock
+                with reworded(f"cannot write {path}", cure, OSError), alone():
                     make()
                 found = opened(path)
     if found is None:
@@ -181,41 +185,73 @@ def vocabulary_key(*vocabs: Vocabulary) -> str:
 
 def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vocabulary) -> None:
     """Tokenise a stored text, on all processor cores that this process may use."""
-    count = len(mapped(text) or ())
+    batches = mapped(text) or []
     ids = ids_type(max(len(source_vocab), len(target_vocab)) - 1)
-    work = (str(text), source_vocab, target_vocab, ids)
-    cure = "was there too little memory? repeat the command"
-    with reworded(f"a process that tokenised {text} was killed", cure, BrokenExecutor), ExitStack() as stack:
+    work = source_vocab, target_vocab, ids
+    with ExitStack() as stack:
         file = stack.enter_context(atomic_file(path))
         writer = stack.enter_context(pa.ipc.new_file(file, record_batch([], [], ids).schema))
-        run: Callable[..., Iterable[pa.RecordBatch]] = map
-        if count > FEW:  # processes of their own, not forks: torch's threads do not outlive a fork
-            processes, spawn = min(processor_cores(), PROCESSES, count), multiprocessing.get_context("spawn")
-            run = stack.enter_context(ProcessPoolExecutor(processes, spawn, start, work)).map
+        if len(batches) <= FEW:
+            found: Iterable[pa.RecordBatch] = map(partial(encode_batch, work=work), batches)
         else:
-            start(*work)
-        for batch in run(encode_batch, range(count)):
+            found = in_processes(stack, len(batches), text, work)
+        for batch in found:
             writer.write_batch(batch)
 
 
-# of a process that tokenises: the record batches of text, both vocabularies, the type of ids
-_work: tuple[Any, ...] = ()
-
-
-def start(text: str, source_vocab: Vocabulary, target_vocab: Vocabulary, ids: pa.DataType) -> None:
-    """What a process has to know before its first batch."""
-    global _work
-    _work = (mapped(Path(text)), source_vocab, target_vocab, ids)
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # where it is killed nobody else would end this process
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-
-
-def encode_batch(number: int) -> pa.RecordBatch:
+def encode_batch(batch: pa.RecordBatch, *, work: Work) -> pa.RecordBatch:
     """The ids of one record batch of text."""
-    batches, *vocabs, ids = _work
+    *vocabs, ids = work
     source, target = (
-        vocab.encode(batches[number].column(side).to_pylist())
-        for side, vocab in zip(SIDES, vocabs, strict=True)
+        vocab.encode(batch.column(side).to_pylist()) for side, vocab in zip(SIDES, vocabs, strict=True)
     )
     return record_batch(source, target, ids)
+
+
+def in_processes(stack: ExitStack, count: int, text: Path, work: Work) -> Iterator[pa.RecordBatch]:
+    """Yield what `encode_batch` makes of each record batch of `text`, in order; `stack` ends the processes.
+
+    They are programs of their own: torch's threads do not outlive a fork, and a process of `multiprocessing`
+    imports the user's script, which trains again unless it asks for its `__name__`."""
+    share = min(processor_cores(), PROCESSES, count)
+    paths = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    processes: list[Any] = []
+    for start in range(share):
+        process: Any = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", f"from {__name__} import tokenise; tokenise()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | paths,
+            )
+        )
+        stack.callback(process.kill)
+        processes.append(process)
+        with reworded(f"a process that tokenises {text} did not start", CURE, OSError):
+            pickle.dump((text, range(start, count, share), work), process.stdin)
+            process.stdin.close()
+    for number in range(count):
+        with reworded(f"a process that tokenised {text} was killed", CURE, EOFError, pickle.UnpicklingError):
+            found = pickle.load(processes[number % share].stdout)
+        if isinstance(found, Exception):
+            raise found
+        yield found
+
+
+def tokenise() -> None:
+    """The program of one of `in_processes`: its share of the record batches, to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)  # what a tokenizer prints is no batch
+        text, numbers, work = pickle.load(sys.stdin.buffer)
+        with pa.ipc.open_file(pa.memory_map(str(text))) as reader:
+            for number in numbers:
+                try:
+                    found = encode_batch(reader.get_batch(number), work=work)
+                except Exception as error:
+                    found = sendable(error)  # raised by who started it
+                try:
+                    pickle.dump(found, out)
+                    out.flush()
+                except BrokenPipeError:  # who started it is gone
+                    os._exit(1)

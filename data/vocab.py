@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import sentencepiece
 
 from headgates.configs.fields import shortened
+from headgates.configs.own_file import own_files
 from headgates.configs.registry import imported
 from headgates.data.atomic_file import atomic_file
 from headgates.data.special_tokens import SpecialTokens
@@ -183,6 +184,7 @@ def load_vocabs(
 
     The special tokens are numbered as given, which should be as the model numbers them, or else as the files
     do. Raises DataError where files are missing or broken."""
+    own_files(folder, "vocab*")
     if (folder / ABOUT).is_file():
         about = read_about(folder / ABOUT)
         with reworded(

@@ -129,11 +129,12 @@ def runs_to_copy(runs: Path) -> "list[RunFolder]":
 
 
 def default_looks(base: str, config: dict[str, Any]) -> list[list[str]]:
-    """A curve, translated as the runs' own rows are to stand beside them; the ablation of each head; all
+    """Two curves, translated as the runs' own rows are to stand beside them; the ablation of each head; all
     analyses."""
     alike = ["--beam", str(config["search"]["beam"]), "--test-sentences", str(config["test_sentences"])]
     return [
         ["prune.py", base, "--by", "importance", "--step", "0.25", *alike],
+        ["prune.py", base, "--by", "loss", "--step", "0.25", *alike],
         ["prune.py", base, "--ablate", "one"],
         ["analyze.py", base, "--siblings"],
     ]

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from .bank import GateBank
 from .base import HeadGate
 from .site_rule import SiteRule, attribute, check_columns, plain_projection, projection
 
@@ -48,7 +49,7 @@ def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
                 "theirs) and one number a position of the pass, or xi of shape (H,)"
             )
         xi = xi.transpose(1, 2) if batch_axis == 0 else xi.permute(2, 0, 1)  # as z, with H for H * K
-    return (z.unflatten(-1, (heads, -1)) * xi[..., None].to(z.dtype)).flatten(-2)
+    return (z.unflatten(-1, (heads, -1)) * xi[..., None].to(z)).flatten(-2)
 
 
 class Hold:
@@ -76,8 +77,24 @@ def holds(model: nn.Module) -> list[Hold]:
     return [vars(module)[_HOLD] for module in model.modules() if _HOLD in vars(module)]
 
 
+def check_model(model: Any) -> None:
+    """Raises ValueError, and says what was meant, at what is given in place of a model."""
+    if isinstance(model, nn.Module) and not isinstance(model, GateBank):
+        return
+    if isinstance(model, GateBank):
+        cure = "the model comes first, then its gates: remove(model, bank)"
+    elif isinstance(model, str):
+        cure = f"load it first, such as AutoModelForSeq2SeqLM.from_pretrained({model!r})"
+    elif isinstance(getattr(model, "model", None), nn.Module):  # a pipeline, a trainer
+        cure = "give its .model"
+    else:
+        cure = "give the module itself"
+    raise ValueError(f"expected a model, a torch.nn.Module, got a {type(model).__name__}; {cure}")
+
+
 def check_ungated(model: nn.Module) -> None:
-    """Raises ValueError at a model with gates, or one inside which has them."""
+    """Raises ValueError at what is no model, a model with gates, or one inside which has them."""
+    check_model(model)
     if holds(model):
         raise ValueError(
             "the model already has gates; detach(model) takes them off, and before that bank.closed() says "

@@ -113,11 +113,6 @@ class HeadGate(nn.Module):
         assert self.sampled is not None  # sample_step leaves one for every peer
         return self.sampled
 
-    @property
-    def is_annealing(self) -> bool:
-        """Whether its samples still change of themselves, so that its decisions are not yet to be trusted."""
-        return False
-
     def binarise(self, on: bool = True) -> None:
         """From now on xi is the decision, 0 or 1, in training too, and gives the parameters no gradient;
         `on=False` takes that back.

@@ -37,10 +37,6 @@ class LambdaBudget:
     def loss(self, bank: GateBank, step: int) -> Tensor:
         return self.weight(step) * bank.penalty()
 
-    def is_reached(self, bank: GateBank, step: int) -> bool:
-        """Whether the price is whole, so that what gates decide from now on is decided at it."""
-        return step >= self.warmup
-
 
 class TargetBudget:
     """A price per expected open head that rises and falls until `heads` are open.
@@ -89,10 +85,6 @@ class TargetBudget:
             for kind in self.heads:
                 self.errors[kind] = float(self.error(bank, kind, step))
                 self.multipliers[kind] += self.rate * self.errors[kind]
-
-    def is_reached(self, bank: GateBank, step: int) -> bool:
-        """Whether the target stands and each group's expected heads are within one of it."""
-        return step >= self.warmup and all(abs(error) <= 1 for error in self.errors.values())
 
     def state_dict(self) -> dict[str, Any]:
         return {"multipliers": dict(self.multipliers), "errors": dict(self.errors)}

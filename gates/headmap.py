@@ -144,12 +144,10 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         stays zeros."""
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
-    def lowest(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> "HeadMap":
-        """True at the `closed` heads and at those of least value, k in all; the order and the errors are
-        those of `closing_order`."""
-        order = self.closing_order(k, closed=closed, at_least=at_least)
-        chosen = torch.zeros(self.heads_total, dtype=torch.bool) if closed is None else closed.flat().clone()
-        chosen[order] = True
+    def lowest(self, k: int, *, at_least: int = 0) -> "HeadMap":
+        """True at the k heads of least value; the order and the errors are those of `closing_order`."""
+        chosen = torch.zeros(self.heads_total, dtype=torch.bool)
+        chosen[self.closing_order(k, at_least=at_least)] = True
         return self.like(chosen)
 
     def closing_order(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> list[int]:

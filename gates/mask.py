@@ -65,4 +65,4 @@ def gate_heads(z: Tensor, xi: Tensor) -> Tensor:
     """Each head's output z (B, H, L, K) times its gate xi, of shape (H,), (B, H) or (B, H, L)."""
     if xi.dim() < 3:  # the same at all positions
         xi = xi[..., None]
-    return z * xi[..., None].to(z.dtype)
+    return z * xi[..., None].to(z)

@@ -22,9 +22,9 @@ class OwnColumns:
         self.first, self.columns = first, columns
 
     def __call__(self, *args: Any, **options: Any) -> Tensor:
-        """(1, H, L, S)."""
-        bias: Tensor = cast(Any, type(self.first)).compute_bias(self.first, *args, **options)  # (1, C, L, S)
-        return bias[:, self.columns]
+        """(1, H, L, S), or (1, 1, H, L, S) where positions lie in blocks."""
+        bias: Tensor = cast(Any, type(self.first)).compute_bias(self.first, *args, **options)  # C for H
+        return bias[..., self.columns, :, :]
 
 
 def share_out_bias(
@@ -55,6 +55,9 @@ def share_out_bias(
                 OwnColumns(first, own),
                 True,
             )
+            # to read, as transformers does of an attention that makes its bias: the first layer owns it
+            if module is not first:
+                object.__setattr__(module, bias, table)
         if not hasattr(module, _OWN):
             setattr(module, _OWN, True)
             module.register_forward_pre_hook(without_bias, with_kwargs=True)

@@ -32,11 +32,12 @@ import torch
 from torch import nn
 
 from .attach_modes import check_ungated
+from .folder_sizes import check_folder
 from .headmap import HeadMap, HeadSite
 from .position_bias import OwnColumns
 from .remove import heads_left, named_site, remove, set_heads_left
 from .rules import rule_of
-from .site_rule import group_of
+from .site_rule import heads_per_key
 from .sites import find_sites
 
 FIELD = "headgates"  # of config.json
@@ -132,13 +133,15 @@ def config_of_fewer(model: Any, config: Any) -> Any | None:
         len(counts) > 1
         or field is None
         or any(isinstance(vars(module).get("compute_bias"), OwnColumns) for module in modules.values())
+        or any(rule_of(module).arguments for module in modules.values())  # made by the number of heads
     ):
         return None
     smaller, module = copy.deepcopy(config), next(iter(modules.values()))
-    heads, group = next(iter(counts)), group_of(module, rule_of(module))
+    heads = next(iter(counts))
     setattr(smaller, field, heads)
-    if hasattr(smaller, "num_key_value_heads"):
-        smaller.num_key_value_heads = heads // group
+    for name in ("num_key_value_heads", "num_kv_heads"):
+        if hasattr(smaller, name):
+            setattr(smaller, name, heads // heads_per_key(module, rule_of(module)))
     if hasattr(module, "head_dim"):
         smaller.head_dim = module.head_dim
     try:
@@ -172,14 +175,16 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             missing, unexpected = library("safetensors.torch").load_model(
                 model, folder / _WEIGHTS, strict=False
             )
-        check_keys(folder, {"missing": missing, "unexpected": unexpected})
+        check_keys(folder, {"missing_keys": missing, "unexpected_keys": unexpected})
         return model.eval()
     if model is not None:
         raise ValueError(f"{folder} holds a Hugging Face model, which transformers builds; leave model= out")
     transformers = hugging_face()
     cls = class_of(transformers, content, folder)
     heads, of = field_content(content, folder)
-    config = cls.config_class.from_dict({name: value for name, value in content.items() if name not in _CODE})
+    with reading(folder, cls.__name__):
+        known = {name: value for name, value in content.items() if name not in _CODE}
+        config = cls.config_class.from_dict(known)
 
     class Pruned(cls):  # type: ignore[misc, valid-type]
         """Loses its heads before its weights are loaded, so that transformers does all the rest."""
@@ -189,8 +194,11 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             with torch.device("cpu"):  # transformers builds on the device meta, where a bool has no value
                 take_out(self, heads, of)
 
+    # transformers renames weights (GPT-NeoX's) for classes that are called and lie as its own
     Pruned.__name__ = Pruned.__qualname__ = cls.__name__
+    Pruned.__module__ = cls.__module__
     with reading(folder, cls.__name__):
+        check_folder(folder, content, lambda: Pruned(config))
         loaded, info = Pruned.from_pretrained(
             folder,
             config=config,
@@ -199,7 +207,7 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             output_loading_info=True,
             **options,
         )
-    check_keys(folder, {name: info[f"{name}_keys"] for name in ("missing", "unexpected", "mismatched")})
+    check_keys(folder, info)
     loaded.__class__ = cls
     return loaded.eval()
 
@@ -225,17 +233,23 @@ def reading(folder: Path, name: str) -> Iterator[None]:
     """Within it, errors of weights that are torn or do not fit are ValueErrors of one line."""
     try:
         yield
-    except (RuntimeError, OSError, library("safetensors").SafetensorError) as error:
+    except Exception as error:  # a config of other types sends transformers anywhere
         shown = " ".join(str(error).split())[:300]
         raise ValueError(f"the weights in {folder} cannot be read as those of a {name}: {shown}") from error
 
 
-def check_keys(folder: Path, keys: Mapping[str, Any]) -> None:
-    """Raises ValueError where some weights are missing, unexpected or mismatched."""
-    if wrong := {what: sorted(map(str, names)) for what, names in keys.items() if names}:
+def check_keys(folder: Path, info: Mapping[str, Any]) -> None:
+    """Raises ValueError where some weights are missing, unexpected or mismatched. info: their names, as
+    transformers gives them."""
+    wrong = "; ".join(
+        f"{kind}: {', '.join(sorted(map(str, names)))}"[:300]
+        for kind in ("missing", "unexpected", "mismatched")
+        if (names := info.get(f"{kind}_keys"))
+    )
+    if wrong:
         raise ValueError(
-            f"the weights in {folder} are not those of its config: {wrong}; give the model that was saved "
-            "or save it again with save_pruned"
+            f"the weights in {folder} are not those of its config: {wrong}; copy the folder again, or save "
+            "the model again"
         )
 
 
@@ -273,7 +287,7 @@ def class_of(transformers: Any, content: Mapping[str, Any], folder: Path) -> Any
         raise ValueError(
             f"`architectures` in {folder / 'config.json'} must name one model class of transformers "
             f"{transformers.__version__}, "
-            f"got {names!r}"
+            f"got {str(names)[:100]}"
         )
     return cls
 

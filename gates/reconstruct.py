@@ -33,7 +33,7 @@ from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
 from .outputs import Output, closing_outputs, inputs_of, outputs_of
 from .site_walk import Forward, Mixer, Positions, SiteWalk, Sublayer, rows_of
-from .value_fit import choose_value_ridge, products, value_fit
+from .value_fit import choose_value_ridge, value_error, value_fit
 
 EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
 NO_TEXT = (
@@ -117,7 +117,7 @@ def refit_values(
     new = value_fit(gram, *old, chosen)
     V[kept], O[kept] = new[0].to(V), new[1].to(O)
     bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))
-    return chosen, gram.error(products(*new))
+    return chosen, value_error(gram, *new)
 
 
 def rescale(

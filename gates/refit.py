@@ -61,3 +61,13 @@ def fairseq(module: Any) -> dict[str, Any]:
         )
     check_no_added_keys(module)
     return {"skip_embed_dim_check": True}
+
+
+def deberta(module: Any) -> dict[str, Any]:
+    """Nothing to set. Raises ValueError where each head's weights are a mixture of all heads'."""
+    if module.self.talking_head:
+        raise ValueError(
+            f"heads of {type(module).__name__} can be gated, not removed, with talking_head=True: its other "
+            "heads read their weights"
+        )
+    return {}

@@ -14,19 +14,31 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from .attach_modes import check_ungated, scale_columns
+from .attach_modes import check_model, check_ungated, scale_columns
 from .bank import GateBank
 from .headmap import KINDS, HeadMap, HeadSite
 from .names import nearest
+from .own_heads import OwnConfig, take_own_heads
 from .position_bias import share_out_bias
+from .proof import proved
 from .refit import LEFT
 from .rules import rule_of
-from .site_rule import SiteRule, attribute, check_columns, check_own_weights, group_of, plain_projection
+from .site_rule import (
+    SiteRule,
+    attribute,
+    blocks_of,
+    check_columns,
+    check_own_weights,
+    group_of,
+    heads_per_key,
+    plain_projection,
+    sizes_of,
+)
 from .sites import BANK, detach, find_sites, reattach
 from .torch_attention import without_nested_tensors
 
@@ -60,41 +72,53 @@ def remove(
     together. Attached gates are taken off. The weights are new parameters: make the optimiser afterwards.
     Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of
     heads that the model does not have, `closed` that is not bool, `fold` outside (0, 1], or an attention
-    whose weights do not fit its rule."""
+    whose weights do not fit its rule. A rule that no test of headgates covers is proved by a forward pass
+    before and after (proof.py)."""
     if isinstance(closed, GateBank):
         closed = closed.closed()
+    check_model(model)
     bank = getattr(model, BANK, None)
     detach(model)
     try:
         check_ungated(model)
         sites = find_sites(model)
-        before = {module: left_of(site, module) for site, module in sites.items()}
-        gone, changes = planned(sites, closed, fold, original)
+        gone, xi, changes = planned(sites, closed, fold, original)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        changed = [each for site, each in sites.items() if not (xi[site] == 1).all()]
+        with proved(model, changed, xi, None if bank is None else bank.inputs):
+            apply(model, sites, changes)
     except ValueError:
         if bank is not None:
             reattach(model, bank)
         raise
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    for owner, name, value in changes:  # nothing here can fail: all checks are behind
+    return Removed(gone, parameters - sum(parameter.numel() for parameter in model.parameters()))
+
+
+def apply(model: nn.Module, sites: Mapping[HeadSite, nn.Module], changes: list[Change]) -> None:
+    """Make the changes: nothing here can fail, all checks are behind."""
+    before = {module: left_of(site, module) for site, module in sites.items()}
+    for owner, name, value in changes:
         if isinstance(value, Tensor):
             # an empty weight never gets a gradient, which distributed training would wait for
             learns = getattr(owner, name).requires_grad and value.numel() > 0
             value = nn.Parameter(value, requires_grad=learns)
         setattr(owner, name, value)
     without_nested_tensors(model)
+    for module in sites.values():
+        take_own_heads(module, rule_of(module))
     after = {module: left_of(site, module) for site, module in sites.items()}
     for kind in KINDS:
         stack = [each for site, each in sites.items() if site.kind == kind and rule_of(each).bias]
         if stack:
             share_out_bias(stack, rule_of(stack[0]).bias, before, after)
-    return Removed(gone, parameters - sum(parameter.numel() for parameter in model.parameters()))
 
 
 def planned(
     sites: Mapping[HeadSite, nn.Module], closed: HeadMap, fold: HeadMap | None, original: bool
-) -> tuple[HeadMap, list[Change]]:
-    """True where a head goes, numbered as before any removal, and what changes. Raises what `remove` does,
-    and warns of sites that keep a head as they cannot run without any."""
+) -> tuple[HeadMap, HeadMap, list[Change]]:
+    """True where a head goes, numbered as before any removal; the gates of the heads that there are now, 0
+    where one closes; and what changes. Raises what `remove` does, and warns of sites that keep a head as they
+    cannot run without any."""
     closed_rows = closed_now(sites, closed, original=original)
     xi = {} if fold is None else rows_now(sites, fold, "fold", original=original)
     changes: list[Change] = []
@@ -123,7 +147,8 @@ def planned(
             "so the outputs are the same",
             stacklevel=3,
         )
-    return HeadMap(gone), changes
+    gates = {site: ~row * xi.get(site, torch.ones(site.heads)) for site, row in closed_rows.items()}
+    return HeadMap(gone), HeadMap(gates), changes
 
 
 # ---------------------------------------------------------------- one attention
@@ -142,56 +167,112 @@ def cut(site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Ten
             f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and "
             "v; add q=, k= and v= to it in SITE_RULES"
         )
-    if len(names) == 2:
-        raise ValueError(
-            f"the rule of {class_name} has two weights for q, k and v; expected three, or one that holds all"
-        )
-    keep_keys = kept_groups(site, keep, group)
-    blocks = 3 // len(names)  # how many of q, k and v a weight holds
+    blocks = {name: blocks_of(module, rule, name, site.heads) for name in names}
+    stays = {"q": keep, "k": kept_keys(site, keep, module, rule)}
+    stays["v"] = stays["k"]
     refit = rule.refit(module) if rule.refit else {}
-    into = [refit.get(name) or plain_projection(module, name) for name in names]
+    into = {name: refit.get(name) or plain_projection(module, name) for name in names}
     side = int(rule.transposed)  # the dimension of a weight that is its outputs
-    sizes = [each.weight.shape[side] for each in into]  # blocks * H * K, or H / group * K
+    sizes = {name: each.weight.shape[side] for name, each in into.items()}
     columns = out.weight.shape[1 - side]  # H * K
-    # as if each head had its own key head
-    own = [size * (1 if place == 0 else group) for place, size in enumerate(sizes)]
+    changes: list[Change] = [(module, name, value) for name, value in refit.items()]
+    norms, whole = cut_norms(module, rule, into, stays)
+    width = {part: sizes[name] / len(blocks[name]) for part in "qkv" for name in [getattr(rule, part)]}
     if (
-        own[0] != own[1 % len(own)]
-        or own[-1] != blocks * columns
-        or sizes[0] % (blocks * site.heads)
-        or columns % site.heads
+        any(sizes[name] % len(blocks[name]) for name in names if name not in whole)
+        or (width["q"] != width["k"] and not whole)
+        or width["v"] * site.heads != columns
     ):
-        shown = ", ".join(
-            f"{name} {size}" for name, size in zip((*names, rule.out), (*sizes, columns), strict=True)
-        )
+        shown = ", ".join(f"{name} {size}" for name, size in {**sizes, rule.out: columns}.items())
         shared = f" divided by {group}, the heads of one key head" if group > 1 else ""
         raise ValueError(
             f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as "
             f"many rows for q as for k, and for v as W_O has columns{shared}; look at the rule of "
             f"{class_name} in SITE_RULES"
         )
-    changes: list[Change] = [(module, name, value) for name, value in refit.items()]
-    for place, (each, size) in enumerate(zip(into, sizes, strict=True)):
-        index = kept_rows(keep if place == 0 else keep_keys, size, blocks).to(each.weight.device)
-        changes += resized(each, each.weight.detach().index_select(side, index), side)
-        if each.bias is not None:
-            changes.append((each, "bias", each.bias.detach().index_select(0, index)))
-    index = kept_rows(keep, columns, 1).to(out.weight.device)
+    for name, each in into.items():
+        if name not in whole:
+            rows = torch.tensor([bool(stays[part][head]) for part, head in blocks[name]])
+            changes += cut_rows(each, rows, side)
+    changes += norms
+    for name in rule.also:
+        changes += cut_beside(module, name, keep)
+    index = kept_rows(keep, columns).to(out.weight.device)
     weight = out.weight.detach().index_select(1 - side, index)
     if xi is not None:
         weight = scale_columns(weight, xi[keep], transposed=rule.transposed)
     changes += resized(out, weight, side)
+    left = int(keep.sum())
     for name in filter(None, (rule.heads, *rule.widths)):
-        owner, _, last = name.rpartition(".")
         size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
-        holder = attrgetter(owner)(module) if owner else module
-        changes.append((holder, last, size // site.heads * int(keep.sum())))
+        changes.append(number(module, name, size // site.heads * left))
+    if rule.keys:
+        changes.append(number(module, rule.keys, int(stays["k"].sum())))
+    if rule.group and len(stays["k"]) == 1:  # the only key head serves those that are left
+        changes.append(number(module, rule.group, left))
     return changes
 
 
-def kept_groups(site: HeadSite, keep: Tensor, group: int) -> Tensor:
-    """(H / group,) bool, which key heads stay. Raises ValueError where a key head would serve some of its
-    heads and not others."""
+def number(module: nn.Module, path: str, value: int) -> Change:
+    """A size that the forward asks for, set; in a config that others share, for this attention alone."""
+    owner, _, last = path.rpartition(".")
+    holder = attrgetter(owner)(module) if owner else module
+    if isinstance(holder, nn.Module):
+        return holder, last, value
+    return module, owner, OwnConfig(holder, **{last: value})
+
+
+def cut_norms(
+    module: nn.Module, rule: SiteRule, into: Mapping[str, nn.Module], stays: Mapping[str, Tensor]
+) -> tuple[list[Change], set[str]]:
+    """What the norms of q and k change into, and the projections that stay whole, as a norm over all heads
+    needs all their outputs."""
+    changes: list[Change] = []
+    whole = set()
+    parts = dict(module.named_modules())
+    for part, name in zip("qk", rule.norms, strict=False):
+        norm, before = parts.get(name), getattr(rule, part)
+        weight = getattr(norm, "weight", None)
+        if norm is None or weight is None:
+            continue
+        left = torch.tensor(getattr(norm, LEFT, (True,) * len(stays[part])))
+        if weight.dim() == 2:  # (H, K)
+            changes += cut_rows(norm, stays[part], 0)
+        elif LEFT in vars(norm) or (len(left) > 1 and len(weight) == sizes_of(into[before], rule)[0]):
+            left[left.clone()] = stays[part]
+            changes.append((norm, LEFT, tuple(left.tolist())))
+            whole.add(before)
+    return changes, whole
+
+
+def cut_rows(linear: nn.Module, keep: Tensor, side: int) -> list[Change]:
+    """A linear layer or norm without some blocks of its outputs."""
+    weight, bias = cast(Tensor, linear.weight), getattr(linear, "bias", None)
+    index = kept_rows(keep, weight.shape[side]).to(weight.device)
+    changes = resized(linear, weight.detach().index_select(side, index), side)
+    return changes + ([] if bias is None else [(linear, "bias", bias.detach().index_select(0, index))])
+
+
+def cut_beside(module: nn.Module, path: str, keep: Tensor) -> list[Change]:
+    """What else has numbers for each head, where the module has it."""
+    owner, _, last = path.rpartition(".")
+    holder = attrgetter(owner)(module) if owner else module
+    found = getattr(holder, last, None)
+    if found is None:
+        return []
+    if isinstance(found, nn.Embedding):  # (buckets, H)
+        index = kept_rows(keep, found.weight.shape[1]).to(found.weight.device)
+        weight = found.weight.detach().index_select(1, index)
+        return [(found, "weight", weight), (found, "embedding_dim", weight.shape[1])]
+    if isinstance(found, nn.Module):
+        return cut_rows(found, keep, 0)
+    return [(holder, last, found.detach().index_select(0, kept_rows(keep, len(found)).to(found.device)))]
+
+
+def kept_keys(site: HeadSite, keep: Tensor, module: nn.Module, rule: SiteRule) -> Tensor:
+    """(key heads,) bool, which stay. Raises ValueError where a key head, unless it is the only one, would
+    serve some of its heads and not others."""
+    group = group_of(module, rule)
     rows = keep.view(-1, group)
     if parted := (rows.any(1) & ~rows.all(1)).nonzero().flatten().tolist():
         heads = range(parted[0] * group, (parted[0] + 1) * group)
@@ -202,12 +283,12 @@ def kept_groups(site: HeadSite, keep: Tensor, group: int) -> Tensor:
             "none. Gates learned with attach(model, share='group') do; a score can be summed over each "
             "group first"
         )
-    return rows[:, 0]
+    return keep.view(-1, heads_per_key(module, rule)).any(1)
 
 
-def kept_rows(keep: Tensor, size: int, blocks: int) -> Tensor:
-    """Of `size` rows (blocks times H times K), the numbers of those whose heads stay."""
-    return torch.arange(size).view(blocks, len(keep), -1)[:, keep].flatten()
+def kept_rows(keep: Tensor, size: int) -> Tensor:
+    """Of `size` rows in equal blocks, the numbers of those whose blocks stay."""
+    return torch.arange(size).view(len(keep), -1)[keep].flatten()
 
 
 def resized(linear: nn.Module, weight: Tensor, side: int) -> list[Change]:
@@ -263,7 +344,8 @@ def rows_now(
     """The map's rows for the heads that the model has now."""
     if not isinstance(given, HeadMap):
         raise ValueError(
-            f"{name}: expected a HeadMap, got {type(given).__name__}; HeadMap({{site: row}}) makes one"
+            f"{name}: expected a HeadMap, got {type(given).__name__}; "
+            + ("call it, as in bank.closed()" if callable(given) else "HeadMap({site: row}) makes one")
         )
     rows = {}
     for site, row in given.items():

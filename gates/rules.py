@@ -1,8 +1,8 @@
-"""The site rules: for each attention class, one line that says how its heads are held and which projections
-they have.
+"""The site rules: for each attention class, how its heads are held and which projections they have.
 
-A key is a class's name or, where the name alone would fit others' classes, its module and name. For another
-attention class, add a line:
+A key is a class's name or, where the name alone would fit others' classes, its module and name. A class that
+has no rule takes the first layout that fits its attributes, its projections and their sizes; what `remove`
+makes of it is proved by a forward pass (proof.py). For a class that no layout fits, add a line:
 
     SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", mode="hook")  # it calls its out_proj
     SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", mode="weight")  # it reads out_proj.weight itself
@@ -12,13 +12,19 @@ So that heads of it can be removed too, the rule names its projections where the
 v_proj and out_proj. A forward that needs heads * head width = model width is refitted then.
 """
 
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from torch import nn
 
 from . import fsmt_attention, refit, torch_attention
-from .site_rule import SiteRule
+from .site_rule import SiteRule, attribute, check_columns, heads_of, projection
 
-# Hugging Face's attentions that share one layout
-BART = SiteRule(heads="num_heads", mode="hook")
+# layouts, most of which many classes share
+BART = SiteRule(heads="num_heads", mode="hook", widths=("embed_dim",))
+GPTJ = replace(BART, heads="num_attention_heads")
 BERT = SiteRule(
     heads="self.num_attention_heads",
     mode="hook",
@@ -29,6 +35,34 @@ BERT = SiteRule(
     widths=("self.all_head_size",),
     causal="self.is_causal",
 )
+DEBERTA2 = replace(
+    BERT,
+    q="self.query_proj",
+    k="self.key_proj",
+    v="self.value_proj",
+    causal="",
+    also=("self.pos_key_proj", "self.pos_query_proj"),
+)
+DEBERTA = replace(
+    DEBERTA2,
+    q="self.in_proj",
+    k="self.in_proj",
+    v="self.in_proj",
+    fused="heads",
+    also=("self.q_bias", "self.v_bias", "self.pos_proj", "self.pos_q_proj"),
+    refit=refit.deberta,
+)
+ALBERT = SiteRule(
+    heads="num_attention_heads",
+    mode="hook",
+    q="query",
+    k="key",
+    v="value",
+    out="dense",
+    widths=("all_head_size",),
+)
+DISTILBERT = SiteRule(heads="n_heads", mode="hook", q="q_lin", k="k_lin", v="v_lin", out="out_lin")
+MPNET = replace(ALBERT, q="q", k="k", v="v", out="o", arguments=("position_bias",))
 T5 = SiteRule(
     heads="n_heads",
     mode="hook",
@@ -39,40 +73,95 @@ T5 = SiteRule(
     widths=("inner_dim",),
     bias="relative_attention_bias",
 )
+UMT5 = replace(T5, bias="", also=("relative_attention_bias",))  # each layer makes its own bias
 LLAMA = SiteRule(
-    head_width="head_dim", mode="hook", out="o_proj", group="num_key_value_groups", causal="is_causal"
+    head_width="head_dim",
+    mode="hook",
+    out="o_proj",
+    group="num_key_value_groups",
+    norms=("q_norm", "k_norm"),
+    causal="is_causal",
+)
+PHI = replace(LLAMA, out="dense")
+PHI3 = replace(
+    LLAMA,
+    head_width="",
+    heads="config.num_attention_heads",
+    q="qkv_proj",
+    k="qkv_proj",
+    v="qkv_proj",
+    keys="num_key_value_heads",
+)
+VIT = SiteRule(heads="num_attention_heads", mode="hook", out="o_proj", causal="is_causal")
+MODERNBERT = SiteRule(head_width="head_dim", mode="hook", q="Wqkv", k="Wqkv", v="Wqkv", out="Wo")
+BLOOM = SiteRule(
+    heads="num_heads",
+    mode="hook",
+    q="query_key_value",
+    k="query_key_value",
+    v="query_key_value",
+    fused="heads",
+    out="dense",
+    arguments=("alibi",),
+)
+FALCON = replace(BLOOM, keys="num_kv_heads", arguments=("alibi", "attention_mask"))
+NEOX = replace(BLOOM, heads="", head_width="head_size", arguments=())
+GPT2 = SiteRule(
+    heads="num_heads",
+    mode="hook",
+    q="c_attn",
+    k="c_attn",
+    v="c_attn",
+    out="c_proj",
+    transposed=True,
+    widths=("split_size",),
+    causal="is_causal",
+)
+LAYOUTS = (
+    replace(LLAMA, head_width="", heads="num_heads", keys="num_key_value_heads"),  # StableLM
+    *(LLAMA, PHI, PHI3, BART, GPTJ, BERT, replace(BERT, causal=""), DEBERTA2, ALBERT, T5, UMT5, VIT),
+    *(DISTILBERT, MODERNBERT, FALCON, BLOOM, replace(BLOOM, arguments=()), NEOX),
 )
 
-SITE_RULES: dict[str, SiteRule] = {
+# of an attention class, or several where instances differ: the first whose projections are there
+SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
-    "MarianAttention": BART,
-    "BartAttention": BART,
-    "MBartAttention": BART,
-    "M2M100Attention": BART,  # NLLB too
-    "PegasusAttention": BART,
-    "WhisperAttention": BART,
-    "T5Attention": T5,
-    "MT5Attention": T5,
-    "BertAttention": BERT,
-    "RobertaAttention": BERT,
-    "DistilBertSelfAttention": SiteRule(
-        heads="n_heads", mode="hook", q="q_lin", k="k_lin", v="v_lin", out="out_lin", causal="is_causal"
+    **dict.fromkeys(
+        [
+            *("MarianAttention", "BartAttention", "MBartAttention", "PegasusAttention", "WhisperAttention"),
+            *("M2M100Attention", "OPTAttention", "PLBartAttention", "BlenderbotAttention"),  # NLLB's first
+            *("BlenderbotSmallAttention", "Speech2TextAttention", "Wav2Vec2Attention"),
+            *("SeamlessM4TAttention", "GPTNeoSelfAttention"),
+        ],
+        BART,
     ),
-    "ViTAttention": SiteRule(heads="num_attention_heads", mode="hook", out="o_proj", causal="is_causal"),
-    "GPT2Attention": SiteRule(
-        heads="num_heads",
-        mode="hook",
-        q="c_attn",
-        k="c_attn",
-        v="c_attn",
-        out="c_proj",
-        transposed=True,
-        widths=("split_size",),
-        causal="is_causal",
+    **dict.fromkeys(["T5Attention", "MT5Attention", "SwitchTransformersAttention"], T5),
+    **dict.fromkeys(["LongT5Attention", "LongT5LocalAttention"], T5),
+    **dict.fromkeys(["BertAttention", "RobertaAttention", "XLMRobertaAttention"], BERT),
+    **dict.fromkeys(["CamembertAttention", "ElectraAttention"], BERT),
+    **dict.fromkeys(["ViTAttention", "DeiTAttention"], VIT),
+    **dict.fromkeys(
+        [
+            *("LlamaAttention", "Qwen2Attention", "Qwen3Attention", "MistralAttention", "MixtralAttention"),
+            *("GemmaAttention", "Gemma2Attention", "Gemma3Attention", "GraniteAttention"),
+            *("SmolLM3Attention", "CohereAttention", "Starcoder2Attention", "Olmo2Attention"),
+        ],
+        LLAMA,
     ),
-    "LlamaAttention": LLAMA,
-    "Qwen2Attention": LLAMA,
-    "Qwen3Attention": LLAMA,
+    "PhiAttention": PHI,
+    "Phi3Attention": PHI3,
+    "GPTJAttention": GPTJ,
+    "UMT5Attention": UMT5,
+    "DistilBertSelfAttention": DISTILBERT,
+    "DebertaAttention": DEBERTA,
+    "DebertaV2Attention": DEBERTA2,
+    "AlbertAttention": ALBERT,
+    "MPNetSelfAttention": MPNET,
+    "ModernBertAttention": MODERNBERT,
+    "GPTNeoXAttention": NEOX,
+    "BloomAttention": BLOOM,
+    "FalconAttention": FALCON,
+    "GPT2Attention": (replace(GPT2, q="q_attn"), GPT2),  # cross-attention's first
     # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below:
     # they are refitted
     "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(
@@ -86,12 +175,63 @@ SITE_RULES: dict[str, SiteRule] = {
         heads="num_heads", mode="weight", widths=("embed_dim",), refit=refit.fairseq
     ),
 }
+_TESTED = dict(SITE_RULES)  # those that the families' tests cover
 
 
 def known_rule(module: nn.Module) -> SiteRule | None:
-    """The rule of this module's class, by module and name or by name alone; None where there is none."""
+    """The rule of this module's class, by module and name or by name alone, else the first layout that fits
+    it; None where there is none."""
+    rules = named_rules(module, SITE_RULES)
+    if isinstance(rules, tuple):
+        return next((rule for rule in rules if has_projections(module, rule)), None)
+    return layout_of(module) if rules is None else rules
+
+
+def named_rules(module: nn.Module, rules: Mapping[str, Any]) -> Any:
     cls = type(module)
-    return SITE_RULES.get(f"{cls.__module__}.{cls.__name__}") or SITE_RULES.get(cls.__name__)
+    return rules.get(f"{cls.__module__}.{cls.__name__}") or rules.get(cls.__name__)
+
+
+def is_tested(module: nn.Module) -> bool:
+    """Whether its rule is one that the families' tests cover, not a layout's or one that was added."""
+    rules = named_rules(module, SITE_RULES)
+    return rules is not None and rules is named_rules(module, _TESTED)
+
+
+def has_projections(module: nn.Module, rule: SiteRule) -> bool:
+    parts = dict(module.named_modules())
+    return all(name in parts for name in (rule.q, rule.k, rule.v, rule.out))
+
+
+def layout_of(module: nn.Module) -> SiteRule | None:
+    """The first layout whose attributes and projections an attention has, in sizes that fit, and whose
+    output projection its forward calls."""
+    if "attention" not in type(module).__name__.lower():
+        return None
+    return next((rule for rule in LAYOUTS if has_projections(module, rule) and fits(module, rule)), None)
+
+
+def fits(module: nn.Module, rule: SiteRule) -> bool:
+    try:
+        heads = heads_of(module, rule)
+        for name in filter(None, (*rule.widths, rule.group, rule.keys, rule.causal)):
+            attribute(module, name, "an attribute")
+        check_columns(module, rule, projection(module, rule.out), heads)
+    except (ValueError, TypeError, ArithmeticError):
+        return False
+    arguments = inspect.signature(type(module).forward).parameters
+    named = (*rule.arguments, *(["position_bias"] if rule.bias else []))
+    return heads > 0 and all(name in arguments for name in named) and calls_output(module, rule)
+
+
+def calls_output(module: nn.Module, rule: SiteRule) -> bool:
+    """Whether the forward calls W_O, by its text: a hook does not reach a weight that is read without it."""
+    owner, _, name = rule.out.rpartition(".")
+    try:
+        text = inspect.getsource(type(module.get_submodule(owner)).forward)
+    except (OSError, TypeError):
+        return False
+    return f"self.{name}(" in text
 
 
 def rule_of(module: nn.Module) -> SiteRule:

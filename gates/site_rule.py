@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .names import check_name, nearest
 
 MODES = ("slot", "hook", "weight")  # attach_modes.py
+FUSED = ("parts", "heads")
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,23 @@ class SiteRule:
     batch_axis: int = (
         0  # mode "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
     )
-    # the projections; one name for all three where they are one weight, q's rows before k's before v's
+    # the projections; one name for all three, or for k and v, where they are one weight
     q: str = "q_proj"
     k: str = "k_proj"
     v: str = "v_proj"
     out: str = "out_proj"
+    # how the rows lie in a weight of several: "parts", all of q, of k, then of v, or "heads", for each key
+    # head those of its heads' q, then its k, then its v
+    fused: str = "parts"
     group: str = ""  # the attribute that says how many heads in a row share one key and value head
+    keys: str = ""  # the attribute with the number of key heads
+    # what has numbers for each head beside the projections, where the module has it: a parameter, a linear
+    # layer's outputs, an embedding's columns
+    also: tuple[str, ...] = ()
+    # the norms of q and of k, where the module has them, over each head or over all heads at once
+    norms: tuple[str, ...] = ()
+    # arguments of its forward that hold all heads' numbers, (B, H, ...) or (B * H, ...)
+    arguments: tuple[str, ...] = ()
     transposed: bool = False  # weights are (inputs, outputs), as those of GPT-2's Conv1D
     widths: tuple[str, ...] = ()  # attributes that hold heads * head width
     causal: str = ""  # the attribute that is true in a decoder's self-attention, where the path does not tell
@@ -45,6 +57,7 @@ class SiteRule:
 
     def __post_init__(self) -> None:
         check_name("attach mode", self.mode, MODES)
+        check_name("layout of a fused weight", self.fused, FUSED)
         if bool(self.heads) == bool(self.head_width):
             raise ValueError(
                 "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that "
@@ -71,9 +84,39 @@ def heads_of(module: nn.Module, rule: SiteRule) -> int:
     return number if rule.heads else columns_of(projection(module, rule.out), rule) // number
 
 
-def group_of(module: nn.Module, rule: SiteRule) -> int:
+def heads_per_key(module: nn.Module, rule: SiteRule) -> int:
     """How many heads in a row share one key and value head, 1 where each has its own."""
+    if rule.keys:
+        return heads_of(module, rule) // int(attribute(module, rule.keys, "`keys`"))
     return int(attribute(module, rule.group, "`group`")) if rule.group else 1
+
+
+def group_of(module: nn.Module, rule: SiteRule) -> int:
+    """How many heads in a row can only be removed together: those of one key head, unless it is the only
+    one."""
+    shared = heads_per_key(module, rule)
+    return 1 if shared == heads_of(module, rule) else shared
+
+
+def blocks_of(module: nn.Module, rule: SiteRule, name: str, heads: int) -> list[tuple[str, int]]:
+    """The blocks of rows of one projection in their order: of "q", "k" or "v", and of which of its heads.
+    Raises ValueError where the rule puts q and only one of the others in one weight."""
+    parts = "".join(part for part in "qkv" if getattr(rule, part) == name)
+    if parts not in ("q", "k", "v", "kv", "qkv"):
+        raise ValueError(
+            f"the rule of {type(module).__name__} has two weights for q, k and v, one of them for "
+            f"{' and '.join(parts)}; expected three, one for k and v, or one that holds all"
+        )
+    shared = heads_per_key(module, rule)
+    keys = range(heads // shared)
+    if rule.fused == "parts":
+        return [(part, head) for part in parts for head in (range(heads) if part == "q" else keys)]
+    return [
+        (part, head)
+        for key in keys
+        for part in parts
+        for head in (range(key * shared, (key + 1) * shared) if part == "q" else [key])
+    ]
 
 
 def columns_of(out: nn.Module, rule: SiteRule) -> int:
@@ -127,12 +170,32 @@ def plain_projection(module: nn.Module, path: str) -> nn.Linear:
     """The projection of this path, an nn.Linear or a class like it. Raises ValueError unless its weight is a
     parameter of its own."""
     found = projection(module, path)
+    if hasattr(found, "base_layer"):
+        raise ValueError(
+            f"{path} of {type(module).__name__} has an adapter ({type(found).__name__}): merge it first, "
+            "model = model.merge_and_unload()"
+        )
+    if execution_device(found) is not None and found.weight.is_meta:
+        raise ValueError(
+            f"the weights of {type(module).__name__} are offloaded, so its heads can be gated, not removed; "
+            "accelerate.hooks.remove_hook_from_module(model, recurse=True) brings them back, or load the "
+            "model without offloading"
+        )
     if "weight" not in dict(found.named_parameters(recurse=False)):
         raise ValueError(
             f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation "
             "first"
         )
     return cast(nn.Linear, found)
+
+
+def execution_device(module: nn.Module) -> Any:
+    """Where accelerate runs a module whose weights it offloads, None at any other module."""
+    hook = getattr(module, "_hf_hook", None)
+    for each in getattr(hook, "hooks", (hook,)):
+        if getattr(each, "offload", False):
+            return cast(Any, each).execution_device
+    return None
 
 
 def check_own_weights(weights: Iterable[Tensor]) -> None:
@@ -161,10 +224,9 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
         )
     parts = dict(module.named_modules())
     if rule.v in parts:  # a rule for gating alone need not name v
-        values = sizes_of(parts[rule.v], rule)[0] * group_of(module, rule)
-        if values != columns * (rule.q, rule.k, rule.v).count(rule.v):
+        rows, blocks = sizes_of(parts[rule.v], rule)[0], blocks_of(module, rule, rule.v, heads)
+        if rows * heads != columns * len(blocks):
             raise ValueError(
-                f"{rule.out} of {name} has {columns} columns and {rule.v} {values} rows: expected the "
+                f"{rule.out} of {name} has {columns} columns and {rule.v} {rows} rows: expected the "
                 "inputs of W_O to be the heads' outputs; look at `out` and `v` of its SiteRule"
             )
-

@@ -1,6 +1,6 @@
 """Where the heads of a model are, and how a gate is put on them and taken off again.
 
-A site is found by its attention class's name in `SITE_RULES` and by its path in the model.
+A site is found by its attention class's name in `SITE_RULES` or by its layout, and by its path in the model.
 """
 
 import re
@@ -8,15 +8,16 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
-from .attach_modes import ATTACH_MODES, check_ungated, holds
+from .attach_modes import ATTACH_MODES, check_model, check_ungated, holds
 from .bank import GateBank
 from .headmap import HeadMap, HeadSite, check_kinds
 from .names import check_name
 from .registry import GATES
-from .rules import SITE_RULES, known_rule, rule_of
-from .site_rule import SiteRule, attribute, group_of, heads_of
+from .rules import SITE_RULES, is_tested, known_rule, rule_of
+from .site_rule import SiteRule, attribute, execution_device, group_of, heads_of
 from .unknown import line_to_add, unknown_attentions
 
 BANK = "head_gates"  # the model's attribute that holds the bank while attached
@@ -25,17 +26,23 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.(?:\w+\.)*[A-Za-z_]\
 
 
 def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
-    """Every attention layer of the model that a rule knows, in the order enc-self, dec-self, cross.
+    """Every attention layer of the model that a rule or a layout fits, in the order enc-self, dec-self,
+    cross.
 
     Warns of attentions without a rule beside them. Raises ValueError if there is none with a rule, or where a
-    path does not say its layer or a rule does not name the number of heads."""
+    rule does not name the number of heads."""
+    check_model(model)
     found: dict[HeadSite, nn.Module] = {}
     modules = dict(model.named_modules())
-    for path, module in modules.items():
-        rule = known_rule(module)
-        if rule is None:
-            continue
-        layer = layer_of(path)  # first, as its error says more of an odd path
+    rules = {path: rule for path, module in modules.items() if (rule := known_rule(module)) is not None}
+    alike: dict[str, list[str]] = {}  # a path without its numbers -> all of its paths
+    for path in rules:
+        alike.setdefault(re.sub(r"\d+", "#", path), []).append(path)
+    places = {path: place for paths in alike.values() for place, path in enumerate(paths)}
+    for path, rule in rules.items():
+        module = modules[path]
+        match = _LAYER.search(path)  # none in a list that no usual name marks
+        layer = int(match[1]) if match else places[path]
         site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
         if site in found:
             raise ValueError(
@@ -61,22 +68,9 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     return dict(sorted(found.items()))
 
 
-def layer_of(path: str) -> int:
-    """The number of the layer that an attention belongs to, 0 in a model of one layer. Raises ValueError
-    where numbers do not tell."""
-    if match := _LAYER.search(path):
-        return int(match[1])
-    if not re.search(r"\d", path):
-        return 0
-    raise ValueError(
-        f"cannot tell the layer of the attention at {path!r}; expected a path such as "
-        "encoder.layers.0.self_attention"
-    )
-
-
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
-    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, or the classes around it,
-    in this order."""
+    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it, or
+    its `is_causal`, in this order."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
     stack = next((part for part in reversed(parents) if part in ("encoder", "decoder")), "")
@@ -91,6 +85,8 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
             return "dec-self"
         if "encoder" in name_of.lower():
             return "enc-self"
+    if isinstance(causal := getattr(modules[path], "is_causal", None), bool):
+        return "dec-self" if causal else "enc-self"
     raise ValueError(
         f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's; name the attribute "
         "that is true in a decoder: "
@@ -138,11 +134,19 @@ def attach(
             raise ValueError(
                 f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}"
             ) from error
-    device = next((parameter.device for parameter in model.parameters()), None)
     by_kind = any(isinstance(value, dict) for value in options.values())
-    bank = GateBank(gates, gate, model, by_kind=by_kind).to(device).train(model.training)
+    bank = GateBank(gates, gate, model, by_kind=by_kind).to(device_of(model)).train(model.training)
     hold_heads(model, bank, modules)
     return bank
+
+
+def device_of(model: nn.Module) -> torch.device | str | int | None:
+    """Where the gates of a model are: with its first weights or, where these are offloaded, where the model
+    runs. Each xi goes to the heads that it multiplies, so one device does for a model on several."""
+    devices = [parameter.device for parameter in model.parameters()]
+    runs = next(filter(None, map(execution_device, model.modules())), None)
+    on = [device for device in devices if device.type != "meta"]
+    return on[0] if on else runs if runs is not None else next(iter(devices), None)
 
 
 def of_site(name: str, value: Any, site: HeadSite) -> Any:
@@ -164,6 +168,7 @@ def of_site(name: str, value: Any, site: HeadSite) -> Any:
 def detach(model: nn.Module) -> None:
     """Take all gates off: the model's state dict and outputs are as before `attach`. Does nothing on a model
     without gates."""
+    check_model(model)
     bank = getattr(model, BANK, None)
     if bank is None:
         return
@@ -184,6 +189,7 @@ def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.M
     """Make the bank a submodule of the model, and its gates scale their heads, each by the attach mode of its
     rule."""
     setattr(model, BANK, bank)
+    bank.keeps_inputs = not all(map(is_tested, modules.values()))  # for proof.py
     bank.handle = model.register_forward_pre_hook(bank.before_forward, with_kwargs=True)
     for site, gate in bank.items():
         rule = rule_of(modules[site])

@@ -89,10 +89,6 @@ class Subset(HeadGate):
         done = min(1.0, int(self.sampled_steps) / self.anneal_steps) if self.anneal_steps else 1.0
         return self.first_temperature * (self.final_temperature / self.first_temperature) ** done
 
-    @property
-    def is_annealing(self) -> bool:
-        return int(self.sampled_steps) < self.anneal_steps
-
     @classmethod
     def sample_peers(cls, gates: Sequence[HeadGate]) -> list[Tensor]:
         """xi of every gate, (H,) each, exactly 0 or 1: one sample of K heads over all of them."""

@@ -10,6 +10,8 @@ Only Gram matrices are read (gates/gram.py). Letters: N positions, S heads that 
 x, D of y. P = S * I + 1.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -29,29 +31,63 @@ def value_fit(
     """V (S, K, I), O (S, D, K) and b (D,) of less error than those given, in float64.
 
     gram: of [f_1 ... f_S 1] (N, P) and Y (N, D). ridge: a share of the mean diagonal of X^T X; it pulls to
-    what is given."""
-    heads, width, inputs = V.shape
-    V, O, start = V.double().clone(), O.double(), products(V, O, bias)
+    what is given. The products (P, D) of all heads are never multiplied by X^T X (P, P): A = X^T X inner is
+    narrower, and one head of it changes at a time."""
+    heads, width, _ = V.shape
     size = ridge * gram.xx.diagonal().mean()
     # the ridge as more positions: they say what the old products say
-    xx = gram.xx + size * torch.eye(len(gram.xx), dtype=torch.float64, device=gram.xx.device)
-    xy = gram.xy + size * start
+    xx = gram.xx.clone()
+    xx.diagonal().add_(size)
+    xy = gram.xy + size * products(V, O, bias)
+    V, O, bias = V.double().clone(), O.double(), bias.double()
+    rows = rows_of_heads(V)
+    solvers = [solver(xx[own, own], positive=ridge > 0) for own in rows]
+    A = times_inner(xx, V)
     for _ in range(sweeps):
-        inner = torch.block_diag(*V.mT, V.new_ones(1, 1))  # (P, S * K + 1)
-        new = torch.linalg.pinv(inner.T @ xx @ inner, hermitian=True) @ (inner.T @ xy)
+        inner_xx, inner_xy = inner_times(V, A), inner_times(V, xy)
+        new = torch.linalg.pinv(inner_xx, hermitian=True) @ inner_xy  # (S * K + 1, D)
         O, bias = new[:-1].unflatten(0, (heads, width)).mT, new[-1]
-        both = products(V, O, bias)
-        for head in range(heads):
-            rows = slice(head * inputs, (head + 1) * inputs)
-            # F_h^T (Y - what the others say)
-            missing = xy[rows] - xx[rows] @ both + xx[rows, rows] @ both[rows]
-            if ridge:
-                free = torch.linalg.solve(xx[rows, rows], missing)
-            else:
-                free = torch.linalg.lstsq(xx[rows, rows], missing).solution
-            V[head] = (free @ torch.linalg.pinv(O[head]).T).T
-            both[rows] = (O[head] @ V[head]).T
+        for head, own in enumerate(rows):
+            columns = slice(head * width, (head + 1) * width)
+            inverse = torch.linalg.pinv(O[head]).T  # (D, K)
+            # F_h^T (Y - what the others say), in the K directions that O_h reads
+            others = new @ inverse
+            others[columns] = 0
+            V[head] = solvers[head](xy[own] @ inverse - A[own] @ others).T
+            A[:, columns] = xx[:, own] @ V[head].T
     return V, O, bias
+
+
+def rows_of_heads(V: Tensor) -> list[slice]:
+    """Each head's rows of the P."""
+    heads, _, inputs = V.shape
+    return [slice(head * inputs, (head + 1) * inputs) for head in range(heads)]
+
+
+def times_inner(xx: Tensor, V: Tensor) -> Tensor:
+    """xx inner (P, S * K + 1), where inner = blockdiag(V_1^T ... V_S^T 1)."""
+    return torch.cat([*(xx[:, own] @ V[head].T for head, own in enumerate(rows_of_heads(V))), xx[:, -1:]], 1)
+
+
+def inner_times(V: Tensor, x: Tensor) -> Tensor:
+    """inner^T x (S * K + 1, ..) for x (P, ..)."""
+    return torch.cat([*(V[head] @ x[own] for head, own in enumerate(rows_of_heads(V))), x[-1:]])
+
+
+def value_error(gram: Gram, V: Tensor, O: Tensor, bias: Tensor) -> float:
+    """The share of the squares of Y that is left unexplained: `gram.error` of the products, by their
+    factors."""
+    outer = torch.cat([O.mT.flatten(0, 1), bias[None]])  # (S * K + 1, D)
+    small = Gram(inner_times(V, times_inner(gram.xx, V)), inner_times(V, gram.xy), gram.yy, gram.positions)
+    return small.error(outer)
+
+
+def solver(xx: Tensor, *, positive: bool) -> Callable[[Tensor], Tensor]:
+    """What solves xx v = y for many y: one factorisation where xx is positive definite, else least
+    squares."""
+    if positive and (factor := torch.linalg.cholesky_ex(xx)).info == 0:
+        return lambda y: torch.cholesky_solve(y, factor.L)
+    return lambda y: torch.linalg.lstsq(xx, y).solution
 
 
 def products(V: Tensor, O: Tensor, bias: Tensor) -> Tensor:
@@ -64,4 +100,4 @@ def choose_value_ridge(fit: Gram, held_out: Gram, V: Tensor, O: Tensor, bias: Te
     other."""
     if not held_out.positions:
         return ridge_unseen(fit)
-    return min(RIDGES, key=lambda ridge: held_out.error(products(*value_fit(fit, V, O, bias, ridge))))
+    return min(RIDGES, key=lambda ridge: value_error(held_out, *value_fit(fit, V, O, bias, ridge)))

@@ -2,7 +2,6 @@
 section 6.1), and an end of the noise: once gates stand at 0 or 1 the rest of the stage trains weights
 alone."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -26,11 +25,9 @@ def budget_of(
 class Gating(Remembers):
     """Gates beside a task, for one stage. The bank is that of the model that trains.
 
-    targeted: a number of heads is given. at_settling: called with the bank when its gates have just
-    become exact, for what is to be done to the weights before they train on. `state_dict` is all that a
-    resumed stage needs beside the bank."""
+    `state_dict` is all that a resumed stage needs beside the bank."""
 
-    remembered = ("stopped", "binarised_step", "seen", "decisions", "since")
+    remembered = ("stopped", "binarised_step", "seen")
 
     def __init__(
         self,
@@ -38,11 +35,8 @@ class Gating(Remembers):
         budget: LambdaBudget | TargetBudget,
         *,
         epochs: int,
-        targeted: bool = False,
-        at_settling: Callable[[GateBank], None] | None = None,
     ):
         self.gates, self.budget, self.epochs = gates, budget, epochs
-        self.targeted, self.at_settling = targeted, at_settling
         self.watch = GateWatch(budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
@@ -50,8 +44,6 @@ class Gating(Remembers):
         self.binarise_epoch = max(1, epochs - round(gates.settle * epochs))
         self.binarised_step: int | None = None  # optimiser steps taken when the gates became exact
         self.seen = 0  # the last optimiser step that was followed
-        self.decisions: list[bool] = []
-        self.since = 0  # optimiser steps taken when a decision last changed, or could not count yet
 
     @property
     def is_binarised(self) -> bool:
@@ -77,31 +69,14 @@ class Gating(Remembers):
     def binarise(self, bank: GateBank, step: int) -> None:
         bank.binarise()
         self.binarised_step = step
-        if self.at_settling is not None:
-            self.at_settling(bank)
 
     def follow(self, bank: GateBank, step: int) -> None:
-        """Look at the gates after each optimiser step, `step` of them taken, and make them exact once they
-        are decided."""
+        """Let the price follow the gates after each optimiser step, `step` of them taken."""
         if step == self.seen or self.is_binarised:
             return
         self.seen = step
         if isinstance(self.budget, TargetBudget):
             self.budget.update(bank, step - 1)
-        if self.gates.settle_when == "share" or self.binarise_epoch == self.epochs:
-            return
-        decisions = bank.open().flat().tolist()
-        if decisions != self.decisions or not self.counts(bank, step):
-            self.decisions, self.since = decisions, step
-        elif step - self.since >= self.gates.patience:
-            self.binarise(bank, step)
-
-    def counts(self, bank: GateBank, step: int) -> bool:
-        """Whether decisions that stay the same are a sign: the price is whole, the number of heads reached,
-        draws are at their last temperature, and gates without a number of heads have shut some head."""
-        moving = any(gate.is_annealing for _, gate in bank.items())
-        decided = self.targeted or bank.closed().count() > 0
-        return decided and not moving and self.budget.is_reached(bank, step)
 
     def penalty(self, bank: GateBank, *, step: int) -> Tensor | None:
         """What the loss of this optimiser step grows by, in nats per unit of the loss; None once gates stand
@@ -123,9 +98,7 @@ class Gating(Remembers):
         """What the stage minimises, so that the checkpoint chosen is neither unpruned (loss alone) nor empty
         (heads alone); with a number of heads given, the loss."""
         return (
-            loss + self.budget.lam * bank.open_prob().sum()
-            if isinstance(self.budget, LambdaBudget) and not self.targeted
-            else loss
+            loss + self.budget.lam * bank.open_prob().sum() if isinstance(self.budget, LambdaBudget) else loss
         )
 
     def parts(self) -> dict[str, Any]:

@@ -1,44 +1,104 @@
-"""Which precision trains faster on this machine: measured, since a CPU that has bf16 may still be slower in
-it."""
+"""Which precision trains faster on this machine: measured once for a size of model and kept in the user's
+cache folder, since a CPU that has bf16 may still be slower in it."""
 
+import hashlib
+import json
+import platform
 import time
-from functools import cache
+from contextlib import suppress
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
+from headgates.configs.json_file import load_json
+from headgates.configs.schema import FitConfig
 from headgates.data import ranks
+from headgates.data.atomic_file import atomic_file
+from headgates.data.cache import cache_folder
+from headgates.models.loss import linear_cross_entropy
+from headgates.models.progress import Report
+from headgates.models.transformer import Transformer
 
-MARGIN = 1.2  # a training step is more than products, so bf16 must win these clearly
+MARGIN = 1.1  # how much faster a step must be in bf16, which rounds more, to be taken
+SECONDS = 1.0  # of a measurement, and a pair of steps at least
+WORK = 1e10  # multiply-adds, about, of the largest step that is measured
+LENGTH = 20  # tokens of its sentences
 
 
-def resolve_precision(precision: str) -> str:
-    """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs whose bf16 products were timed faster
-    here. Every process of a run takes what the first one measured."""
-    if precision != "auto":
-        return precision
+def resolve_precision(config: FitConfig, machine: str, report: Report = lambda text: None) -> str:
+    """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs where a training step of such a model
+    was timed faster in it. Every process of a run takes what the first one measured. machine: its name for
+    users, by which the measurement is kept; report: takes a line on what was found."""
+    if config.precision != "auto":
+        return config.precision
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.get_device_capability() >= (8, 0) else "32"
-    return ranks.first(lambda: "bf16" if bf16_gain() > MARGIN else "32")
+    gain = ranks.first(lambda: known_gain(config, machine))
+    precision = "bf16" if gain > MARGIN else "32"
+    report(
+        f"precision: {precision}, because a training step in bf16 has {gain:.2f} times the speed of fp32 for "
+        "such a model on this machine (measured once)"
+    )
+    return precision
 
 
-@cache
-def bf16_gain() -> float:
-    """How many times as fast as in fp32 a product and its two gradients are in bf16, at a small model's
-    sizes."""
-    small = product_seconds(torch.float32, 128) / product_seconds(torch.bfloat16, 128)
-    if small < 0.2:  # emulated: the sizes below would take seconds
+def known_gain(config: FitConfig, machine: str) -> float:
+    """`bf16_gain`, measured unless it was before, with the same sizes, processor, threads and torch."""
+    model, text = config.model, config.text
+    sizes = [model.d_model, model.ffn, model.heads, text.vocab_size, text.max_tokens, model.decoder_mixer]
+    made_by = [machine, platform.node(), torch.get_num_threads(), torch.__version__, *sizes]
+    name = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:20]
+    path = cache_folder() / f"precision/{name}.json"
+    with suppress(OSError, ValueError):
+        found: float = load_json(path, keys={"gain": float}, cure="")["gain"]
+        return found
+    gain = bf16_gain(config)
+    with suppress(OSError):  # a cache that is read-only costs a second only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as draft:
+            draft.write(json.dumps({"gain": gain, "machine": machine}).encode())
+    return gain
+
+
+def bf16_gain(config: FitConfig) -> float:
+    """How many times as fast as in fp32 a training step is under autocast to bf16: forward, loss and
+    gradients of the configuration's model, of two layers a side at most."""
+    small = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
+    if small < 0.2:  # emulated: a step would take seconds
         return small
-    pairs = [(product_seconds(torch.float32), product_seconds(torch.bfloat16)) for _ in range(7)]
-    fp32, bf16 = (
-        min(seconds) for seconds in zip(*pairs, strict=True)
-    )  # interleaved; the least is the undisturbed
+    layers = {name: min(2, getattr(config.model, name)) for name in ("encoder_layers", "decoder_layers")}
+    vocab = config.text.vocab_size
+    with torch.random.fork_rng(devices=[]):
+        model = Transformer(replace(config.model, **layers), vocab, vocab)
+        weights = sum(weight.numel() for weight in model.parameters())
+        tokens = min(config.text.max_tokens, max(250, int(WORK / (3 * weights))))
+        ids = torch.randint(vocab, (max(1, tokens // LENGTH), LENGTH))
+        pairs, begin = list[tuple[float, float]](), time.perf_counter()
+        while len(pairs) < 3 or time.perf_counter() - begin < SECONDS:
+            pairs.append((step_seconds(model, ids, bf16=False), step_seconds(model, ids, bf16=True)))
+    # in turns; the first prepares the products, the least is the undisturbed
+    fp32, bf16 = (min(seconds) for seconds in zip(*pairs[1:], strict=True))
     return fp32 / bf16
 
 
-def product_seconds(dtype: torch.dtype, tokens: int = 2048, width: int = 256) -> float:
-    x, w = torch.ones(tokens, width, dtype=dtype), torch.ones(2 * width, width, dtype=dtype)
-    start = time.perf_counter()
-    y = F.linear(x, w)  # (tokens, 2 width)
+def step_seconds(model: Transformer, ids: torch.Tensor, *, bf16: bool) -> float:
+    begin = time.perf_counter()
+    # without a cache of cast weights, as Lightning has it
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
+        memory, bias = model.encode(ids)
+        hidden = model.decode(memory, bias, ids)
+        loss = linear_cross_entropy(
+            hidden, model.output.weight, ids, padding=model.target_specials.padding, smoothing=0.1
+        )
+    loss.backward()
+    model.zero_grad()
+    return time.perf_counter() - begin
+
+
+def product_seconds(dtype: torch.dtype) -> float:
+    x, w = torch.ones(128, 256, dtype=dtype), torch.ones(512, 256, dtype=dtype)
+    begin = time.perf_counter()
+    y = F.linear(x, w)  # (128, 512)
     _ = y @ w, y.t() @ x
-    return time.perf_counter() - start
+    return time.perf_counter() - begin

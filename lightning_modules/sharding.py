@@ -8,7 +8,6 @@ Gates are the same in both, and whole.
 
 import copy
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -51,9 +50,6 @@ class Sharded(DDPStrategy):
         self.stage.twin = [self.twin]
         super().model_to_device()
         move(self.whole, torch.device("cpu"))
-        gating = self.stage.gating
-        if gating is not None and gating.at_settling is not None:
-            gating.at_settling = partial(self.settle, gating.at_settling)
 
     def configure_ddp(self) -> None:
         """Nothing: FSDP sums gradients."""
@@ -77,14 +73,6 @@ class Sharded(DDPStrategy):
     def gather(self) -> None:
         for weight, shards in self.pairs():
             weight.copy_(shards.full_tensor())
-
-    @torch.no_grad()
-    def settle(self, close: Callable[[GateBank], None], bank: GateBank) -> None:
-        """What `close` does to the whole weights once heads are decided, for the shards too."""
-        self.gather()
-        close(bank)
-        for weight, shards in self.pairs():
-            shards.copy_(like(weight, shards))
 
     def post_backward(self, closure_loss: Tensor) -> None:
         # FSDP leaves out what is whole; sums of earlier micro-batches are equal on all ranks, and stay so

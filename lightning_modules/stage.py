@@ -23,6 +23,7 @@ from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.sharding import Sharded
 from headgates.lightning_modules.stage_bar import StageBar
 from headgates.lightning_modules.stage_callback import StageCallback, StageFolder, Watcher
+from headgates.lightning_modules.stage_data import StageData
 from headgates.lightning_modules.stage_log import StageLog
 from headgates.models.checkpoint import load_file
 
@@ -79,6 +80,7 @@ def run_stage(
     stage: StageConfig,
     *,
     place: str = "stage 1 of 1",
+    later: int = 0,
     prefix: str = "",
     resume: bool = False,
     watchers: Sequence[Watcher] = (),
@@ -86,7 +88,8 @@ def run_stage(
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`.
+    place: which stage of how many this is, for the terminal; later: the epochs of all that follow.
+    Files in the run folder begin with `prefix`.
     `resume` goes on from the last checkpoint if there is one. loggers: where numbers go beside metrics.csv
     and TensorBoard."""
     signals = HeldSignals()
@@ -100,7 +103,7 @@ def run_stage(
         signals=signals,
         watchers=watchers,
     )
-    log = StageLog(name, place, data.sampler(world=machine.ranks).steps)
+    log = StageLog(name, place, data.sampler(world=machine.ranks).steps, later=later)
     callbacks = [state, *watchers, log, StageBar(f"{name}, {place}"), signals]
     quiet_lightning()
     trainer = pl.Trainer(
@@ -125,7 +128,7 @@ def run_stage(
     again = checkpoint_to_resume(state, module) if resume else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
+        trainer.fit(module, datamodule=StageData(data), ckpt_path=again, weights_only=True)
     except SystemExit as stop:  # what Lightning makes of an interrupt
         raise KeyboardInterrupt from stop
     if module.stopped:

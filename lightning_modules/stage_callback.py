@@ -21,7 +21,6 @@ from headgates.lightning_modules.loggers import MetricsFile
 from headgates.lightning_modules.module import LOG_EVERY, StageModule
 from headgates.lightning_modules.remembers import Remembers
 from headgates.models.checkpoint import previous_checkpoint, save_file
-from headgates.models.progress import say
 
 
 class StageFolder(Protocol):
@@ -146,11 +145,7 @@ class StageCallback(Remembers, pl.Callback):
             set_generator_states(self._own["generators"], module.device)
             self._own = None
         if self.gating is not None:
-            was = self.gating.is_binarised
             self.gating.follow(module.gate_bank, trainer.global_step)
-            if self.gating.is_binarised and not was:
-                still = f"no decision has changed for {self.gating.gates.patience} steps"
-                say(f"gates: exact from step {trainer.global_step} on, {still}")
             if self.gating.binarised_step == trainer.global_step:
                 self.average.begin_anew(module, trainer.global_step)
 

@@ -14,9 +14,10 @@ class StageLog(pl.Callback):
 
     MEASURED_STEPS = 20  # before the estimate
 
-    def __init__(self, stage: str, place: str, steps_per_epoch: int):
-        """place: which stage of how many it is, for the first line."""
-        self.stage, self.place, self.steps = stage, place, steps_per_epoch
+    def __init__(self, stage: str, place: str, steps_per_epoch: int, *, later: int = 0):
+        """place: which stage of how many it is, for the first line; later: the epochs of those that
+        follow."""
+        self.stage, self.place, self.steps, self.later = stage, place, steps_per_epoch, later
         self._first = 0.0
         self._seen = 0
 
@@ -30,10 +31,12 @@ class StageLog(pl.Callback):
             left = (
                 (trainer.max_epochs or 0) * self.steps - trainer.global_step
             ) * trainer.accumulate_grad_batches
+            whole = left + self.later * self.steps * trainer.accumulate_grad_batches
+            later = f", {minutes(seconds_per_step * whole)} with all later stages" if self.later else ""
             if trainer.is_global_zero:
                 say(
-                    f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left "
-                    "and the validations"
+                    f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left"
+                    f"{later}, and the validations"
                 )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

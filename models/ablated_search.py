@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadMap, HeadSite, attach, detach
@@ -33,7 +34,7 @@ ROW_TOKENS = {
     "cpu": 4_000,
     "cuda": 200_000,
 }  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache
-WAITING = 2_000  # rejected rows that are collected before they are decoded together
+WAITING = 2**28  # bytes of the rejected rows' states that are collected before they are decoded together
 
 
 @dataclass(frozen=True)
@@ -104,22 +105,27 @@ def translate_by_drafts(
     groups = group_by_first_layer(ablations)
     waiting: list[tuple[int, int]] = []  # (ablation, line) of every rejected row that is not decoded yet
     starts: list[DecodingStart] = []  # where they continue
+    waiting_bytes = 0
     redone: dict[tuple[int, int], list[int]] = {}  # (ablation, line) -> translation
 
     def decode_waiting() -> None:
         """Decode all waiting rows together from where their drafts were rejected."""
+        nonlocal waiting_bytes
         if waiting:
             numbers = torch.tensor([ablation for ablation, _ in waiting], device=device)
             bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
-            redone.update(zip(waiting, decode_on(model, starts), strict=True))
+            redone.update(zip(waiting, decode_on(model, starts, search.min_length), strict=True))
             waiting.clear()
             starts.clear()
+            waiting_bytes = 0
 
     for chosen in check_batches(sources, drafts, BATCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
         source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
-        limits = length_limits(model, source, search.max_ratio, search.max_extra)
-        batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, limits)
+        least = search.min_length
+        longest = length_limits(model, source, search.max_ratio, search.max_extra, least)
+        limits = torch.from_numpy(longest).to(device)
+        batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, limits, least)
         size = max(1, ROW_TOKENS[device.type] // batch_drafts.target.numel())
         for (stack, layer), members in groups.items():
             for begin in range(0, len(members), size):
@@ -130,7 +136,8 @@ def translate_by_drafts(
                     places = (divmod(row, len(chosen)) for row in rows.tolist())
                     waiting += [(int(numbers[number]), chosen[i]) for number, i in places]
                     starts.append(started)
-                if len(waiting) >= WAITING:
+                    waiting_bytes += sum(tensor.nbytes for tensor in tree_leaves(started))
+                if waiting_bytes >= WAITING:
                     decode_waiting()
         decode_waiting()
     texts = translator.target_vocab.decode([*drafts, *redone.values()])

@@ -53,7 +53,7 @@ class RowState(DecoderState):
         self.past = tree_map(lambda each: each[:, rows], self.past)
 
 
-def decode_on(model: Transformer, starts: Sequence[DecodingStart]) -> list[list[int]]:
+def decode_on(model: Transformer, starts: Sequence[DecodingStart], min_length: int = 0) -> list[list[int]]:
     """The translation of every row, exactly as greedy search continues its draft from position `first`. Gates
     are indexed by row. starts: with the same S and T; their rows follow each other."""
     specials = model.target_specials
@@ -73,10 +73,13 @@ def decode_on(model: Transformer, starts: Sequence[DecodingStart]) -> list[list[
             continue
         state.admit(open_rows)
         ahead = left[:open_rows]
-        logits = rule_out(
-            model.step(out[ahead, state.length], state), specials
-        )  # the state is one longer now
-        token = logits.argmax(1).masked_fill(limits[ahead] <= state.length, specials.end)
+        logits = model.step(out[ahead, state.length], state)  # the state is one longer now
+        early = limits[ahead] > state.length if state.length <= min_length else None
+        token = (
+            rule_out(logits, specials, early)
+            .argmax(1)
+            .masked_fill(limits[ahead] <= state.length, specials.end)
+        )
         out[ahead, state.length] = token
         done[:open_rows] |= token == specials.end
         ended = int(done.sum())

@@ -21,7 +21,7 @@ from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadSite
 from headgates.models.decode_on import DecodingStart
 from headgates.models.search import rule_out
-from headgates.models.transformer import Transformer, padding_bias
+from headgates.models.transformer import Transformer
 
 # nats between the two best tokens; below it, one pass and step-by-step decoding may round differently
 MARGIN = 1e-4
@@ -72,7 +72,8 @@ class Drafts:
     """One batch of sources (B, S) with their drafts and the unpruned model's states on them. The bank's gates
     must be open.
 
-    farthest: (V,) the `farthest_distances` of all drafts. limits: (B,) the `length_limits` of the sources."""
+    farthest: (V,) the `farthest_distances` of all drafts. limits: (B,) the `length_limits` of the sources.
+    min_length: pieces of a translation at least."""
 
     def __init__(
         self,
@@ -81,11 +82,13 @@ class Drafts:
         drafts: list[list[int]],
         farthest: Tensor,
         limits: Tensor,
+        min_length: int = 0,
     ):
         self.model, self.specials, self.limits = model, model.target_specials, limits
+        self.min_length = min_length
         self.target_in = pad(drafts, self.specials, begin=True).to(source.device)  # (B, T)
         self.target = pad(drafts, self.specials, end=True).to(source.device)  # (B, T)
-        self.bias = padding_bias(source, model.source_specials.padding)
+        self.bias = model.source_bias(source)
         with traced(model) as self.trace:
             memory = model.encoder(model.embed(source, "source"), self.bias)
             self.hidden = model.decoder(model.embed(self.target_in, "target"), memory, self.bias)  # (B, T, D)
@@ -116,7 +119,7 @@ class Drafts:
             own = self.target[b, t][:, None]
             own_logits = logits.gather(1, own)
             logits.scatter_(1, own, -torch.inf)
-            best, ids = rule_out(logits, self.specials).topk(
+            best, ids = rule_out(logits, self.specials, t < self.min_length).topk(
                 count + 1, dim=1
             )  # the last is -inf where all others are candidates
             self.candidates[b, t] = torch.cat([own, ids[:, :count]], dim=1)
@@ -182,7 +185,7 @@ class Drafts:
         open_still = differs.cumsum(2) == 0  # only the first difference matters
         for chunk in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
             a, b, t = chunk.unbind(1)
-            full = rule_out(self.model.output(hidden[a, b, t]), self.specials)
+            full = rule_out(self.model.output(hidden[a, b, t]), self.specials, t < self.min_length)
             own = self.target[b, t][:, None]
             own_logits = full.gather(1, own).squeeze(1)
             differs[a, b, t] = own_logits - full.scatter_(1, own, -torch.inf).amax(1) < MARGIN

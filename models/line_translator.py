@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # so that a stream of lines needs neither torch nor a tokenizer before its first line
     from headgates.configs.schema import SearchConfig
     from headgates.data.vocab import Vocabulary
-    from headgates.models.search import Hypothesis
+    from headgates.models.beam import Hypothesis
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from headgates.data.atomic_file import atomic_file
 from headgates.data.parallel import DataError, decode_line
+from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.models.line_translator import LineTranslator, Translation
 
 CHUNK = 1 << 16  # bytes of one read: what a pipe holds
@@ -128,6 +129,7 @@ def translated(
     beam: int | None = None,
     length_penalty: float | None = None,
     left_empty: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
     name: str = "standard input",
 ) -> Iterator[list[list[Translation]]]:
     """For every list of lines the n best translations of each line, in order; a line without pieces has one,
@@ -135,11 +137,20 @@ def translated(
 
     longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer
     one is translated as an empty line and `left_empty` is told so in words; without, it raises DataError,
-    naming its number, from 1, after the lines before it have come out."""
+    naming its number, from 1, after the lines before it have come out. `tell` hears once of lines in a
+    language or script that the vocabulary does not know."""
     done = 0
     for lines in texts:
-        stop = None
-        lengths = [len(ids) for ids in translator.source_vocab.encode(lines)]
+        stop, pieces = None, translator.source_vocab.encode(lines)
+        share = 0.0 if tell is None else translator.source_vocab.specials.unknown_share(pieces)
+        if tell is not None and share > MOST_UNKNOWN:
+            where = f"line {done + 1}" if len(lines) == 1 else f"lines {done + 1} to {done + len(lines)}"
+            tell(
+                f"{name}, {where}: {share:.0%} of the pieces are unknown to the model, which was trained on "
+                "another language or script; expect no translation of them"
+            )
+            tell = None
+        lengths = [len(ids) for ids in pieces]
         for i, length in enumerate(lengths):
             if length <= longest:
                 continue

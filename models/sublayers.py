@@ -36,21 +36,12 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
     for site, attention in find_sites(model).items():
         if site.heads:
             layer = layers[site.kind][site.layer]
-            found.append(
-                sublayer(
-                    site,
-                    attention,
-                    "out_proj",
-                    layer.cross_residual if site.kind == "cross" else layer.self_residual,
-                )
-            )
+            residual = layer.cross_residual if site.kind == "cross" else layer.self_residual
+            found.append(sublayer(site, attention, "out_proj", residual))
     for kind in ("enc-self", "cross"):
         for number, layer in enumerate(layers[kind]):
-            found.append(
-                sublayer(
-                    FeedForwardSite.at(kind, number, 1), layer.feed_forward, "outer", layer.feed_residual
-                )
-            )
+            site = FeedForwardSite.at(kind, number, 1)
+            found.append(sublayer(site, layer.feed_forward, "outer", layer.feed_residual))
     return found
 
 

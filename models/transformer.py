@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headgates.configs.fields import check_ranges
 from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import find_sites
@@ -26,6 +27,7 @@ from headgates.models.positions import sinusoids
 from headgates.models.ssru import SSRU
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+LARGEST_SINUSOIDS = 2**28  # numbers, 1 GiB: their table is computed and in no file, so nothing else bounds it
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
 
 
@@ -151,7 +153,7 @@ class Decoder(nn.Module):
 
         memory: (B, S, D), or the keys and values that every layer computes from it."""
         length = x.shape[1]
-        causal = torch.full((length, length), -torch.inf, device=x.device).triu(1)
+        causal = torch.full((length, length), -torch.inf, device=x.device, dtype=bias.dtype).triu(1)
         for i, layer in list(enumerate(self.layers))[first:]:
             x = layer(x, memory if isinstance(memory, Tensor) else memory[i], causal, bias)
         return self.norm(x)
@@ -181,6 +183,9 @@ class Transformer(nn.Module):
         target_specials: SpecialTokens = SpecialTokens(),
     ):
         super().__init__()
+        check_ranges(config, "model.")
+        if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
+            raise ValueError(f"{config.max_positions} positions of width {config.d_model} fill the memory")
         for whole in (config.heads, config.heads_of_decoder):
             if config.d_model % whole:
                 raise ValueError(
@@ -213,8 +218,26 @@ class Transformer(nn.Module):
         else:
             self.register_buffer("sinusoids", sinusoids(config, config.max_positions), persistent=False)
         self.reset_parameters()
-        if config.embeddings != "separate":
+        self.tie()
+
+    def tie(self) -> None:
+        """Make one of the tables that the settings share."""
+        if self.config.embeddings != "separate":
             self.output.weight = self.target_embedding.weight
+
+    def assign(self, weights: Mapping[str, Tensor]) -> "Transformer":
+        """Take these tensors themselves as the weights of a model that was built on the device meta, and go
+        into evaluation mode: no copy is made where all are fp32 or all bf16, else all become fp32.
+
+        Raises RuntimeError where they do not fit."""
+        own = (
+            torch.bfloat16 if {each.dtype for each in weights.values()} == {torch.bfloat16} else torch.float32
+        )
+        self.load_state_dict({name: each.to(own) for name, each in weights.items()}, assign=True)
+        self.tie()
+        if self.config.positions != "learned":
+            self.sinusoids = sinusoids(self.config, self.config.max_positions)
+        return self.eval()
 
     @property
     def heads(self) -> dict[str, int]:
@@ -255,15 +278,21 @@ class Transformer(nn.Module):
         else:
             if end > len(self.sinusoids):
                 self.sinusoids = sinusoids(self.config, 2 * end).to(self.sinusoids.device)
-            positions = self.sinusoids[start:end]
+            positions = self.sinusoids[start:end].to(table.weight.dtype)
         x = table(ids) * math.sqrt(self.config.d_model) if self.config.embedding_scale else table(ids)
         return x + positions
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """The memory (B, S, D) and the additive mask of its padding (B, 1, 1, S); weights as in `forward`."""
-        bias = padding_bias(source, self.source_specials.padding)
+        bias = self.source_bias(source)
         with kept_weights(self, weights):
             return self.encoder(self.embed(source, "source"), bias), bias
+
+    def source_bias(self, source: Tensor) -> Tensor:
+        """The additive mask (B, 1, 1, S) of sources (B, S): 0, or -inf at padding."""
+        zeros = torch.zeros(source.shape, dtype=self.source_embedding.weight.dtype, device=source.device)
+        padding = source == self.source_specials.padding
+        return zeros.masked_fill_(padding, -torch.inf)[:, None, None, :]
 
     def decode(
         self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None
@@ -306,10 +335,3 @@ def kept_weights(model: nn.Module, weights: Any) -> Iterator[None]:
     finally:
         for attention in sites.values():
             attention.keep = None
-
-
-def padding_bias(ids: Tensor, padding: int) -> Tensor:
-    """Return the additive mask (B, 1, 1, S) of ids (B, S): 0, or -inf at padding."""
-    return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == padding, -torch.inf)[
-        :, None, None, :
-    ]

@@ -14,8 +14,10 @@ from headgates.configs.schema import SearchConfig
 from headgates.data.batch import pad
 from headgates.data.vocab import Vocabulary
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.models.beam import Hypothesis
+from headgates.models.description import most_tokens
 from headgates.models.line_translator import LineTranslator
-from headgates.models.search import Hypothesis, beam_search, greedy_search
+from headgates.models.search import beam_search, greedy_search
 from headgates.models.transformer import Transformer
 
 
@@ -43,8 +45,7 @@ class Translator(LineTranslator):
                     f"make the model with the vocabulary's, or load the vocabulary with the model's"
                 )
         self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
-        self.search, config = search or SearchConfig(), model.config
-        self.max_positions = config.max_positions if config.positions == "learned" else None
+        self.search, self.max_positions = search or SearchConfig(), most_tokens(model.config)
 
     @property
     def device(self) -> torch.device:
@@ -61,6 +62,7 @@ class Translator(LineTranslator):
             "length_penalty": length_penalty,
             "max_ratio": self.search.max_ratio,
             "max_extra": self.search.max_extra,
+            "min_length": self.search.min_length,
         }
         with evaluation_mode(self.model):
             if beam == 1:
@@ -73,16 +75,6 @@ class Translator(LineTranslator):
         target = pad(targets, self.model.target_specials, begin=True, end=True).to(self.device)
         with evaluation_mode(self.model):
             return token_log_probs(self.model, source, target).tolist()
-
-
-def check_size(side: str, pieces: int, vocab: Vocabulary) -> None:
-    """Raises ValueError where a vocabulary has another number of pieces than the model's embedding."""
-    if len(vocab) != pieces:
-        raise ValueError(
-            f"the model has {pieces} pieces on the {side} side, and its vocabulary {vocab.path} has "
-            f"{len(vocab)}: it is another model's; "
-            "copy the right one, or repeat the run with --fresh"
-        )
 
 
 def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tensor:

@@ -59,11 +59,11 @@ def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
     """Print the best head of each relation, as Table 1 of Voita et al. 2019."""
     rows = []
     for row in results["syntax"].tables["syntax-best"] if "syntax" in results else ():
-        cells = ["none asked", "", "", "", "0"]
-        if row["accuracy"] is not None:
-            offset = f"{row['baseline']:.2f} ({row['offset']:+d})"
-            gain = interval_text((row["gain_low"], row["gain_high"]))
-            cells = [f"{row['site']}.{row['head']}", f"{row['accuracy']:.2f}", offset, gain, f"{row['n']:,}"]
+        if row["accuracy"] is None:  # no word of the text has this relation
+            continue
+        offset = f"{row['baseline']:.2f} ({row['offset']:+d})"
+        gain = interval_text((row["gain_low"], row["gain_high"]))
+        cells = [f"{row['site']}.{row['head']}", f"{row['accuracy']:.2f}", offset, gain, f"{row['n']:,}"]
         rows.append([row["label"], row["direction"], *cells])
     columns = ["label", "direction", "best head", "accuracy", "best offset", "gain 95%", "words"]
     show("relations and the head that finds them best", columns, rows, words=3)
@@ -72,14 +72,13 @@ def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
 def correlations_table(rows: Sequence[Row]) -> None:
     """Print how the heads' scores correlate: a row for each pair of scores, a column for each kind of
     attention."""
-    cells: dict[str, list[str]] = {}
+    cells: dict[str, dict[str, str]] = {}
     for row in rows:
-        text = "none" if row["spearman"] is None else f"{row['spearman']:+.2f} ({row['p_value']:.2g})"
-        cells.setdefault(f"{row['first']} and {row['second']}", []).append(text)
-    columns = ["scores", *dict.fromkeys(row["kind"] for row in rows)]
-    show(
-        "how scores go together: Spearman's rho (p)", columns, [[pair, *each] for pair, each in cells.items()]
-    )
+        of_pair = cells.setdefault(f"{row['first']} and {row['second']}", {})
+        of_pair[row["kind"]] = f"{row['spearman']:+.2f} ({row['p_value']:.2g})"
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    lines = [[pair, *(each.get(kind, "") for kind in kinds)] for pair, each in cells.items()]
+    show("how scores go together: Spearman's rho (p)", ["scores", *kinds], lines)
 
 
 def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
@@ -95,10 +94,7 @@ def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     show(title, columns, [list(line.values()) for line in by_run.values()])
     test_rows = []
     for row in tests:
-        lives = [f"({row[side]})" for side in SIDES]
-        if row["difference"] is not None:
-            lives = [f"{row[f'lifetime_{side}']:.2f} ({row[side]})" for side in SIDES]
-        p_value = "none" if row["p_value"] is None else f"{row['p_value']:.3g}"
-        test_rows.append([row["kind"], row["within"], *lives, p_value])
+        lives = [f"{row[f'lifetime_{side}']:.2f} ({row[side]})" for side in SIDES]
+        test_rows.append([row["kind"], row["within"], *lives, f"{row['p_value']:.3g}"])
     columns = ["kind", "labels dealt out within", "with a role", "without", "p"]
     show("do heads with a role survive longer?", columns, test_rows, words=2)

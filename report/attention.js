@@ -23,7 +23,7 @@ function attentionPart(head) {
   );
   const drawings = [drawingButton("lines", "Lines"), drawingButton("heat", "Heat map")];
   const weights = example.weights[head.site][head.head].map((row) => row.map((weight) => weight / 1000));
-  const [queries, keys] = labels(head, example, weights);
+  const [queries, keys] = labels(head, example, weights).map(readable);
   const [height, drawn] = (view.drawing === "heat" ? heatMap : lines)(head, queries, keys, weights);
   const words = "Largest weight of each query: " + strongest(queries, keys, weights);
   return part(
@@ -44,6 +44,12 @@ function redraw(change, focus) {
 function sentenceOf(pieces) {
   const whole = pieces.filter((piece) => !/^<.*>$/.test(piece)).join("").replace(/▁/g, " ").trim();
   return whole.length > 60 ? whole.slice(0, 58) + "…" : whole;
+}
+
+// Pieces as they are read: a word as it is, what goes on a word with a hyphen. Of other tokenizers the pieces themselves.
+function readable(pieces) {
+  if (!pieces.some((piece) => piece.startsWith("▁"))) return pieces;
+  return pieces.map((piece) => (piece.startsWith("▁") ? piece.slice(1) || "␣" : /^[\p{L}\p{N}]/u.test(piece) ? "-" + piece : piece));
 }
 
 // Queries are rows. Encoder heads look from source to source, decoder heads from target to target, cross heads from target to source.

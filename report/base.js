@@ -49,13 +49,29 @@ const KINDS = [...new Set([...Object.keys(KIND_WORDS), ...data.heads.map((head) 
 
 const REMOVED_ALONE = `${METRIC} without this one head, against ${METRIC} with all`;
 const MEASURES = [
-  { key: "importance", words: "Importance", digits: 3, what: "mean |∂L/∂ξ| of the head's gate, in nats (Michel et al. 2019)" },
+  { key: "loss", words: "Cost in loss", digits: 3, unit: "nats a sentence", adds: "the cost of closing heads one at a time",
+    what: "what closing this head alone adds to the loss, in nats a sentence: exact, on a sample" },
+  { key: "importance", words: "Importance", digits: 3, unit: "nats a sentence", adds: "the importance", what: "mean |∂L/∂ξ| of the head's gate, in nats (Michel et al. 2019)" },
   { key: "lrp_share", words: "LRP share", digits: 3,
     what: "share of its layer's relevance for the predicted word (layer-wise relevance propagation)" },
   { key: "confidence", words: "Confidence", digits: 3, what: "mean of the largest attention weight, end of sentence left out" },
   { key: "entropy", words: "Entropy", digits: 2, what: "of its attention weights, in nats" },
 ];
 const KNOWN_MEASURES = MEASURES.filter(({ key }) => data.heads.some((head) => isNumber(head[key])));
+
+// A value of a measure as a share of the range of all heads, from 0 or the lowest below it; its root, as a few heads are far above the rest.
+function shareOf(measure, head) {
+  const values = data.heads.map((other) => other[measure.key]).filter(isNumber);
+  const [low, high] = [Math.min(0, ...values), Math.max(...values)];
+  return isNumber(head[measure.key]) && high > low ? Math.sqrt((head[measure.key] - low) / (high - low)) : 0;
+}
+const PALE = 0.55; // a share below it has a colour on which letters are ink
+// The colour of a share in [0, 1]: from little to much over a third colour between.
+const HEAT = ["var(--heat-low)", "var(--heat-middle)", "var(--heat-high)"];
+function heat(share) {
+  const from = share < 0.5 ? 0 : 1;
+  return `color-mix(in oklab, ${HEAT[from + 1]} ${(100 * (2 * share - from)).toFixed(1)}%, ${HEAT[from]})`;
+}
 
 function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
@@ -119,4 +135,4 @@ function scoreWords(state) {
 }
 
 // What the reader chose. Each part reads it when it draws; `choose` and `chooseState` in page.js call the parts.
-const view = { head: null, series: null, state: UNPRUNED, size: null, sentence: 0, drawing: "lines", hidden: new Set() };
+const view = { head: null, series: null, state: UNPRUNED, size: null, colour: null, sentence: 0, drawing: "lines", hidden: new Set() };

@@ -38,7 +38,9 @@ def write_bleu_heads(
     rows, folder = run_rows(runs), RunFolder(out)
     write_table(folder, f"{name}.csv", rows)
     folder.write_text(f"{name}.md", "\n".join(markdown(rows, runs, title)))
-    draw_bleu_heads(rows, out / name, title=title)
+    searches = {row.search for run in runs for row in run.folder.rows()}
+    metric, search = runs[0].metrics[0].title, searches.pop() if len(searches) == 1 else ""
+    draw_bleu_heads(rows, out / name, title=title, search=search, metric=metric)
     made = runs_provenance({run.name: run.result for run in runs})
     folder.write_json(f"{name}.json", {"title": title, **made_by(), "runs": made})
     return tell_files(out, name, report)
@@ -61,15 +63,17 @@ def runs_provenance(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
 
 
 def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], title: str) -> list[str]:
-    """The lines of NAME.md: the rows and how BLEU was measured. A column of bases stands there where there
+    """The lines of NAME.md: the rows and how they were measured. A column of bases stands there where there
     are several, one of lambda where a run has one."""
     words = {"system": "system", "base": "base", "lambda": "λ"}
     if len({row["base"] for row in rows}) == 1:
         del words["base"]
     if all(row["lambda"] is None for row in rows):
         del words["lambda"]
-    head = [*words.values(), "open heads", *KINDS, "BLEU", "95%", "chrF"]
-    head += ["BLEU against the reference", "95%", "p", "parameters"]
+    main_metric, *others = runs[0].metrics
+    head = [*words.values(), "open heads", *KINDS, main_metric.title, "95%"]
+    head += [metric.title for metric in others]
+    head += [f"{main_metric.title} against the reference", "95%", "p", "parameters"]
     cells = []
     for row in rows:
         first = ["" if row[name] is None else str(row[name]) for name in words]
@@ -77,18 +81,21 @@ def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], title: str) -> li
         between = (row["difference_low"], row["difference_high"])
         main = Measure(row["bleu"], "", (row["bleu_low"], row["bleu_high"]), row["difference"], between)
         main.p_value = row["p_value"]
-        measured = measure_cells(main, [row["chrf"]], is_reference=row["system"] == row["reference"])
+        further = [row[metric.name] for metric in others]
+        measured = measure_cells(main, further, is_reference=row["system"] == row["reference"])
         cells.append([*first, *heads, *measured, f"{row['parameters']:,}"])
     results = [row for run in runs for row in run.folder.rows()]
     one = results[0].evaluation
-    search = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in one["search"].items())
+    found = one.get("search", {}).items()
+    search = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found)
+    search = search and f"; search: {search}"
     signatures = {measure.signature for row in results for measure in row.measures.values()}
     return [
         f"# {title}",
         "",
         *markdown_table(head, cells, left=len(words)),
-        f"Intervals and p-values by paired bootstrap over {one.get('sentences', 'all')} test sentences; "
-        f"search: {search}. Parameters are those of the unpruned model.",
+        f"Intervals and p-values by paired bootstrap over {one.get('sentences', 'all')} test sentences"
+        f"{search}. Parameters are those without closed heads.",
         "",
         *(f"- `{signature}`" for signature in sorted(signatures)),
         "",
@@ -98,9 +105,16 @@ def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], title: str) -> li
 # ---------------------------------------------------------------- figure
 
 
-def draw_bleu_heads(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
-    """Draw BLEU with its 95% interval against open heads for the systems of all runs, with the front of base
-    and learned gates.
+def draw_bleu_heads(
+    rows: Sequence[Row],
+    path: str | Path,
+    *,
+    title: str = "",
+    search: str = "",
+    metric: str = "BLEU",
+) -> None:
+    """Draw the metric with its 95% interval against open heads for the systems of all runs, with the front of
+    base and learned gates.
 
     Systems that equal another but for rounding (-soft, -removed) and rows that repeat those of a base are
     left out. Where some systems are far below the others, the upper panel is enlarged and the lower one shows
@@ -128,7 +142,8 @@ def draw_bleu_heads(rows: Sequence[Row], path: str | Path, *, title: str = "") -
             [Panel("all systems", bare, levels)],
         ]
     xlabel = f"open heads, of {max(row['heads_total'] for row in rows)} (fewer to the right)"
-    draw_scatter(grid, path, title=title, xlabel=xlabel, ylabel="BLEU, test set")
+    ylabel = ", ".join(filter(None, (metric, "test set", search)))
+    draw_scatter(grid, path, title=title, xlabel=xlabel, ylabel=ylabel)
 
 
 def enlarged(rows: Sequence[Row]) -> tuple[float, float] | None:

@@ -2,22 +2,45 @@
 
 function drawCard() {
   const head = view.head;
-  const place = `${kindWords(head)}, layer ${head.layer}, head ${head.head}`;
+  const pruned = (SERIES.get(view.series) ?? []).filter((state) => !state.unpruned);
+  const only = pruned.length === 1 ? `, ${isOpen(head, pruned[0]) ? "open" : "shut"} with ${pruned[0].label}` : "";
+  const place = `${kindWords(head)}, layer ${head.layer}, head ${head.head}${only}`;
+  const share = view.colour ? shareOf(view.colour, head) : 1;
+  const big = chip(head.family, share < PALE ? "chip big bare" : "chip big");
+  if (view.colour) big.style.setProperty("--c", heat(share));
   const parts = [
     el(
       "div",
       { class: "card-head" },
-      chip(head.family, "chip big"),
-      el("div", {}, el("h2", { id: "card-title", tabindex: "-1" }, head.name), note(place)),
+      big,
+      el("div", {}, el("h2", { id: "card-title", tabindex: "-1" }, cardFinding(head)), note([el("b", { id: "card-name" }, head.name), ` · ${place}`])),
     ),
-    rolesPart(head),
-    statesPart(head),
-    measuresPart(head),
     attentionPart(head),
+    rolesPart(head),
+    measuresPart(head),
+    statesPart(head),
     pathPart(head),
     offsetsPart(head),
   ];
   byId("card").replaceChildren(...parts.filter(Boolean));
+  placeCard();
+}
+
+// The card stays in view while the page scrolls: by its top, or by its end where it is taller than the window.
+function placeCard() {
+  const card = byId("card");
+  card.style.top = Math.min(16, innerHeight - card.offsetHeight - 16) + "px";
+}
+
+// What is known of the head, in a line: its role, and what it costs.
+function cardFinding(head) {
+  const role = head.roles.length ? roleWords(head.roles[0].role) : null;
+  const measure = MEASURES[0];
+  const begun = (words) => words[0].toUpperCase() + words.slice(1);
+  if (!isNumber(head[measure.key])) return role ? begun(role) : head.name;
+  const place = 1 + data.heads.filter((other) => other[measure.key] > head[measure.key]).length;
+  const cost = head[measure.key] < 0 ? "the loss is lower without it" : `costs ${text(head[measure.key], 2)} nats, ${ordinal(place)} of ${TOTAL}`;
+  return begun(role ? `${role}; ${cost}` : cost);
 }
 
 function part(title, ...content) {
@@ -27,7 +50,7 @@ function part(title, ...content) {
 const kindWords = (head) => KIND_WORDS[head.kind] ?? head.kind;
 
 function rolesPart(head) {
-  if (!head.roles.length) return part("Role", note("No analysis names a role for this head."));
+  if (!head.roles.length) return null;
   const highest = Math.max(1, ...head.roles.flatMap((role) => [role.score, role.baseline]).filter(isNumber));
   const share = (value) => Math.max(0, value) / highest;
   const rows = head.roles.map((role) => {
@@ -91,6 +114,7 @@ function strip(values, own) {
 function statesPart(head) {
   if (!SERIES.size) return null;
   const pruned = SERIES.get(view.series).filter((state) => !state.unpruned);
+  if (pruned.length < 2) return null; // which the card's head says
   const buttons = pruned.map((state) => {
     const word = isOpen(head, state) ? "open" : "shut";
     const attributes = { class: word + (state === view.state ? " on" : ""), "aria-label": `${state.label}: ${word}; show` };

@@ -17,15 +17,15 @@ from typing import Any
 from headgates.analysis.metrics import Metric
 from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
 from headgates.configs.schema import KINDS
-from headgates.configs.systems import label
+from headgates.configs.systems import BASES, label
 from headgates.models.progress import Report
 from headgates.report.bleu_heads import made_by, runs_provenance, tell_files
-from headgates.report.compare_groups import BASES, Compared, Group, MadePoint
+from headgates.report.compare_groups import Compared, Group, MadePoint
 from headgates.report.compare_summary import summary, trained
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.table import interval_text, measure_cells, show
+from headgates.report.table import SIZE, interval_text, measure_cells, search_title, show, size_cells
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import Measure
 from headgates.workbench.table import Row, markdown_table, write_table
@@ -49,24 +49,23 @@ def write_compared(
     about: further entries of compare.json, such as the base; runs: name -> result.json of each run; failed:
     points that have none."""
     sentences, groups = summary(compared, metric=metrics[0].title), in_order(compared)
-    write_table(
-        folder, f"{NAME}.csv", [point_row(point, metrics) for each in groups for point in each.points]
-    )
+    points = [point for group in groups for point in group.points]
+    write_table(folder, f"{NAME}.csv", [point_row(point, metrics) for point in points])
     folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed)))
     draw_compared(compared, folder / NAME, metric=metrics[0].title, title=title)
-    points = [point for group in in_order(compared) for point in group.points]
-    open_heads = {f"{point.run}/{point.row.system}": point.row.heads_by_site for point in points}
     content = {
         "title": title,
         "metric": metrics[0].title,
         **about,
         **made_by(),
         "summary": sentences,
-        "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs},
+        "ranks": {
+            str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs if not compared.unlearned
+        },
         "groups": [group_row(group, compared, metrics) for group in groups],
         "leads": leads(compared),
         "failed": list(failed),
-        "open_heads": open_heads,
+        "open_heads": {f"{point.run}/{point.row.system}": point.row.heads_by_site for point in points},
         "runs": runs_provenance(runs),
     }
     folder.write_json(f"{NAME}.json", content)
@@ -146,7 +145,9 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
     difference from the reference of so much training. What is not known is left out."""
     reference = compared.reference(group.epochs)
     compared_with = (
-        {} if group.label in BASES else {"reference": reference.label, **group.minus(reference).columns}
+        {}
+        if group.label in BASES or compared.unlearned
+        else {"reference": reference.label, **compared.from_reference(group.epochs)[group].columns}
     )
     row = {
         "method": group.label,
@@ -163,21 +164,24 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
         **compared_with,
         **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
         "loss": group.loss,
+        **{name: group.mean_size(name) for name in SIZE},
     }
     return {name: value for name, value in row.items() if value is not None}
 
 
 def leads(compared: Compared) -> list[Row]:
     """The paired differences of learned gates from every other method with as many heads and as much
-    training."""
-    rows = []
-    for epochs in compared.all_epochs:
+    training; none where a base learned nothing."""
+    rows: list[Row] = []
+    for epochs in [] if compared.unlearned else compared.all_epochs:
         for heads in compared.counts_asked(epochs):
             groups = compared.at(epochs, heads)
             for group, other in product(groups, groups):
                 if group.first.learned and other is not group:
                     named = {"method": group.label, "against": other.label, "epochs": epochs, "heads": heads}
-                    rows.append(named | group.minus(other).columns)
+                    found = compared.pair(group, other).columns
+                    overlap = group.overlap(other)
+                    rows.append(named | found | ({} if overlap is None else {"overlap": overlap}))
     return rows
 
 
@@ -191,18 +195,19 @@ def group_tables(
     are compared with."""
     first, *others = metrics
     head = ["method", "heads", "seeds", "of seeds", first.title, "95%", *(metric.title for metric in others)]
-    head += ["difference", "95%", "p", "valid. loss"]
+    head += ["difference", "95%", "p (Holm)", "valid. loss", "heads shared", *SIZE]
     tables = {}
     for epochs in compared.all_epochs:
         bases, reference = (compared.base, compared.continued.get(epochs)), compared.reference(epochs)
+        differences = compared.from_reference(epochs)
         rows = []
         for group in in_order(compared):
             if group not in bases and (group.label in BASES or group.epochs != epochs):
                 continue
             main = Measure(group.mean, "", group.interval)
-            if group not in bases:
-                gap = group.minus(reference)
-                main = Measure(group.mean, "", group.interval, gap.value, gap.interval, gap.p)
+            if group not in bases and not compared.unlearned:
+                gap = differences[group]
+                main = Measure(group.mean, "", group.interval, gap.value, gap.interval, gap.p_holm)
             lam, seeds = group.first.lam, len(group.points)
             rows.append(
                 [
@@ -216,10 +221,22 @@ def group_tables(
                         is_reference=group is reference,
                     ),
                     "" if group.loss is None else f"{group.loss:.4f}",
+                    nearest(group, compared),
+                    *size_cells(*map(group.mean_size, SIZE)),
                 ]
             )
         tables[epochs] = head, rows
     return tables
+
+
+def nearest(group: Group, compared: Compared) -> str:
+    """The method whose open heads are most like the group's, and their Jaccard overlap: two methods with the
+    same heads are one choice."""
+    if group.label in BASES or group.first.asked is None:
+        return ""
+    others = [other for other in compared.at(group.epochs, group.first.asked) if other is not group]
+    found = [(overlap, o.label) for o in others if (overlap := group.overlap(o)) is not None]
+    return "{:.2f} {}".format(*max(found)) if found else ""
 
 
 def markdown(
@@ -238,9 +255,10 @@ def show_compared(
     compared: Compared, sentences: Sequence[str], *, metrics: Sequence[Metric], title: str
 ) -> None:
     """Print the summary, then a table for each amount of training."""
-    print(*sentences, sep="\n")
+    for sentence in sentences:
+        print(sentence)
     for epochs, table in group_tables(compared, metrics).items():
-        show(f"{title}, {trained(epochs)}", *table)
+        show(f"{title}, {search_title(compared.base.first.row.search)}{trained(epochs)}", *table)
 
 
 # ---------------------------------------------------------------- figure
@@ -252,7 +270,8 @@ def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: s
     if not compared.groups:
         raise no_rows("point of a comparison")
     xlabel = f"open heads of {compared.base.first.row.heads_total} (fewer to the right)"
-    draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=f"{metric}, test set")
+    ylabel = ", ".join(filter(None, (metric, "test set", compared.base.first.row.search)))
+    draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=ylabel)
 
 
 def panels(compared: Compared) -> list[list[Panel]]:

@@ -1,9 +1,10 @@
 """What a comparison says, in plain words written from its numbers: who is best where, what learning, closing
 and training add.
 
-A lead is called one where the 95% interval of the paired difference leaves 0 out, else it is a tie. The best
-of several methods is chosen on the lines that it is measured on, which flatters it a little; the last
-sentence says so.
+A lead is called one where p, of sentences and seeds and adjusted for the differences that are asked about
+together, is below 0.05; else it is a tie. The best of several methods is the one with the lowest loss on
+validation; where that is not known, it is chosen on the lines that it is measured on, and the last sentence
+says so.
 """
 
 from collections import Counter
@@ -11,12 +12,15 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from headgates.configs.closing import ZERO
-from headgates.report.compare_groups import Compared, Difference, Group
+from headgates.report.compare_groups import Compared, Difference, Group, together
 from headgates.report.table import interval_text
 
 
 def summary(compared: Compared, *, metric: str) -> list[str]:
-    """The sentences of a comparison. metric: its title, such as BLEU."""
+    """The sentences of a comparison; of a base that learned nothing, that alone. metric: its title, such as
+    BLEU."""
+    if compared.unlearned:
+        return [f"{compared.unlearned}."]
     sentences = []
     for epochs in compared.all_epochs:
         counts = compared.counts_asked(epochs)
@@ -50,30 +54,43 @@ def gap(difference: Difference) -> str:
     return f"{difference.value:+.2f} ({interval_text(difference.interval)})"
 
 
+def by_validation(groups: Sequence[Group]) -> list[Group]:
+    """The groups, the best on validation first; the best on the test set where a loss is not known."""
+    if any(group.loss is None for group in groups):
+        return list(groups)
+    return sorted(groups, key=lambda group: (group.loss, group.label))
+
+
 def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
     """The best method at a number of heads, against the reference and against the next."""
-    best, *others = compared.at(epochs, heads)
+    best, *others = by_validation(compared.at(epochs, heads))
     reference = compared.reference(epochs)
     against = f"{gap(best.minus(reference))} against {reference.label}"
-    text = f"At {heads} heads {trained(epochs)} {best.label} is the best, {score(best, metric)}, {against}"
+    how = "" if best.loss is None else " on validation"
+    text = (
+        f"At {heads} heads {trained(epochs)} {best.label} is the best{how}, {score(best, metric)}, {against}"
+    )
     if not others:
         return text + "."
-    difference = best.minus(others[0])
+    difference = compared.pair(best, others[0])
+    words = {"ahead": "a lead", "tie": "a tie", "behind": "which is ahead on the test set"}
     next_one = f"next is {others[0].label} with {score(others[0], metric)}"
-    return f"{text}; {next_one}: {'a lead' if difference.verdict == 'ahead' else 'a tie'}, {gap(difference)}."
+    return f"{text}; {next_one}: {words[difference.verdict]}, {gap(difference)}."
 
 
 def learned_against_posthoc(compared: Compared, epochs: int, heads: int) -> str:
-    """The best learned gates against the best choice by a score with the same training; empty where one of
-    them is missing."""
-    groups = compared.at(epochs, heads)
+    """The best learned gates against the best choice by a score with the same training, and how many of their
+    heads are the same; empty where one of them is missing."""
+    groups = by_validation(compared.at(epochs, heads))
     learned, scores = ([group for group in groups if group.first.learned is kind] for kind in (True, False))
     if not learned or not scores:
         return ""
-    difference = learned[0].minus(scores[0])
+    difference = compared.pair(learned[0], scores[0])
     what, other = f"learned gates ({learned[0].label})", f"the best score ({scores[0].label})"
     ahead = {"ahead": "is ahead of", "behind": "is behind", "tie": "is tied with"}[difference.verdict]
-    return f"At {heads} heads {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}."
+    overlap = learned[0].overlap(scores[0])
+    same = "" if overlap is None else f"; their open heads overlap by {overlap:.2f} (Jaccard)"
+    return f"At {heads} heads {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}{same}."
 
 
 def by_lambda(group: Group, compared: Compared, metric: str) -> str:
@@ -123,7 +140,7 @@ def training(compared: Compared, metric: str) -> list[str]:
 
 def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
     """The mean gain of the first over the second of each pair, its range, and how many are leads."""
-    differences = [group.minus(other) for group, other in pairs]
+    differences = together([group.minus(other) for group, other in pairs])
     gains = [difference.value for difference in differences]
     words = {"ahead": "better", "tie": "tie", "behind": "worse"}
     found = Counter(words[difference.verdict] for difference in differences)
@@ -136,10 +153,13 @@ def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
 
 
 def caution(compared: Compared) -> str:
-    """What the numbers cannot say."""
-    seeds = max((len(group.points) for group in compared.groups), default=1)
-    luck = (
-        "One seed says nothing of the luck of training. " if seeds == 1 and any(compared.all_epochs) else ""
+    """What the numbers count, and what they cannot say."""
+    text = (
+        "Intervals count the luck of test sentences and, where a method has seeds, of seeds, on this base. "
     )
-    chosen = "the best of several is chosen on the lines it is measured on, which flatters it"
-    return f"{luck}Intervals are of test sentences and not adjusted for how many there are; {chosen}."
+    if max((len(group.points) for group in compared.groups), default=1) == 1 and any(compared.all_epochs):
+        text = "One seed says nothing of the luck of training: intervals are of test sentences alone. "
+    text += "Leads are adjusted for all that are asked about together (Holm)"
+    if any(group.loss is None for group in compared.groups):
+        text += "; the best of several is chosen on the lines it is measured on, which flatters it"
+    return text + "."

@@ -8,21 +8,24 @@ const colours = (curve) => ({ "--k": lookOf(curve).colour, "--dash": lookOf(curv
 function drawCurves() {
   const curves = (data.curves ?? []).filter((curve) => (curve.points ?? []).some((point) => isNumber(point.value)));
   const states = [...SERIES]
+    .filter(([name]) => name === view.series || isLearned(name)) // the others are the points of a curve
     .sort(([a], [b]) => (a === view.series) - (b === view.series)) // the slider's own are drawn last, on top
     .flatMap(([, own]) => own)
     .filter((state) => isNumber(state.value));
   byId("curves").hidden = !curves.length && !states.length;
   if (byId("curves").hidden) return;
-  byId("curves-title").textContent = `${METRIC} against open heads`;
+  const said = curveFinding();
+  byId("curves-title").textContent = said && said !== byId("title").textContent ? said : `${METRIC} against open heads`;
   const shown = curves.filter((curve) => !view.hidden.has(curve.name));
   const width = Math.max(280, byId("chart").clientWidth);
-  const height = Math.round(Math.min(340, 160 + width * 0.22));
+  const height = Math.round(Math.min(400, 180 + width * 0.28));
   const [left, right, top, bottom] = [36, width - 14, 12, height - 40];
   const all = [...curves.flatMap((curve) => curve.points), ...states];
   const most = Math.max(...all.map((point) => point.heads_open), TOTAL);
   const high = Math.max(...all.flatMap((point) => [point.value, point.high]).filter(isNumber));
   const step = high > 50 ? 20 : high > 20 ? 10 : high > 8 ? 5 : 2;
-  const ceiling = Math.ceil((high * 1.02) / step) * step;
+  const highest = Math.ceil((high * 1.02) / step) * step;
+  const ceiling = high <= 100 ? Math.min(100, highest) : highest; // what is measured out of 100 ends there
   const x = (heads) => left + ((most - heads) / most) * (right - left);
   const y = (value) => bottom - (value / ceiling) * (bottom - top);
   const ticks = [];
@@ -34,7 +37,7 @@ function drawCurves() {
   for (let heads = 0; heads <= most; heads += nice)
     ticks.push(line(x(heads), bottom, x(heads), bottom + 4, { class: "tick" }), write(x(heads), bottom + 18, String(heads), centred));
   ticks.push(write((left + right) / 2, height - 4, "open heads (fewer to the right)", { ...centred, class: "axis" }));
-  const drawn = shown.map((curve) => curveLine(curve, x, y));
+  const drawn = shown.map((curve) => curveLine(curve, asideOf(curve, shown, states, x, y), y));
   const here = x(view.state.heads_open);
   const rule = SERIES.size ? line(here, top, here, bottom, { class: "here" }) : null;
   const points = states.map((state) => statePoint(state, x, y));
@@ -43,7 +46,32 @@ function drawCurves() {
   drawCurveLegend(curves, states.length > 0);
 }
 
+// What is left untrained at the number of heads of the page's learned gates, or at half of them, beside what those keep.
+function curveFinding() {
+  const untrained = (data.curves ?? []).filter((curve) => !curve.trained && curve.points?.some((point) => isNumber(point.value)));
+  if (!untrained.length || data.unlearned) return null;
+  const learned = view.state.learned && isNumber(view.state.value) ? view.state : null;
+  const wanted = learned?.heads_open ?? OF_MODEL / 2;
+  const away = (point) => Math.abs(point.heads_open - wanted);
+  const points = untrained.map((curve) => curve.points.reduce((one, other) => (away(other) < away(one) ? other : one)));
+  const best = points.reduce((one, other) => (other.value > one.value ? other : one));
+  const words = `Untrained, ${best.heads_open} of ${OF_MODEL} heads keep ${text(best.value, 1)} ${METRIC}`;
+  if (!learned) return isNumber(data.base_value) ? words.replace(METRIC, `of ${text(data.base_value, 1)} ${METRIC}`) : words;
+  return `${words}; learned gates ${text(learned.value, 1)}${best.heads_open === learned.heads_open ? "" : ` with ${learned.heads_open}`}`;
+}
+
 const pointWords = (label, point) => `${label}: ${point.heads_open} heads, ${scoreWords(point)}`;
+
+// x, moved aside for a single point that would lie on that of another curve or state.
+function asideOf(curve, shown, states, x, y) {
+  const single = (other) => other.points.length === 1;
+  if (!single(curve)) return x;
+  const [point] = curve.points;
+  const near = (other) => other.heads_open === point.heads_open && Math.abs(y(other.value) - y(point.value)) < 14;
+  const before = shown.slice(0, shown.indexOf(curve)).filter((other) => single(other) && near(other.points[0])).length;
+  const over = before + states.some(near);
+  return (heads) => x(heads) + 16 * over * (x(heads) > x(0) - 40 ? -1 : 1);
+}
 
 function curveLine(curve, x, y) {
   const points = curve.points.filter((point) => isNumber(point.value)).sort((a, b) => b.heads_open - a.heads_open);
@@ -76,7 +104,7 @@ const stateClass = (learned, mine) => "state" + (learned ? " learned" : "") + (m
 function statePoint(state, x, y) {
   const [cx, cy] = [x(state.heads_open), y(state.value)];
   const chosen = state === view.state;
-  const anchor = cx > x(0) - 60 ? "end" : "middle";
+  const anchor = cx > x(0) - 60 ? "end" : cx < 80 ? "start" : "middle";
   const mine = SERIES.get(view.series).includes(state); // of the slider; the others stand behind, smaller
   return el(
     "g",
@@ -84,7 +112,7 @@ function statePoint(state, x, y) {
     mine && isNumber(state.low) ? line(cx, y(state.low), cx, y(state.high)) : null,
     el("circle", { cx, cy, r: 13, class: "reach" }),
     el("circle", { cx, cy, r: chosen ? 6.5 : mine ? 4.5 : 2.6, class: "dot" }),
-    chosen ? write(cx, cy < 42 ? cy + 26 : cy - 15, state.label, { "text-anchor": anchor, class: "halo" }) : null,
+    chosen ? write(cx, cy < 42 ? cy + 26 : cy - 15, `${state.label}: ${text(state.value, 1)}`, { "text-anchor": anchor, class: "halo" }) : null,
     el("title", {}, pointWords(state.label, state)),
   );
 }
@@ -116,8 +144,10 @@ function drawCurveLegend(curves, states) {
   const beams = [...new Set(searched.map(({ name, beam }) => `${name} beam ${beam}`))];
   const differ = new Set(searched.map(({ beam }) => beam)).size > 1;
   const warning = `Decoded with different beams, so small differences between these say nothing: ${list(beams)}.`;
-  byId("curves-note").textContent = differ ? warning : "";
-  const others = states ? [...SERIES.keys()].filter((name) => name !== view.series) : [];
+  const counts = [...new Set(curves.map((curve) => curve.lines).filter(Boolean))];
+  const lines = counts.length ? `Untrained curves are measured on the first ${list(counts.map((count) => count.toLocaleString("en")))} test lines.` : "";
+  byId("curves-note").textContent = [lines, differ ? warning : ""].filter(Boolean).join(" ");
+  const others = states ? [...SERIES.keys()].filter((name) => name !== view.series && isLearned(name)) : [];
   const curveButtons = curves.map((curve, number) => {
     const hidden = view.hidden.has(curve.name);
     const onclick = () => {
@@ -128,7 +158,7 @@ function drawCurveLegend(curves, states) {
     return button({ "aria-pressed": !hidden, title: "show or hide", onclick }, sample(curve), curve.trained ? curve.name : `${curve.name}, untrained`);
   });
   byId("chart-legend").replaceChildren(
-    ...(states ? [stateKey(`${view.series} (on the slider)`, isLearned(view.series), true)] : []),
+    ...(states ? [stateKey(`${view.series} (chosen above)`, isLearned(view.series), true)] : []),
     ...others.map((name) => stateKey(`${name} (choose it above)`, isLearned(name), false)),
     ...curveButtons,
   );

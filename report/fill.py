@@ -1,75 +1,130 @@
-"""Update `report.html` in run folders: `fit.py` brings gates and comparisons, `prune.py` curves and
-ablations, `analyze.py` roles, relevance and sentences.
+"""The page of a run, `report.html`, and what it is drawn from, `analysis/base/cards.json`.
 
-Every update reads the folders again; results of analyses come from the cards.json of the last `analyze.py` on
-the same weights.
+Every command that has something new writes it: `fit.py` gates, comparisons and a first look at the heads,
+`prune.py` curves and ablations, `analyze.py` roles, relevance and sentences. Folders are read again each
+time, and of analyses that a command did not make, what earlier ones of the same weights found stays: pages
+gain, and lose nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgates.configs.analyze import AnalyzeConfig
+from headgates.analysis.results import AnalysisResult
+from headgates.configs.analyze import MOST_EXAMPLES, AnalyzeConfig
 from headgates.data import Corpus
 from headgates.models.progress import Report
 from headgates.report.page import write_page
-from headgates.report.report_data import report_data
+from headgates.report.report_data import TABLES, report_data, write_cards
 from headgates.report.table import result_sentence
 from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.findings import Findings, find
+from headgates.workbench.first_look import look_at_heads, price_heads
 from headgates.workbench.folder import RunFolder
 
 PAGE = "report.html"
-FROM_ANALYSES = (
-    "roles",
-    "confidence",
-    "lrp_share",
-    "lrp_signed",
-    "entropy",
-    "offsets",
-)  # on the card of a head
-TABLES = ("survival", "tests", "correlations")
+NUMBERS = ("confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # of the analyses, on a head's card
 
 
 def update_pages(
-    run: RunFolder, report: Report, *, data_dir: str | None = None, corpus: Corpus | None = None
+    run: RunFolder,
+    report: Report,
+    *,
+    data_dir: str | None = None,
+    corpus: Corpus | None = None,
+    look: int = 0,
 ) -> list[Path]:
     """Write the pages of a finished run and of its base, with all finished runs on that base; return their
     paths.
 
-    data_dir, corpus: those of the calling command, so that the text need not be found and read again. A page
+    data_dir, corpus: those of the calling command, so that the text need not be found and read again. look:
+    first make what the base lacks of the analyses that take seconds, on so many validation sentences. A page
     that cannot be made is reported and raises nothing: a training that has ended must not fail for it."""
     try:
-        config = AnalyzeConfig(sources=[str(run.path)], siblings=True, data_dir=data_dir)
+        config = AnalyzeConfig(sources=[str(run.path)], siblings=True, data_dir=data_dir, sentences=look)
         analysed = AnalysedModel.open(config, lambda text: None, corpus=corpus)
-        return write_pages(analysed, current_report_data(analysed), [run, analysed.base])
+        results: Mapping[str, AnalysisResult] = {}
+        if look:
+            results = first_look(analysed, report)
+        found = find(analysed, results) if results else Findings()
+        return write_pages(analysed, page_data(analysed, results, found), [run, analysed.base])
     except (ValueError, OSError) as error:
         report(f"no report page: {error}")
         return []
 
 
+def first_look(analysed: AnalysedModel, report: Report) -> Mapping[str, AnalysisResult]:
+    """Make what the base lacks of the analyses that take seconds. What cannot be made of this model or text
+    is reported and left out. Returns the results of what analyze.py does, unless it did that before."""
+    results: Mapping[str, AnalysisResult] = {}
+    try:
+        price_heads(analysed, report)
+        if not last_page_data(analysed):
+            results = look_at_heads(analysed, report)
+    except ValueError as error:
+        report(f"left out of the report page: {error}")
+    return results
+
+
 def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[RunFolder]) -> list[Path]:
     """Write the page to each of these folders once and return the paths; the page of a run with gates opens
-    with its own heads."""
+    with its own heads, and that of a model that has not learned its task has no finding as a title."""
     folders = {run.path.resolve(): run for run in runs}
     for path, run in folders.items():
-        write_page(
-            {**data, "run": path.name, "opens_with": path.name, "result": result_sentence(run)}, run / PAGE
-        )
+        own = {"run": path.name, "opens_with": path.name, "result": result_sentence(run)}
+        reference = (run.result() or {}).get("reference")
+        unlearned = any(row.unlearned for row in run.rows() if row.system == reference)
+        write_page({**data, **own, "unlearned": unlearned}, run / PAGE)
     return [run / PAGE for run in folders.values()]
 
 
-def current_report_data(analysed: AnalysedModel) -> dict[str, Any]:
-    """What the folders hold now, with the results of earlier analyses."""
-    last = last_report_data(analysed)
-    data = report_data(analysed, {}, [], dict.fromkeys(TABLES, ()), with_examples=not last)
-    last_cards = {(card["site"], card["head"]): card for card in last.get("heads", [])}
+def page_data(
+    analysed: AnalysedModel, results: Mapping[str, AnalysisResult], found: Findings
+) -> dict[str, Any]:
+    """What the folders hold now and these results, and of earlier analyses what these do not say; new results
+    are kept for the next page."""
+    last = last_page_data(analysed)
+    data = report_data(analysed, results, found, with_examples=bool(results) or not last)
+    if last:
+        gain(data, last)
+    if results:
+        write_cards(analysed, data)
+    return data
+
+
+def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
+    """Give the data what they lack of the last ones, of the same weights. Roles of a family that was looked
+    for again are the new ones; the reader's own sentences stay."""
+    last_cards = {(card["site"], card["head"]): card for card in last["heads"]}
     for card in data["heads"]:
-        last_card = last_cards.get((card["site"], card["head"]), {})
-        card |= {name: last_card[name] for name in FROM_ANALYSES if last_card}
-    return data | {name: last[name] for name in ("settings", "examples", *TABLES) if name in last}
+        old = last_cards.get((card["site"], card["head"]))
+        if old is None:
+            continue
+        card |= {name: old[name] for name in NUMBERS if card[name] in (None, [])}
+        kept = [role for role in old["roles"] if role["family"] not in card["asked"]]
+        card["roles"] = sorted([*card["roles"], *kept], key=lambda role: role["baseline"] - role["score"])
+        card["asked"] = list(dict.fromkeys([*card["asked"], *old["asked"]]))
+    settings, before = data["settings"], last["settings"]
+    if settings["what"]:
+        what = list(dict.fromkeys([*before["what"], *settings["what"]]))
+        settings |= {"what": what, "facts": {**before["facts"], **settings["facts"]}}
+    else:
+        data["settings"] = before
+    sources = [example["source"] for example in data["examples"]]
+    own = [example for example in data["examples"] if example["own"]]
+    own += [example for example in last["examples"] if example["own"] and example["source"] not in sources]
+    of_text = [[each for each in given["examples"] if not each["own"]] for given in (data, last)]
+    data["examples"] = [*own[:MOST_EXAMPLES], *(of_text[0] or of_text[1])]
+    for name in TABLES:
+        data[name] = list({words_of(row): row for row in [*last[name], *data[name]]}.values())
 
 
-def last_report_data(analysed: AnalysedModel) -> dict[str, Any]:
+def words_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a row of a table is about: all of it that is no number."""
+    return tuple(value for value in row.values() if isinstance(value, str))
+
+
+def last_page_data(analysed: AnalysedModel) -> dict[str, Any]:
     """The cards.json that analyze.py wrote of these weights, empty where there is none. Raises ValueError if
     the file is broken."""
     file = f"{analysed.results_folder}/cards.json"
@@ -77,6 +132,6 @@ def last_report_data(analysed: AnalysedModel) -> dict[str, Any]:
         return {}
     cure = f"`python analyze.py {analysed.folder.path} --fresh` makes it again"
     data: dict[str, Any] = analysed.folder.read_json(file, cure=cure)
-    if not all({"site", "head", *FROM_ANALYSES} <= set(card) for card in data["heads"]):
+    if not all({"site", "head", "roles", "asked", *NUMBERS} <= set(card) for card in data["heads"]):
         raise analysed.folder.foreign(file, "a head has no card as analyze.py makes it")
     return data if data["settings"].get("weights") == analysed.weights else {}

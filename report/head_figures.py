@@ -25,32 +25,64 @@ from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.correlations import BASE_LABEL, run_labels
+from headgates.workbench.findings import Findings
 from headgates.workbench.related import GateRun
 
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
 ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))
-SCORE_WORDS = {"LRP share": "LRP share within the layer", "importance": "importance, l2 within the layer"}
+SCORE_WORDS = {
+    "LRP share": "LRP share within the layer",
+    "importance": "importance, l2 within the layer",
+    "loss without it": "rise of the loss without the head (nats a sentence)",
+}
 SIGNIFICANT = 0.01  # the paper's level
 FRAMES = {"Holm-adjusted": (2.0, "-"), "raw alone": (1.2, (0, (2, 1.5)))}  # p < SIGNIFICANT: width, line
+APART = 0.08  # of a head, between the lines of two layers
 TOP = 6.0  # of a column of bars: more labels than this are turned
 
 Place = tuple[str, int, int]  # kind, layer, head
 
 
-def draw_all(
-    analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]
-) -> list[Path]:
-    """Draw every figure for which there are data; return their paths, without a suffix."""
-    name, folder = analysed.folder.path.resolve().name, analysed.folder / analysed.results_folder
-    drawn = []
-    if scores:
-        draw_maps(scores, roles, folder / "heads", title=f"{name}, {analysed.system}: what its heads do")
+def draw_all(analysed: AnalysedModel, found: Findings) -> list[Path]:
+    """Draw every figure for which there are data, with what it shows as its title; return their paths,
+    without a suffix."""
+    folder, drawn = analysed.folder / analysed.results_folder, []
+    if found.scores:
+        title = roles_sentence(found.roles, next(iter(found.scores.values())).heads_total)
+        draw_maps(found.scores, found.roles, folder / "heads", title=title)
         drawn.append(folder / "heads")
-    if survival:
-        draw_survival(survival, folder / "survival", title=f"{name}: roles of the heads that are left open")
-        draw_layers(analysed.gate_runs, folder / "retained", title=f"{name}: open heads by kind and layer")
+    if found.survival:
+        draw_survival(found.survival, folder / "survival", title=survival_sentence(found.survival))
+        draw_layers(analysed.gate_runs, folder / "retained", title=kinds_sentence(analysed.gate_runs[-1]))
         drawn += [folder / "survival", folder / "retained"]
     return drawn
+
+
+def roles_sentence(roles: Sequence[Role], heads: int) -> str:
+    """How many heads have a role, and which."""
+    have = {(role.family, role.site, role.head) for role in roles}
+    counts = {family: sum(family == each[0] for each in have) for family in FAMILIES}
+    named = len({(site, head) for _, site, head in have})
+    words = ", ".join(f"{count} {family}" for family, count in counts.items() if count)
+    return f"{named} of {heads} heads have a role{f': {words}' if words else ''}"
+
+
+def survival_sentence(rows: Sequence[Row]) -> str:
+    """What is left of each role where the fewest heads are."""
+    of_all = [row for row in rows if row["kind"] == "all"]
+    fewest = min(of_all, key=lambda row: row["heads_open"])
+    last = [row for row in of_all if row["run"] == fewest["run"] and row["at_first"]]
+    words = {row["role"]: "without a role" if row["role"] == NO_ROLE else row["role"] for row in last}
+    left = ", ".join(f"{row['heads']} of {row['at_first']} {words[row['role']]}" for row in last)
+    return f"With {fewest['heads_open']} heads, these stay open: {left}"
+
+
+def kinds_sentence(run: GateRun) -> str:
+    """What is left of each kind of attention."""
+    totals = run.open.map(lambda row: row | True).by_kind()
+    left = run.open.by_kind()
+    kinds = ", ".join(f"{left[kind]:.0f} of {totals[kind]:.0f} {KIND_WORDS[kind]}" for kind in left)
+    return f"With {run.row.heads_open} heads, these stay open: {kinds}"
 
 
 # ---------------------------------------------------------------- maps
@@ -196,7 +228,9 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
         raise no_rows("survivor")
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     runs = list(dict.fromkeys(row["run"] for row in rows))
-    roles = [role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role for row in rows)]
+    roles = [
+        role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role and row["score"] for row in rows)
+    ]
     size = max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6
     with drawing(path, size=size, title=title) as figure:
         panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
@@ -218,12 +252,16 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
 
 def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
     """Draw the number of open heads in the base and in every run: a panel for each kind, a line for each
-    layer. Raises ValueError without a run."""
+    layer. Lines stand a little apart, so that equal numbers do not hide one another. Raises ValueError
+    without a run."""
     series: dict[str, list[Series]] = {}
-    for site in sorted({site for run in runs for site in run.open}):
+    sites = sorted({site for run in runs for site in run.open})
+    middle = max((site.layer for site in sites), default=0) / 2
+    for site in sites:
         counts = [int(run.open[site].sum()) if site in run.open else site.heads for run in runs]
         look = Look(SHADES[site.layer % len(SHADES)], "os^Dv<>PX*"[site.layer % 10])
-        line = Series(f"layer {site.layer}", look, range(len(runs) + 1), [site.heads, *counts], joined=True)
+        values = np.array([site.heads, *counts]) + APART * (middle - site.layer)
+        line = Series(f"layer {site.layer}", look, range(len(runs) + 1), values, joined=True)
         series.setdefault(site.kind, []).append(line)
     panels = [Panel(KIND_WORDS[kind], lines) for kind, lines in series.items()] or [Panel("", [])]
     labels = {float(i): name for i, name in enumerate([BASE_LABEL, *run_labels(runs)])}

@@ -47,21 +47,42 @@ function fitMap() {
   const heads = Math.max(...data.heads.map((head) => head.head)) + 1;
   const room = byId("board").clientWidth;
   const cell = (across) => Math.floor(((room - 24 * (across - 1)) / across - 21) / heads);
-  const beside = cell(KINDS.length) >= 26;
+  const few = new Set(data.heads.map((head) => head.site)).size <= 6; // rows, which have room to be large
+  const beside = cell(KINDS.length) >= 26 && !few;
   byId("board").classList.toggle("stacked", !beside);
-  byId("map").style.setProperty("--cell", Math.max(26, Math.min(beside ? 36 : 33, cell(beside ? KINDS.length : 1))) + "px");
+  byId("map").style.setProperty("--cell", Math.max(26, Math.min(few ? 42 : beside ? 36 : 33, cell(beside ? KINDS.length : 1))) + "px");
 }
 
 function sizeBy(measure) {
   view.size = measure;
-  const values = measure ? data.heads.map((head) => head[measure.key]).filter(isNumber) : [];
-  const low = Math.min(0, ...values);
-  const high = Math.max(...values);
+  for (const head of data.heads)
+    head.mark.style.setProperty("--size", (measure ? SMALLEST + (1 - SMALLEST) * shareOf(measure, head) : 0.8).toFixed(3));
+}
+
+// Colour of a measure, or without one of the roles.
+function colourBy(measure) {
+  view.colour = measure;
   for (const head of data.heads) {
-    const value = head[measure?.key];
-    const share = isNumber(value) && high > low ? (value - low) / (high - low) : 0;
-    head.mark.style.setProperty("--size", (measure ? SMALLEST + (1 - SMALLEST) * Math.sqrt(Math.max(0, share)) : 0.8).toFixed(3));
+    const share = measure ? shareOf(measure, head) : 1;
+    head.mark.classList.toggle("pale", share < PALE);
+    if (measure) head.mark.style.setProperty("--c", heat(share));
+    else head.mark.style.removeProperty("--c");
   }
+}
+
+// What the map says in a sentence: how few heads have half of what can be added up, or else how many have a role.
+function mapFinding() {
+  if (data.unlearned) return "Heads";
+  const measure = KNOWN_MEASURES.find(({ adds }) => adds);
+  if (!measure) {
+    const named = data.heads.filter((head) => head.roles.length).length;
+    return named ? `${named} of ${plural(TOTAL, "head")} have a role that can be named` : "Heads";
+  }
+  const values = data.heads.map((head) => Math.max(0, head[measure.key] ?? 0)).sort((a, b) => b - a);
+  const half = values.reduce((sum, value) => sum + value, 0) / 2;
+  let [few, sum] = [0, 0];
+  while (few < TOTAL && sum < half) sum += values[few++];
+  return `${few} of ${plural(TOTAL, "head")} account for half of ${measure.adds}`;
 }
 
 function paintState() {
@@ -132,22 +153,37 @@ function drawLegend() {
     return el(
       "li",
       { title: family.what },
-      chip(family),
+      chip(family, view.colour ? "chip bare" : "chip"),
       span("what", family.words),
       bar("meter f-" + family.id, open / all.length),
       span("number", SERIES.size ? `${open} of ${all.length}` : String(all.length)),
     );
   });
   const several = data.heads.some((head) => head.families.length > 1);
-  const values = view.size ? data.heads.map((head) => head[view.size.key]).filter(isNumber) : [];
-  const range = [Math.min(...values), Math.max(...values)].map((value) => text(value, view.size?.digits)).join(" to ");
+  const rangeOf = (measure) => {
+    const values = data.heads.map((head) => head[measure.key]).filter(isNumber);
+    return [Math.min(...values), Math.max(...values)];
+  };
+  const numbers = (measure, values) => values.map((value) => text(value, measure.digits));
   const notes = [
-    view.size && values.length ? `Size: ${view.size.words.toLowerCase()}, ${range}.` : null,
+    view.size && view.size !== view.colour
+      ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, rangeOf(view.size)).join(" to ")}.`
+      : null,
     SERIES.size ? "Hollow: shut." : null,
     several ? "A dot in the corner: one more role." : null,
   ].filter(Boolean);
+  let scale = null;
+  if (view.colour) {
+    const [low, high] = [Math.min(0, rangeOf(view.colour)[0]), rangeOf(view.colour)[1]];
+    const ends = numbers(view.colour, [low, low + (high - low) / 4, high]).map((words) => span("number", words));
+    const stops = [0, 0.25, 0.5, 0.75, 1].map(heat).join(", ");
+    const words = `${view.size === view.colour ? "Colour and size" : "Colour"}: ${view.colour.words.toLowerCase()}${view.colour.unit ? ", " + view.colour.unit : ""}`;
+    scale = el("div", { class: "scale", title: view.colour.what }, span("what", words), el("i", { style: { "--ramp": stops } }), el("div", {}, ends));
+  }
+  const named = FOUND.length > 1 || FOUND[0] !== NO_FAMILY;
   byId("legend").replaceChildren(
-    el("ul", { "aria-label": SERIES.size ? "roles, and how many heads with each are open" : "roles" }, rows),
+    ...[scale].filter(Boolean),
+    !named ? "" : el("ul", { "aria-label": SERIES.size ? "roles, and how many heads with each are open" : "roles" }, rows),
     note(notes.join(" ")),
   );
 }
@@ -158,13 +194,14 @@ function drawSlider() {
   const last = states.length - 1;
   const every = Math.ceil(states.length / 9);
   const [value, oninput] = [states.indexOf(view.state), (event) => chooseState(states[Number(event.target.value)])];
-  const range = el("input", { type: "range", id: "state", min: 0, max: last, step: 1, value, "aria-label": "state of pruning", oninput });
+  const few = last < 3; // which are buttons side by side
+  const range = el("input", { type: "range", id: "state", min: 0, max: last, step: 1, value, "aria-label": "state of pruning", oninput, hidden: few });
   const labels = states.map((state, i) => {
     if (i % every && i !== last) return null;
-    const attributes = { "data-number": i, tabindex: "-1", ...HIDDEN, style: { "--at": last ? i / last : 0 } };
-    return button({ ...attributes, onclick: () => chooseState(state) }, state.label);
+    const attributes = { "data-number": i, style: { "--at": last ? i / last : 0 }, ...(few ? {} : { tabindex: "-1", ...HIDDEN }) };
+    return button({ ...attributes, onclick: () => chooseState(state) }, few && state.unpruned ? "all heads" : state.label);
   });
-  byId("slider").replaceChildren(el("p", { id: "state-words" }), range, el("div", { class: "ticks" }, labels));
+  byId("slider").replaceChildren(el("p", { id: "state-words" }), range, el("div", { class: few ? "ticks switch" : "ticks" }, labels));
   paintSlider();
 }
 
@@ -176,14 +213,17 @@ function paintSlider() {
   byId("state").value = states.indexOf(state);
   byId("state").setAttribute("aria-valuetext", `${state.unpruned ? "all heads" : state.label}: ${words}`);
   byId("state-words").replaceChildren(el("strong", {}, state.unpruned ? "No pruning" : state.label), ` · ${words}`);
-  for (const label of byId("slider").querySelectorAll(".ticks button"))
-    label.classList.toggle("on", states[Number(label.dataset.number)] === state);
+  for (const label of byId("slider").querySelectorAll(".ticks button")) {
+    const on = states[Number(label.dataset.number)] === state;
+    label.classList.toggle("on", on);
+    label.setAttribute("aria-pressed", on);
+  }
 }
 
 // The page opens at the smallest model that costs less than 1 point; where the score is not known, at the first pruned one.
 function startState() {
   const states = SERIES.get(view.series);
-  const own = states.find((state) => state.run === data.opens_with);
+  const own = states.find((state) => state.run && state.run === data.opens_with);
   if (own) return own;
   const known = states.filter((state) => isNumber(state.value));
   const best = Math.max(...known.map((state) => state.value));

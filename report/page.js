@@ -24,10 +24,24 @@ function chooseState(state) {
   byId("card").scrollTop = top;
 }
 
+// What the page shows, in a sentence: what the heads that learned gates leave are worth, or how many heads can close untrained.
+function finding() {
+  if (data.unlearned) return "The model has not learned its task";
+  const state = view.state.learned ? view.state : null;
+  if (!state || !isNumber(state.value)) return curveFinding();
+  const heads = `${state.heads_open} of ${state.heads_total} heads`;
+  const value = `${text(state.value, 1)} ${METRIC}`;
+  if (!isNumber(state.difference)) return `${heads} have ${value}`;
+  const [low, high] = state.difference_ci95 ?? [0, 0];
+  if (high < 0) return `${heads} keep ${text(state.value, 1)} of ${text(state.value - state.difference, 1)} ${METRIC}`;
+  return `${heads} are enough: ${value}, ${low > 0 ? signed(state.difference, 1) + " against all" : "no significant loss"}`;
+}
+
 function drawTitle() {
-  byId("title").textContent = data.run ?? "Attention heads";
+  byId("title").textContent = finding() ?? data.run ?? "Attention heads";
   const ofBase = data.base && data.base !== data.run ? `base ${data.base}` : "attention heads of the base model";
-  byId("place").textContent = `headgates · ${data.system && data.system !== "base" ? `its own model, ${data.system}` : ofBase}`;
+  const own = data.system && data.system !== "base" ? `its own model, ${data.system}` : ofBase;
+  byId("place").textContent = ["headgates", data.run, own].filter(Boolean).join(" · ");
   const named = data.heads.filter((head) => head.roles.length).length;
   const parts = FOUND.filter((family) => family !== NO_FAMILY).map(
     (family) => `${data.heads.filter((head) => head.families.includes(family)).length} ${family.words}`,
@@ -43,6 +57,7 @@ function drawTitle() {
 
 function drawControls() {
   const sizes = KNOWN_MEASURES.filter((measure) => measure.key !== "entropy");
+  const measureOf = (key) => sizes.find((measure) => measure.key === key) ?? null;
   const chooseSeries = (name) => {
     view.series = name;
     view.state = startState();
@@ -50,20 +65,33 @@ function drawControls() {
     chooseState(view.state);
   };
   const chooseSize = (key) => {
-    sizeBy(sizes.find((measure) => measure.key === key) ?? null);
+    sizeBy(measureOf(key));
     paintState();
+  };
+  const chooseColour = (key) => {
+    colourBy(measureOf(key));
+    paintState();
+    drawCard();
   };
   const choice = (words, id, options, chooseValue) => {
     const elements = options.map(([value, optionWords]) => el("option", { value }, optionWords));
     return el("label", { class: "choice" }, words, el("select", { id, onchange: (event) => chooseValue(event.target.value) }, elements));
   };
-  const sizeOptions = [...sizes.map((measure) => [measure.key, measure.words]), ["", "All alike"]];
+  const measureOptions = sizes.map((measure) => [measure.key, measure.words]);
+  // roles where many heads have one, else what is known of all
+  const named = data.heads.filter((head) => head.roles.length).length;
+  const roleFirst = !sizes.length || named >= TOTAL / 4;
+  const colourOptions = named ? [["", "Role"], ...measureOptions] : measureOptions;
+  if (!roleFirst) colourOptions.sort(([a], [b]) => (a === "") - (b === ""));
   const seriesOptions = [...SERIES.keys()].map((name) => [name, name]);
   byId("controls").append(
     SERIES.size > 1 ? choice("Pruned by ", "series", seriesOptions, chooseSeries) : "",
-    sizes.length ? choice("Size ", "size", sizeOptions, chooseSize) : "",
+    colourOptions.length > 1 ? choice("Colour ", "colour", colourOptions, chooseColour) : "",
+    sizes.length ? choice("Size ", "size", [...measureOptions, ["", "All alike"]], chooseSize) : "",
   );
+  byId("heads-title").textContent = mapFinding();
   sizeBy(sizes[0] ?? null);
+  colourBy(roleFirst ? null : sizes[0]);
 }
 
 function drawTheme() {
@@ -165,15 +193,15 @@ function firstHead() {
 
 function open() {
   nameCurves();
+  if (SERIES.size) {
+    view.series = SERIES.keys().next().value;
+    view.state = startState();
+  }
   drawTitle();
   drawTheme();
   drawMap();
   fitMap();
   drawControls();
-  if (SERIES.size) {
-    view.series = SERIES.keys().next().value;
-    view.state = startState();
-  }
   choose(firstHead(), false);
   drawSlider();
   paintState();

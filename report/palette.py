@@ -48,6 +48,11 @@ SOFT = Colour("#5b616b", "#a3a9b3")  # words and lines that stand back
 RULE = Colour("#e3e4e2", "#2e3137")  # grids
 CARD = Colour("#ffffff", "#1b1d21")
 PAPER = {"paper": Colour("#f7f7f5", "#131417"), "card": CARD, "fill": Colour("#efefec", "#25282d")}
+HEAT = {  # from little to much; the brightest is much on dark paper, the darkest on light
+    "heat-low": Colour("#f6ebc4", "#3d3626"),
+    "heat-middle": Colour("#f0913f", "#b95f28"),
+    "heat-high": Colour("#8c1437", "#ffdd94"),
+}
 ON_MARK = Colour("#ffffff", "#131417")  # letters on a mark
 
 
@@ -79,6 +84,7 @@ ROLE_COLOURS = {
 LOOKS = {
     "l0": Look(VERMILION, "o"),
     "l0-target": Look(OLIVE, "H"),
+    "l0-started": Look(OLIVE, "P"),
     "subset": Look(SKY, "p"),
     "importance": Look(BLACK, "v"),
     "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
@@ -91,6 +97,7 @@ LOOKS = {
     "fluctuation": Look(BROWN, "^", (8, 2)),
     "confidence": Look(MAROON, "d", (8, 2)),
     "lrp": Look(NAVY, "X", (8, 2)),
+    "loss": Look(ORANGE, "s", (5, 1)),
     "base": Look(GREY, "*"),
     "base-continued": Look(GREY, "h"),
 }
@@ -133,6 +140,7 @@ def css_variables() -> str:
     }
     colours = {
         **PAPER,
+        **HEAT,
         "ink": INK,
         "soft": SOFT,
         "rule": RULE,

@@ -28,6 +28,7 @@ def draw_curves(
     metric: Metric = BLEU,
     points: Sequence[Row] = (),
     title: str = "",
+    search: str = "",
 ) -> None:
     """Draw the test metric against the share of closed heads (%), with the band of its 95% interval.
 
@@ -47,7 +48,7 @@ def draw_curves(
     note = "bands: 95% intervals; of several seeds, from the lowest to the highest around their mean"
     top = np.nanmax([1.0, *(value for each in series for value in (*each.values, *each.high))])
     panel = Panel(note, series, levels, (-0.02 * top, 1.05 * top))
-    ylabel = f"{metric.title}, test set"
+    ylabel = ", ".join(filter(None, (metric.title, "test set", search)))
     draw_scatter([[panel]], path, title=title, xlabel="heads closed (%)", ylabel=ylabel, fewer=False)
 
 

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from headgates.analysis.significance import LEVEL
-from headgates.report.table import difference_cells, show
+from headgates.report.table import difference_cells, search_title, show
 from headgates.workbench.ablation import significance_counts
 from headgates.workbench.curve import choose_step
 from headgates.workbench.table import Row
@@ -17,13 +17,16 @@ DIFFERENCE = ["difference", "95%", "p"]
 def curves_table(unpruned: UnprunedModel, curves: Mapping[str, Sequence[Row]]) -> None:
     """Print the step chosen on validation, then the test metric of every curve at every share of closed heads
     (mean over its seeds)."""
-    metric = unpruned.task.metrics[0]
+    metric, found = unpruned.task.metrics[0], search_title(unpruned.search)
     test, chosen = f"test_{metric.name}", {name: choose_step(rows) for name, rows in curves.items()}
-    most = max(chosen, key=lambda name: chosen[name]["closed_share"])
-    print(
-        f"By {most} {chosen[most]['heads_closed']} of {chosen[most]['heads_total']} heads close without a "
-        f"significant loss on validation (p >= {LEVEL})."
-    )
+    if unpruned.unlearned:
+        chosen = {}
+    else:
+        most = max(chosen, key=lambda name: chosen[name]["closed_share"])
+        print(
+            f"By {most} {chosen[most]['heads_closed']} of {chosen[most]['heads_total']} heads close without "
+            f"a significant loss on validation ({found}p >= {LEVEL})."
+        )
     rows = []
     for name, step in chosen.items():
         interval = step[f"{test}_difference_low"], step[f"{test}_difference_high"]
@@ -34,7 +37,7 @@ def curves_table(unpruned: UnprunedModel, curves: Mapping[str, Sequence[Row]]) -
         scores = [f"{step[f'{split}_{metric.name}']:.2f}" for split in ("valid", "test")]
         compared = difference_cells(step[f"{test}_difference"], interval, step[f"{test}_p_value"])
         rows.append([name, *heads, *scores, *compared])
-    title = f"{unpruned.folder.path}: the most heads closed without a significant loss on validation"
+    title = f"{unpruned.folder.path}: {found}the most heads closed without a significant loss on validation"
     columns = ["curve", "closed", "heads", f"valid {metric.title}", f"test {metric.title}", *DIFFERENCE]
     show(title, columns, rows)
     by_share: dict[str, dict[str, list[Row]]] = {}
@@ -47,24 +50,30 @@ def curves_table(unpruned: UnprunedModel, curves: Mapping[str, Sequence[Row]]) -
             name: (fmean(row[test] for row in same), fmean(row[f"{test}_difference"] for row in same))
             for name, same in at.items()
         }
-        shown = {name: f"{value:.2f} ({difference:+.2f})" for name, (value, difference) in means.items()}
+        lost = "" if unpruned.unlearned else " ({:+.2f})"
+        shown = {name: f"{value:.2f}{lost.format(less)}" for name, (value, less) in means.items()}
         cells.append([share, *(shown.get(name, "") for name in curves)])
-    show(f"test {metric.title} (difference) by heads closed", ["closed", *curves], cells)
+    difference = "" if unpruned.unlearned else " (difference)"
+    show(f"test {metric.title}{difference} by heads closed, {found}".rstrip(", "), ["closed", *curves], cells)
 
 
-def one_table(unpruned: UnprunedModel, rows: Sequence[Row], *, most: int = 10) -> None:
-    """Print for each kind how many heads matter, then the `most` heads whose removal changes the metric
+MOST = 10  # heads of a table
+
+
+def one_table(unpruned: UnprunedModel, rows: Sequence[Row]) -> None:
+    """Print for each kind how many heads matter, then the MOST heads whose removal changes the metric
     most."""
     metric = unpruned.task.metrics[0]
     difference = f"{metric.name}_difference"
     counts = significance_counts(rows, difference)
-    title = f"{unpruned.folder.path}: heads whose removal alone changes {metric.title} at p < {LEVEL}"
+    found = search_title(unpruned.search)
+    title = f"{unpruned.folder.path}: {found}heads whose removal alone changes {metric.title} at p < {LEVEL}"
     by_kind = []
     for kind, raw in counts["raw"].items():
         holm = counts["holm"][kind]["significant"]
         by_kind.append([kind, *map(str, (raw["tested"], raw["significant"], holm, raw["improve"]))])
     show(title, ["kind", "heads", "raw p", "Holm", "better without (raw)"], by_kind)
-    farthest = sorted(rows, key=lambda row: -abs(row[difference]))[:most]
+    farthest = sorted(rows, key=lambda row: -abs(row[difference]))[:MOST]
     title = f"the {len(farthest)} heads that change {metric.title} most"
     ablation_table(title, metric.name, metric.title, farthest)
 
@@ -72,9 +81,9 @@ def one_table(unpruned: UnprunedModel, rows: Sequence[Row], *, most: int = 10) -
 def all_but_one_table(unpruned: UnprunedModel, rows: Sequence[Row]) -> None:
     """Print for every layer the metric with its best head alone; the head was chosen on validation."""
     metric = unpruned.task.metrics[0]
-    ablation_table(
-        f"{unpruned.folder.path}: each layer with its best head alone", metric.name, metric.title, rows
-    )
+    found = search_title(unpruned.search)
+    title = f"{unpruned.folder.path}: {found}each layer with its best head alone"
+    ablation_table(title, metric.name, metric.title, rows)
 
 
 def ablation_table(title: str, name: str, words: str, rows: Sequence[Row]) -> None:

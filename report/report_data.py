@@ -1,7 +1,7 @@
 """The data of the report page: `analysis/<system>/cards.json`.
 
     heads       a card for each head: kind, layer, roles, confidence, LRP share, importance, entropy,
-    ablation, its gate's log alpha by run
+    ablation, its gate's log alpha by run; asked: the families of roles that were looked for
     examples    a few sentences with the attention of every head
     states      which heads are open: a state for every run with gates, and for every step of the plain
     gradient curve
@@ -13,7 +13,9 @@
 Unknown numbers are null. `beam` says with which search a score was measured: a run's own, or that of the
 command that drew the curve."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -24,36 +26,40 @@ from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.results import AnalysisResult, head_map_of
-from headgates.analysis.roles import Role
+from headgates.analysis.roles import Role, families_asked
 from headgates.configs.systems import TRAINED
+from headgates.data.npz import read_npz
+from headgates.data.text import reworded
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
+from headgates.models.progress import say
 from headgates.report.compare_files import comparisons_of
 from headgates.report.page import compact, json_ready
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import importance_of_base
+from headgates.workbench.analyses import base_score
 from headgates.workbench.curve import main_metric
+from headgates.workbench.findings import Findings
 from headgates.workbench.folder import VERSION, RunFolder
 from headgates.workbench.related import GateRun
 from headgates.workbench.row import ResultRow
 from headgates.workbench.table import Row, read_table
 
 OFFSETS = 5  # number of offsets on a card
+TABLES = ("survival", "tests", "correlations")
+MEASURED_BY = {"step", "search", "significance_test", "valid", "test"}  # of a curve's settings: not the order
 EXAMPLE_PIECES = 16  # length of the longest example, in pieces, if there are sentences as short as that
 
 
 def report_data(
     analysed: AnalysedModel,
     results: Mapping[str, AnalysisResult],
-    roles: Sequence[Role],
-    tables: Mapping[str, Sequence[Row]],
+    found: Findings,
     *,
     with_examples: bool = True,
 ) -> dict[str, Any]:
-    """Return the data of the page, ready for JSON. tables: the rows of `survival`, `tests` and
-    `correlations`, each of them maybe empty."""
+    """Return the data of the page, ready for JSON. found: what the results say together."""
     own = [row for row in analysed.base.rows() if row.system == analysed.base.own_system()]
     facts = {name: result.facts for name, result in results.items()}
-    states = [gate_run_state(analysed, run) for run in analysed.gate_runs]
+    states = [gate_run_state(analysed, run) for run in analysed.shown_runs]
     data: dict[str, Any] = json_ready(
         {
             "run": analysed.folder.path.resolve().name,
@@ -63,13 +69,13 @@ def report_data(
             "base_value": own[0].main.value if own else None,
             "made": analysed.provenance,
             "settings": {**analysed.fingerprint(), "what": list(results), "facts": facts},
-            "heads": head_cards(analysed, results, roles),
+            "heads": head_cards(analysed, results, found.roles),
             "examples": example_sentences(analysed) if with_examples else [],
             "states": [*states, *importance_states(analysed)],
-            "curves": [*curves_of(analysed.base), *trained_curves(analysed.gate_runs)],
+            "curves": [*curves_of(analysed.base), *trained_curves(analysed.shown_runs)],
             "comparisons": comparisons_of(analysed.base),
-            "systems": system_rows([run.folder for run in analysed.gate_runs] or [analysed.base]),
-            **tables,
+            "systems": system_rows([run.folder for run in analysed.shown_runs] or [analysed.base]),
+            **{name: getattr(found, name) for name in TABLES},
         }
     )
     return data
@@ -88,21 +94,23 @@ def write_cards(analysed: AnalysedModel, data: dict[str, Any]) -> None:
 def head_cards(
     analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]
 ) -> list[dict[str, Any]]:
-    """Return a card for each head of the kinds that were analysed."""
+    """Return a card for each head."""
     maps = {
         "confidence": head_map_of(results, "confidence", "confidence"),
         "lrp_share": head_map_of(results, "lrp", "share"),
         "lrp_signed": head_map_of(results, "lrp", "signed"),
-        "importance": importance_of_base(analysed),
+        "importance": base_score(analysed, "importance"),
+        "loss": base_score(analysed, "loss"),
         "entropy": head_map_of(results, "alignment", "entropy"),
     }
     removed = removals(analysed)
-    histories = {run.name: gate_history(run.folder) for run in analysed.gate_runs}
+    histories = {run.name: gate_history(run.folder) for run in analysed.shown_runs}
+    asked = families_asked(results)
     offsets: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for row in results["positions"].tables["offsets"] if "positions" in results else []:
         offsets.setdefault((row["site"], row["head"]), []).append((row["offset"], row["share"]))
     cards = []
-    for site in sites_of(analysed):
+    for site in sites_of(analysed, analysed.shown_kinds):
         for head in range(site.heads):
             key = site.name, head
             # where heads were removed for good, the others have moved up: their numbers are not those of the
@@ -113,6 +121,7 @@ def head_cards(
                 {
                     **site.row(head),
                     "roles": [role.to_json() for role in roles if (role.site, role.head) == (site, head)],
+                    "asked": [family for family, heads in asked.items() if site in heads],
                     **{
                         name: float(scores[site][head]) if scores is not None and site in scores else None
                         for name, scores in maps.items()
@@ -125,10 +134,9 @@ def head_cards(
     return cards
 
 
-def sites_of(analysed: AnalysedModel) -> list[HeadSite]:
-    """Return the sites of the kinds that were analysed."""
-    sites = find_sites(analysed.predictor.model)
-    return [site for site in sites if site.kind in analysed.config.kinds and site.heads]
+def sites_of(analysed: AnalysedModel, kinds: Sequence[str]) -> list[HeadSite]:
+    """Return the sites of these kinds that have heads."""
+    return [site for site in find_sites(analysed.predictor.model) if site.kind in kinds and site.heads]
 
 
 def removals(analysed: AnalysedModel) -> dict[tuple[str, int], Row]:
@@ -150,18 +158,13 @@ def gate_history(folder: RunFolder) -> dict[tuple[str, int], dict[str, list[floa
     path = folder / "gates_history.npz"
     if not path.is_file():
         return {}
-    history = {}
-    try:
-        with np.load(path) as recorded:
-            steps, values = recorded["steps"].tolist(), np.round(recorded["log_alpha"].astype(float), 3)
-            for column, name in enumerate(recorded["heads"].tolist()):
-                site, _, head = name.rpartition(".")
-                history[site, int(head)] = {"steps": steps, "log_alpha": values[:, column].tolist()}
-    except Exception as error:  # strange bytes send zipfile and numpy anywhere
-        raise ValueError(
-            f"{path} is broken ({' '.join(str(error).split())[:200]}); repeat the run with --fresh, or "
-            "remove the file to do without it"
-        ) from error
+    history, cure = {}, "repeat the run with --fresh, or remove the file to do without it"
+    with reworded(f"{path} is broken", cure):
+        recorded = read_npz(path, cure=cure)
+        steps, values = recorded["steps"].tolist(), np.round(recorded["log_alpha"].astype(float), 3)
+        for column, name in enumerate(recorded["heads"].tolist()):
+            site, _, head = name.rpartition(".")
+            history[site, int(head)] = {"steps": steps, "log_alpha": values[:, column].tolist()}
     return history
 
 
@@ -175,8 +178,8 @@ class KeepAttention(list[AttentionBatch]):
 
 
 def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
-    """Sentences of about the median length, or all of --examples-from, with every head's attention, (H, L, S)
-    by site, rounded to 3 digits.
+    """Sentences of about the median length, or all of --examples-from (own), with every head's attention, (H,
+    L, S) by site, rounded to 3 digits.
 
     source: its pieces and the end; target: what the decoder reads (queries and keys of its self-attention);
     produced: what it writes (the queries of cross attention)."""
@@ -188,12 +191,13 @@ def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
         source, target = split.pairs[i]
         kept = KeepAttention()
         batch = split[([i], len(target) + 1)]
-        observe_attention(predictor.model, [batch], [kept], kinds=analysed.config.kinds)
+        observe_attention(predictor.model, [batch], [kept], kinds=analysed.shown_kinds)
         read = predictor.source_vocab.pieces([*source, predictor.source_vocab.specials.end])
         written = predictor.target_vocab.pieces(target)
         examples.append(
             {
                 "number": int(split.numbers[i]),
+                "own": analysed.config.examples_from is not None,
                 "source": read,
                 "target": ["<s>", *written],
                 "produced": [*written, "</s>"],
@@ -226,6 +230,9 @@ def gate_run_state(analysed: AnalysedModel, run: GateRun) -> dict[str, Any]:
         "lambda": run.config["lambda"] if run.method.controlled_by == "lambda" else None,
         **row_point(run.row),
         "heads_total": run.row.heads_total,
+        "reference": run.row.reference,
+        "difference": run.row.main.difference,
+        "difference_ci95": run.row.main.difference_ci95,
         "beam": beam_of(run.row.evaluation),
         "open": open_by_site(analysed, run.open),
     }
@@ -248,19 +255,46 @@ def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bo
     good, all that are left."""
     return {
         site.name: is_open[site].tolist() if site in is_open else [True] * site.heads
-        for site in sites_of(analysed)
+        for site in sites_of(analysed, analysed.shown_kinds)
     }
 
 
-def finished_curves(base: RunFolder) -> Iterator[tuple[str, dict[str, Any], str, list[Row]]]:
-    """File, cache key, metric and rows of every finished curve that closes heads of all kinds."""
+def finished_curves(base: RunFolder) -> list[tuple[str, dict[str, Any], str, list[Row]]]:
+    """File, cache key, metric and rows of the finished curves that close heads of all kinds; of one that is
+    broken is said that it is left out. Of those that differ in text, search and steps alone, the one on the
+    most test lines."""
+    best: dict[str, tuple[tuple[int, int], Any]] = {}
     for path in sorted(base.path.glob("curves/*.csv")):
         record = f"curves/{path.stem}.json"
-        content = base.read_json(record) if (base / record).is_file() else {}
-        settings: dict[str, Any] = content.get("cache_key") or {} if content.get("finished") else {}
-        if {"order", "closing", "recompute"} <= settings.keys() and settings.get("kinds") == list(KINDS):
-            rows = read_table(base, f"curves/{path.name}")
-            yield path.stem, settings, f"test_{main_metric(rows)}", rows
+        try:
+            content = base.read_json(record) if (base / record).is_file() else {}
+            settings: dict[str, Any] = content.get("cache_key") or {} if content.get("finished") else {}
+            if {"order", "closing", "recompute"} <= settings.keys() and settings.get("kinds") == list(KINDS):
+                rows = read_table(base, f"curves/{path.name}")
+                found = path.stem, settings, measured_by(base, f"curves/{path.name}", settings, rows), rows
+                method = {name: settings[name] for name in settings.keys() - MEASURED_BY}
+                rank, name = (settings["test"]["sentences"], len(rows)), json.dumps(method, sort_keys=True)
+                best[name] = max(best.get(name, (rank, found)), (rank, found), key=lambda each: each[0])
+        except ValueError as error:
+            say(f"left out: {error}")
+    return [found for _, found in best.values()]
+
+
+def measured_by(base: RunFolder, name: str, settings: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """The column of the deciding metric. Raises ValueError unless the rows are those of a curve."""
+    with suppress(AttributeError, IndexError, StopIteration, TypeError):
+        metric = f"test_{main_metric(rows)}"
+        counts = ("heads_open", "heads_closed", "heads_total")
+        numbers = ("closed_share", *(metric + end for end in ("", "_low", "_high")))
+        if (
+            all(isinstance(row.get(each), int) for row in rows for each in counts)
+            and all(isinstance(row.get(each), int | float) for row in rows for each in numbers)
+            and isinstance(settings.get("search", {}), dict)
+            and isinstance(settings.get("test", {}).get("sentences"), int)
+            and all(isinstance(settings[each], str) for each in ("order", "closing"))
+        ):
+            return metric
+    raise base.foreign(name, "its rows are not those of a curve")
 
 
 def importance_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
@@ -301,7 +335,10 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
             low, high = min(row[f"{measured}_low"] for row in at), max(row[f"{measured}_high"] for row in at)
             points.append(point(heads, fmean(row[measured] for row in at), low, high))
         name = ":".join([settings["order"], *[settings["closing"]] * (settings["closing"] != "zero")])
-        curves.append({"name": name, "file": file, "beam": beam_of(settings), "points": points})
+        lines = settings["test"]["sentences"]
+        curves.append(
+            {"name": name, "file": file, "beam": beam_of(settings), "lines": lines, "points": points}
+        )
     return curves
 
 

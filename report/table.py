@@ -1,6 +1,8 @@
 """Tables on the terminal, and the comparison of a run's systems. No number is cut: a table that is wider than
 the terminal breaks into parts that stand below one another, each with the columns of words."""
 
+import math
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,8 +15,11 @@ from headgates.tasks import task_of
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import Measure, ResultRow
 
-WIDTH = 120  # characters, where the output is no terminal
-UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned its task
+WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
+
+
+LONG_ENOUGH = 1.0  # seconds of a pass; the ratio of two shorter ones is chance
+SIZE = ["parameters", "seconds"]  # columns of size and speed; seconds: of one pass over the test set
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
@@ -22,7 +27,8 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], word
     cells = [list(row) for row in rows]
     if not cells:
         return
-    console = Console(width=None if Console().is_terminal else WIDTH, markup=False)
+    known = Console().is_terminal or "COLUMNS" in os.environ
+    console = Console(width=None if known else WIDTH, markup=False)
     # above, not as the table's own title: that is folded to the table's width
     console.print(title, highlight=False)
     for chosen in parts([*zip(columns, *cells, strict=True)], words, console.width):
@@ -79,57 +85,98 @@ def measure_cells(main: Measure, others: Iterable[float], *, is_reference: bool)
 
 
 def comparison_table(run: RunFolder) -> None:
-    """Print what was found, the rows of a run's result.json, the signature of the metric, and what the
-    numbers cannot say."""
+    """Print what was found, the rows of a run's result.json, the signature of the metric, size and speed, and
+    what the numbers cannot say."""
     rows, config = run.rows(), run.config()
     first, *others = (metric.title for metric in task_of(config).metrics)
-    reference = str(run.read_json("result.json")["reference"])
+    reference = reference_of(run)
     kinds = list(rows[0].heads_by_kind)
     with_mcnemar = any(row.main.p_mcnemar is not None for row in rows)
     columns = ["system", "heads", *kinds, first, "95%", *others, "difference", "95%", "p"]
     cells = []
     for row in rows:
         main, *further = row.measures.values()
+        if reference.unlearned:
+            main = Measure(main.value, main.signature, main.ci95)
         heads = [f"{row.heads_open}/{row.heads_total}", *(str(row.heads_by_kind[kind]) for kind in kinds)]
-        measured = measure_cells(main, (each.value for each in further), is_reference=row.system == reference)
+        is_reference = row.system == reference.system
+        measured = measure_cells(main, (each.value for each in further), is_reference=is_reference)
         mcnemar = [f"{main.p_mcnemar:.3f}" if main.p_mcnemar is not None else ""] * with_mcnemar
-        cells.append([row.system, *heads, *measured, *mcnemar])
+        cells.append([row.system, *heads, *measured, *mcnemar, *size_cells(row.parameters, row.seconds)])
     print(result_sentence(run))
-    title = f"{run.path}: test set, differences against {reference}"
-    show(title, [*columns, *["McNemar"] * with_mcnemar], cells)
+    title = f"{run.path}: test set, {search_title(reference.search)}differences against {reference.system}"
+    show(title, [*columns, *["McNemar"] * with_mcnemar, *SIZE], cells)
     print(rows[0].main.signature)
-    for line in warnings_of(rows, config, reference):
+    for line in [*size_sentences(rows), *warnings_of(rows, config)]:
         print(line)
 
 
+def reference_of(run: RunFolder) -> ResultRow:
+    """The row that the others of a run are compared with."""
+    return run.row_of(str(run.read_json("result.json")["reference"]))
+
+
+def search_title(search: str) -> str:
+    """The search as part of a title, with what parts it from the rest; nothing for a task without one."""
+    return search and f"{search}, "
+
+
+def size_cells(parameters: float | None, seconds: float | None) -> list[str]:
+    """The cells of SIZE; empty where not known."""
+    return ["" if parameters is None else f"{parameters:,.0f}", "" if seconds is None else f"{seconds:.3g}"]
+
+
+def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
+    """How much smaller and faster the model without its closed heads is than the base, in one sentence, where
+    both were measured on this machine."""
+    base, smallest = rows[0], min(rows, key=lambda row: (row.seconds is None, row.parameters or math.inf))
+    if not (base.seconds and smallest.seconds and base.parameters and smallest.parameters):
+        return []
+    if smallest.heads_open == base.heads_open:
+        return []
+    share = smallest.parameters / base.parameters
+    said = f"{smallest.system} has {share:.0%} of the parameters of {base.system}"
+    if min(base.seconds, smallest.seconds) >= LONG_ENOUGH:
+        ratio, search = base.seconds / smallest.seconds, base.search and f" with {base.search}"
+        said += f" and is {ratio:.2f} times as fast (measured once each, one pass over the test set{search})"
+    return [said]
+
+
+def next_commands(run: RunFolder) -> list[str]:
+    """What to type with the model of a finished run."""
+    config = run.config()
+    translates = task_of(config).searches and not reference_of(run).unlearned
+    by_ct2 = (config.get("model") or {}).get("decoder_mixer", "attention") == "attention"
+    use = [
+        f"python translate.py {run.path} --input FILE translates a file",
+        f"python translate.py {run.path} --input FILE --runtime int8 does so by CTranslate2 in int8",
+        f"python export.py {run.path} --to ct2 writes that model",
+    ][: 3 if by_ct2 else 1]
+    return [*(use if translates else []), f"python analyze.py {run.path} --siblings says what the heads do"]
+
+
 def result_sentence(run: RunFolder) -> str | None:
-    """What came out of a run, in one sentence: text, languages, heads and metric; None where it was never
-    evaluated."""
+    """What came out of a run, in one sentence: text, languages, heads and metric; and whether the reference
+    has learned its task. None where it was never evaluated."""
     own = next((row for row in run.rows() if row.system == run.own_system()), None)
     if own is None:
         return None
     config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
-    task = task_of(config)
+    task, reference = task_of(config), reference_of(run)
     title = next((metric.title for metric in task.metrics if metric.name == own.metric), own.metric)
     heads = f"with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
     sentence = f"{corpus}, {task.run_words(config)[1]}: {heads}"
-    if own.main.difference is not None and own.system != own.reference:
+    if own.main.difference is not None and own.system != own.reference and not reference.unlearned:
         interval = interval_text(own.main.difference_ci95)
         sentence += f", {own.main.difference:+.2f} ({interval}) against {own.reference}"
-    lines = own.evaluation.get("sentences")
-    return sentence + (f", on {lines:,} test sentences." if lines else ".")
+    lines, search = own.evaluation.get("sentences"), own.search and f" ({own.search})"
+    sentence += f", on {lines:,} test sentences{search}." if lines else "."
+    return f"{sentence} {reference.unlearned}." if reference.unlearned else sentence
 
 
-def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any], reference: str) -> list[str]:
-    """What a reader of the table must know: a reference that learned nothing, a warm-up longer than its
-    stage, bases not converged."""
+def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any]) -> list[str]:
+    """What a reader of the table must know: a warm-up longer than its stage, bases not converged."""
     lines = []
-    value = next(row.main.value for row in rows if row.system == reference)
-    if value < UNLEARNED:
-        lines.append(
-            f"{reference} has {value:.2f}: it has not learned the task, so the differences say nothing; "
-            "train it for longer"
-        )
     for row in rows:
         stage = row.stage or {}
         group = "train" if row.system == "base" else "finetune"

@@ -27,7 +27,7 @@ const WORDS = {
 };
 const OF_SYSTEMS = [
   ...["run", "system", "lambda", "heads_open", "heads_total", "enc-self", "dec-self", "cross", "bleu", "bleu_difference"],
-  ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters"],
+  ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters", "seconds"],
 ];
 const TABLES = [
   ["Heads", headRows],
@@ -38,12 +38,17 @@ const TABLES = [
   ["Survival test", () => generic(data.tests)],
   ["Correlations", () => generic(data.correlations)],
 ]
-  .map(([name, rows]) => ({ name, made: rows() }))
-  .filter(({ made }) => made.rows.length);
+  .map(([name, rows]) => ({ name, made: withContent(rows()) }))
+  .filter(({ made }) => made.rows.length && made.columns.length);
+
+// Without the columns in which no row has anything.
+function withContent({ columns, rows }) {
+  const empty = (value) => value === null || value === undefined || value === "";
+  return { rows, columns: columns.filter((column) => rows.some((row) => !empty(column.get(row)))) };
+}
 
 function headRows() {
   const last = [...SERIES.values()][0]?.filter((state) => !state.unpruned) ?? [];
-  const any = (get) => data.heads.some((head) => isNumber(get(head)));
   const columns = [
     { words: "head", get: (head) => head.name, order: data.heads.map((head) => head.name) },
     { words: "roles", get: (head) => head.roles.map((role) => roleWords(role.role)).join(", ") },
@@ -54,7 +59,7 @@ function headRows() {
     last.length > 1
       ? { words: `open in`, title: `of ${last.length} states`, get: (head) => last.filter((state) => isOpen(head, state)).length }
       : null,
-  ].filter((column) => column && (column.order || column.words === "roles" || any(column.get)));
+  ].filter(Boolean);
   return { columns, rows: data.heads };
 }
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics.classification import MulticlassAccuracy
-from torchmetrics.text import Perplexity
 
 from headgates.analysis.batches import sampled_targets
 from headgates.analysis.metrics import BLEU, CHRF
@@ -22,10 +20,11 @@ from headgates.data.batch import Batch
 from headgates.data.corpus import make_vocabs
 from headgates.data.vocab import load_vocabs
 from headgates.models.checkpoint import architecture, load_model, save_model
+from headgates.models.description import check_size
 from headgates.models.distillation import distilled_cross_entropy
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.transformer import Transformer
-from headgates.models.translator import Translator, check_size
+from headgates.models.translator import Translator
 from headgates.tasks.base import Task, Validator
 
 
@@ -34,6 +33,10 @@ class TranslationValidator(Validator):
 
     def __init__(self, model: Transformer):
         super().__init__()
+        # here, because they take a second and more to import, and translating needs neither
+        from torchmetrics.classification import MulticlassAccuracy
+        from torchmetrics.text import Perplexity
+
         padding = model.target_specials.padding
         self.perplexity = Perplexity(ignore_index=padding)
         self.accuracy = MulticlassAccuracy(

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from headgates.commands import analyze, prune
+from headgates.commands import analyze, fit, prune
 from headgates.data.toy import toy_pairs
 from headgates.gates import HeadMap
+from headgates.report.fill import update_pages
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table, write_table
@@ -228,7 +229,15 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(
     gated.write_json("result.json", {**result, "finished": False})
     code, _, error = analyze_here(gated.path)
     assert_one_line(error, str(gated.path), "is not finished")
-    code, out, error = analyze_here(base.path, "--siblings", "--what", "confidence", "--examples", "0", *FEW)
+    gated.write_json("result.json", result)
+    systems = gated.systems()
+    gated.write_json("systems.json", {name: {**each, "xi": None} for name, each in systems.items()})
+    few = ("--what", "confidence", "--examples", "0", *FEW)
+    code, out, error = analyze_here(base.path, *few)
+    assert code == 0, f"a sibling that nobody asked for is broken, and stops a base: {error}"
+    gated.write_json("systems.json", systems)
+    gated.write_json("result.json", {**result, "finished": False})
+    code, out, error = analyze_here(base.path, "--siblings", *few)
     assert code == 0, error
     assert f"left out: {gated.path}" in out  # a sibling that is not finished does not stop the others
 
@@ -305,6 +314,59 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     }
     assert [head["confidence"] for head in data["heads"]] == confidence
     assert len(data["examples"]) == 2
+
+
+def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, gated, called, analyze_here):
+    (gated / "report.html").unlink()
+    tiny = ["--config", ROOT / "configs/toy_tiny.yaml", "--precision", gated.result()["precision"]]
+    code, out, error = called(fit)(*tiny, "--runs", base.path.parent, "--set", "look_sentences=29")
+    assert code == 0, error
+    assert re.search(r"^confidence, .* of each head: from 29 pairs of valid, \d+ s$", out, re.MULTILINE)
+    data = page_data(gated)
+    assert data["unlearned"]  # the tiny model: no finding is a title
+    known = ("confidence", "lrp_share", "importance", "loss", "offsets")
+    assert all(head[name] not in (None, []) for head in data["heads"] for name in known)
+    (curve,) = [curve for curve in data["curves"] if not curve.get("trained")]
+    assert {point["heads_open"] for point in curve["points"]} == set(range(HEADS + 1))
+    code, out, error = analyze_here(base.path, *FEW)
+    assert code == 0, error
+    assert [f"{name}: there already" in out for name in PARTS] == [True] * len(PARTS)
+
+
+def test_importance_which_may_take_minutes_is_not_computed_for_the_page_alone(base):
+    settings = yaml.safe_load((base / "config.yaml").read_text())
+    base.write_text("config.yaml", yaml.safe_dump({**settings, "systems": ["base"]}))
+    said: list[str] = []
+    assert update_pages(base, said.append, look=29) == [base / "report.html"]
+    assert said[0].startswith("curves/loss-beam2-v50-t200: ")
+    assert not (base / "scores/importance.json").is_file()
+
+
+def test_no_call_takes_from_a_page_what_an_earlier_one_brought(
+    base, gated, analyze_here, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("headgates.analysis.roles.THRESHOLD", 0.0)  # every head is positional
+    lines = tmp_path / "mine.en"
+    code, _, error = analyze_here(base.path, "--siblings", *FEW)
+    assert code == 0, error
+    before = page_data(base)
+    for words in (
+        ["--what", "confidence", "--examples-from", lines],
+        ["--what", "lrp", "--kinds", "cross"],
+        ["--what", "rare"],
+    ):
+        lines.write_text("the old dog sees a cat .\n")
+        code, _, error = analyze_here(base.path, *words, *FEW)
+        assert code == 0, error
+        now = page_data(base)
+        for name in ("states", "systems", "survival", "tests", "correlations"):
+            assert now[name] == before[name], (words, name)
+        for head, old in zip(now["heads"], before["heads"], strict=True):
+            assert {**head, "asked": set(head["asked"])} == {**old, "asked": set(old["asked"])}
+        assert ["".join(each["source"][:-1]) for each in now["examples"]] == [
+            "▁the▁old▁dog▁sees▁a▁cat▁.",
+            *("".join(each["source"][:-1]) for each in before["examples"]),
+        ]
 
 
 def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, called):

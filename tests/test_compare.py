@@ -10,6 +10,7 @@ import pytest
 from headgates.commands import compare
 from headgates.workbench.folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("as_if_learned")
 POINTS = 2 + 3  # without training: importance at two counts; with an epoch: the same, and l0
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from headgates.bridges.formats import open_exported, read_about
+from headgates.bridges.exported import open_exported, read_about
 from headgates.commands import export
 from headgates.configs.schema import ModelConfig
 from headgates.data.vocab import Vocab

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.bridges.formats import open_exported
+from headgates.bridges.exported import open_exported
 from headgates.commands import analyze, export, prune
 from headgates.configs.source import SourceOptions
 from headgates.data import load_corpus

@@ -12,11 +12,13 @@ import yaml
 from headgates.commands import prune
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import ResultRow
 from headgates.workbench.table import read_table
 from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[1]
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17"]
+pytestmark = pytest.mark.usefixtures("as_if_learned")
 SUFFIX = "-v19-t17"
 HEADS = 6
 
@@ -33,6 +35,14 @@ def prune_here(called):
 
 
 # ---------------------------------------------------------------- curves
+
+
+def test_of_a_model_that_learned_nothing_no_curve_says_what_closes(base, prune_here, monkeypatch):
+    monkeypatch.setattr(ResultRow, "unlearned", "base has not learned its task")
+    code, out, error = prune_here(base.path, *FEW, "--step", "1")
+    assert (code, out.count("base has not learned its task.")) == (0, 1), error
+    assert "without a significant loss" not in out
+    assert "(+0.00)" not in out
 
 
 def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here):
@@ -230,7 +240,7 @@ BROKEN = {
     "base gone": (
         GATED,
         lambda base, gated: shutil.rmtree(base),
-        ["the base of", "is gone", BASE, "--gate none"],
+        ["the base of", "is not beside it", BASE, "--gate none"],
     ),
     "no base": (GATED, lambda base, gated: change_config(gated, base=None), ["names no base"]),
     "base made anew": (

@@ -76,7 +76,7 @@ def translate_here(monkeypatch, capfdbinary):
     text."""
 
     def run(*words: object, text: bytes | None = None) -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, words), "--runtime", "torch"])
         if text is not None:
             read, write = os.pipe()
             os.write(write, text)
@@ -95,7 +95,7 @@ def translate_here(monkeypatch, capfdbinary):
 def start(*words: object) -> subprocess.Popen:
     """translate.py in a process of its own, with pipes at both ends."""
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "translate.py"), *map(str, words)],
+        [sys.executable, str(ROOT / "translate.py"), *map(str, words), "--runtime", "torch"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -132,6 +132,12 @@ def test_search_settings_of_the_command_line_go_before_those_of_the_run(run, tra
     code, out, error = translate_here(run, *words, "--device", "cpu", text=raw(SOURCES))
     assert code == 0, error
     assert out == expected(run, SOURCES, beam=3, length_penalty=0.2)
+
+
+def test_text_in_another_script_is_said_once(run, translate_here):
+    code, out, error = translate_here(run, text=raw(["собака спит"] * 100))
+    assert (code, out.count(b"\n")) == (0, 100)
+    assert error.count("another language or script") == 1
 
 
 def test_no_text_gives_no_text(run, translate_here):

@@ -7,17 +7,22 @@ from types import SimpleNamespace
 
 import pytest
 
-import headgates.bridges.formats
+import headgates.bridges.exported
 from headgates.commands import translate
 from headgates.configs.schema import SearchConfig
+from headgates.data.special_tokens import SpecialTokens
 
 
 class Shouting:
     """An exported model whose words are pieces."""
 
+    max_positions = None
+
     def __init__(self):
         self.search = SearchConfig(beam=2)
-        self.source_vocab = SimpleNamespace(encode=lambda lines: [line.split() for line in lines])
+        self.source_vocab = SimpleNamespace(
+            encode=lambda lines: [line.split() for line in lines], specials=SpecialTokens()
+        )
 
     def translate_n_best(self, lines, *, beam=None, length_penalty=None):
         text = f"{{}} (beam {beam}, {self.search.batch_tokens} tokens)"
@@ -26,23 +31,15 @@ class Shouting:
 
 @pytest.fixture
 def exported(tmp_path, monkeypatch) -> Shouting:
-    """What opening tmp_path/exported gives; `positions` there are sinusoidal."""
+    """What opening tmp_path/exported gives."""
     model = Shouting()
-    monkeypatch.setattr(headgates.bridges.formats, "open_exported", lambda folder, threads: model)
+    monkeypatch.setattr(headgates.bridges.exported, "open_exported", lambda folder, **_: model)
     (tmp_path / "exported").mkdir()
     (tmp_path / "in.txt").write_text("the dog\nthe big big dog\n")
-    write_about(tmp_path, positions="sinusoidal")
+    (tmp_path / "exported/export.json").write_text(
+        json.dumps({"format": "onnx", "sha256": {}, "search": {}, "architecture": {}})
+    )
     return model
-
-
-def write_about(folder, **settings) -> None:
-    about = {
-        "format": "onnx",
-        "sha256": {},
-        "search": {},
-        "architecture": {"model": {"max_positions": 4, **settings}},
-    }
-    (folder / "exported/export.json").write_text(json.dumps(about))
 
 
 @pytest.fixture
@@ -73,12 +70,8 @@ def test_an_exported_folder_has_one_system_on_its_own_device(translate_here, fla
     assert "is an exported model" in error
 
 
-@pytest.mark.parametrize("why", ["learned positions", "a table of sinusoids"])
-def test_a_line_longer_than_the_exported_positions_is_named(exported, translate_here, tmp_path, why):
-    if why == "learned positions":
-        write_about(tmp_path, positions="learned")
-    else:
-        exported.max_positions = 4
+def test_a_line_longer_than_the_exported_positions_is_named(exported, translate_here):
+    exported.max_positions = 4
     code, out, error = translate_here()
     assert code == 1
     assert out.startswith("THE DOG")

@@ -139,7 +139,7 @@ def test_the_wheel_requires_torch_alone_and_has_the_licence(wheel):
     required = [
         line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line
     ]
-    assert required == ["Requires-Dist: torch>=2.6"]
+    assert required == ["Requires-Dist: torch>=2.10"]
     assert len(licences) == 1
 
 

@@ -41,7 +41,8 @@ class AnalysedModel:
     source: Source
     base: RunFolder
     folders: list[RunFolder]  # of SOURCES
-    gate_runs: list[GateRun]  # those with the most open heads first
+    gate_runs: list[GateRun]  # those that were asked for, with the most open heads first
+    shown_runs: list[GateRun]  # on the page: of the base all that are finished
     corpus: Corpus  # its valid or test text is cut to --sentences
     data: TranslationData
     provenance: dict[str, Any]  # as in result.json
@@ -80,8 +81,8 @@ class AnalysedModel:
         for folder in [base, *folders]:
             folder.check_finished()
         gated = [folder for folder in folders if method_of(folder.config()) and not is_curve(folder.config())]
-        if config.siblings:
-            gated += siblings(base, besides=gated, report=report)
+        asked = {folder.path for folder in gated}
+        found = siblings(base, besides=gated, report=report if config.siblings else lambda text: None)
         local = SourceOptions(data_dir=config.data_dir)
         if config.system in (None, "base"):
             source = open_source(base.path, options=local)
@@ -99,9 +100,13 @@ class AnalysedModel:
             corpus = replace(
                 corpus, extra=corpus.extra | {EXAMPLES: own_examples(config.examples_from, source)}
             )
-        runs = sorted(map(open_gate_run, gated), key=lambda run: (-run.row.heads_open, run.name))
+        runs = sorted(
+            map(open_gate_run, gated + found), key=lambda run: (-run.row.heads_open, run.name)
+        )
+        chosen = [run for run in runs if config.siblings or run.folder.path in asked]
+        shown = runs if source.folder.path == base.path else chosen
         made_by = provenance(device_name(), "32", source.config["seed"])
-        return cls(config, source, base, folders, runs, corpus, source.data(corpus), made_by, report)
+        return cls(config, source, base, folders, chosen, shown, corpus, source.data(corpus), made_by, report)
 
     @property
     def results_folder(self) -> str:
@@ -121,9 +126,13 @@ class AnalysedModel:
 
     @property
     def is_whole(self) -> bool:
-        """True for the base on its own text with all kinds of attention: what the page of a run shows."""
-        config = self.config
-        return self.is_base and config.text is None and config.out is None and set(config.kinds) == set(KINDS)
+        """True for the base on its own text: what the page of a run shows."""
+        return self.is_base and self.config.text is None and self.config.out is None
+
+    @property
+    def shown_kinds(self) -> list[str]:
+        """The kinds of attention that the page has: all of a base, whichever are looked at now."""
+        return list(KINDS) if self.is_whole else self.config.kinds
 
     @property
     def toy(self) -> bool:

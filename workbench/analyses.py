@@ -13,7 +13,7 @@ name to configs/analyze.py)."""
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.folder import plain
+from headgates.workbench.scores import ScoreRequest, score_file
 from headgates.workbench.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
@@ -317,7 +318,16 @@ def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) 
     return AnalysisResult(maps, content["facts"], tables)
 
 
-def importance_of_base(analysed: AnalysedModel) -> HeadMap | None:
-    """Michel's importance in nats, where fit.py or prune.py stored it; None for any system but the base."""
-    path = analysed.base / "scores/importance.json"
-    return HeadMap.load(path) if analysed.is_base and path.is_file() else None
+def base_request(analysed: AnalysedModel) -> ScoreRequest:
+    """What fit.py asks of a score of the base."""
+    return ScoreRequest(analysed.source, sentences=analysed.source.config.get("sentences", 0))
+
+
+def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
+    """A score of the base in nats, where fit.py or prune.py stored it; None for any system but the base."""
+    own = base_request(analysed)
+    for request in (own, replace(own, sentences=0)) if analysed.is_base else ():
+        path = analysed.base / f"scores/{score_file(name, request)}.json"
+        if path.is_file():
+            return HeadMap.load(path)
+    return None

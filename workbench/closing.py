@@ -9,6 +9,7 @@ close_heads(source.model, closed, "out", calibration)  # for good: W_O and b cha
 follow, or training
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,11 +21,14 @@ from torch import Tensor, nn
 
 from headgates.analysis.batches import query_tokens
 from headgates.configs.closing import CLOSINGS
+from headgates.configs.stages import DistillConfig
 from headgates.data import ranks
 from headgates.data.batch import Batch
 from headgates.data.parallel import ParallelText
 from headgates.gates import HeadMap, HeadSite, fold_mean, reconstruct, resampled, rescale, zero_heads
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.outputs import outputs_of
+from headgates.lightning_modules.distilling import Distilling
 from headgates.models.sublayers import sublayers
 from headgates.workbench.source import BATCH_TOKENS, Source
 
@@ -82,13 +86,45 @@ class Calibration:
         self.source.task.loss(model, batch)
 
 
-OF_STREAM = ("out+ffn", "out+ffn+v")  # of models whose residual stream is known
+def distill(
+    model: nn.Module, closed: HeadMap, calibration: Calibration, *arguments: Any, **options: Any
+) -> None:
+    """Refit as out+ffn+v, then train all weights for PASSES passes over the same text towards the unpruned
+    model's probabilities (KL, token by token), the closed heads' columns of W_O at zero: AdamW, at a rate
+    that falls from RATE to 0. Every process takes the same steps. Arguments as `reconstruct`."""
+    source, teacher = calibration.source, Distilling(copy.deepcopy(model), DistillConfig(weight=1.0))
+    HOW["out+ffn+v"](model, closed, calibration, *arguments, **options)
+    outputs = outputs_of(model, closed)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.0)
+    batches = [batch.to(trained[0].device) for batch in calibration.data.batches("train", STEP_TOKENS)]
+    order = torch.Generator().manual_seed(calibration.seed)
+    falls = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, PASSES * len(batches))
+    with evaluation_mode(model), torch.enable_grad():  # without dropout
+        for _ in range(PASSES):
+            for number in torch.randperm(len(batches), generator=order).tolist():
+                batch = batches[number]
+                loss = teacher.loss(source.task, model, batch, smoothing=0.0) / batch.target_tokens
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(trained, 1.0)
+                optimizer.step()
+                falls.step()
+                with torch.no_grad():
+                    for output in outputs.values():
+                        output.close()
+    optimizer.zero_grad()
+
+
+PASSES, RATE, STEP_TOKENS = 5, 1e-3, 1000  # of `distill`
+OF_STREAM = ("out+ffn", "out+ffn+v", "distill")  # of models whose residual stream is known
 HOW: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,
     "rescale": rescale,
     "out": reconstruct,
     "out+ffn": partial(reconstruct, sublayers=sublayers),
     "out+ffn+v": partial(reconstruct, sublayers=sublayers, values=True),
+    "distill": distill,
 }
 
 
@@ -134,7 +170,8 @@ def closed_heads(
     outputs = outputs_of(
         model, closed, sublayers(model) if how in OF_STREAM else (), values=how == "out+ffn+v"
     )
-    parameters = [parameter for output in outputs.values() for parameter in output.parameters]
+    refitted = [parameter for output in outputs.values() for parameter in output.parameters]
+    parameters = list(model.parameters()) if how == "distill" else refitted
     before = [parameter.detach().clone() for parameter in parameters]
     try:
         close_heads(model, closed, how, calibration)

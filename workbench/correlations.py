@@ -13,7 +13,7 @@ from headgates.analysis.roles import Role, families
 from headgates.analysis.survival import any_role, survive_longer, survivors
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import importance_of_base
+from headgates.workbench.analyses import base_score
 from headgates.workbench.related import GateRun
 from headgates.workbench.table import Row
 from headgates.workbench.transfer import correlate
@@ -22,21 +22,21 @@ BASE_LABEL = "base"  # of the base among the runs: there all heads are open
 
 
 def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> dict[str, HeadMap]:
-    """LRP share, confidence and importance, by these names; those that are not known are left out."""
-    importance = importance_of_base(analysed)
+    """LRP share, confidence, importance and what closing the head alone adds to the loss, by these names;
+    those that are not known are left out."""
+    importance, loss = base_score(analysed, "importance"), base_score(analysed, "loss")
     scores = {
         "LRP share": head_map_of(results, "lrp", "share"),
         "confidence": head_map_of(results, "confidence", "confidence"),
         "importance": importance and importance.select(analysed.config.kinds).l2_per_layer(),
+        "loss without it": loss and loss.select(analysed.config.kinds),
     }
     return {name: head_map for name, head_map in scores.items() if head_map is not None}
 
 
 def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
     """A row for every two scores and "all" or a kind: first, second, kind, heads, spearman (rho, in [-1, 1])
-    and p_value (two-sided).
-
-    The last two are None for fewer than three heads, and where all heads have the same score."""
+    and p_value (two-sided); none for fewer than three heads, and where all heads have the same score."""
     rows = []
     for first, second in combinations(scores, 2):
         common = [site for site in scores[first] if site in scores[second]]
@@ -46,9 +46,9 @@ def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
                 HeadMap({site: scores[name][site] for site in sites}).flat().tolist()
                 for name in (first, second)
             )
-            rho, p_value = correlate(x, y)["spearman"] or (None, None)
-            row = {"first": first, "second": second, "kind": kind, "heads": len(x)}
-            rows.append(row | {"spearman": rho, "p_value": p_value})
+            if (found := correlate(x, y)["spearman"]) is not None:
+                row = {"first": first, "second": second, "kind": kind, "heads": len(x)}
+                rows.append(row | {"spearman": found[0], "p_value": found[1]})
     return rows
 
 
@@ -84,6 +84,7 @@ def survival_rows(
         row
         for within in ("kind", "layer")
         for row in survive_longer(open_heads, specialised, within=within, kinds=kinds)
+        if row["p_value"] is not None  # there are heads with a role, and others
     ]
 
 

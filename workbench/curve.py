@@ -18,21 +18,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from headgates.analysis.significance import LEVEL, P_VALUES, TEST, Scored, compare, resample_counts, score
+from headgates.analysis.significance import (
+    LEVEL,
+    P_VALUES,
+    RESAMPLES,
+    TEST,
+    Scored,
+    compare,
+    resample_counts,
+    score,
+)
 from headgates.configs.closing import ZERO
 from headgates.configs.prune import PruneConfig
 from headgates.configs.scores import SCORES
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.models.progress import say
+from headgates.models.progress import Report, say
 from headgates.workbench.closing import SENTENCES, Calibration, closed_heads
 from headgates.workbench.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
 from headgates.workbench.source import BATCH_TOKENS, prediction_settings
 from headgates.workbench.table import Row, read_table, with_ends, write_table
 from headgates.workbench.unpruned_model import UnprunedModel
-
-RESAMPLES = 1000
 
 
 class MaskScorer:
@@ -114,9 +121,10 @@ def curve(
     *,
     kinds: Sequence[str],
     scorer: MaskScorer,
+    report: Report = say,
 ) -> tuple[str, list[Row]]:
     """Return the curve's name and rows. A finished curve is read from its files, an interrupted one is
-    continued.
+    continued. report: takes a line for every step.
 
     Raises ValueError if the files of that name have another fingerprint (settings, model or text) or are
     broken, unless --fresh."""
@@ -125,10 +133,10 @@ def curve(
     cache_key = curve_fingerprint(order, unpruned, config, kinds)
     record, rows = first(lambda: begun_curve(file, unpruned, cache_key, fresh=config.fresh))
     if record["finished"]:
-        say(f"{name}: finished, same settings; --fresh repeats it")
+        report(f"{name}: finished, same settings; --fresh repeats it")
         return name, rows
     if rows:
-        say(f"{name}: {len(rows)} finished steps are there, the rest follows")
+        report(f"{name}: {len(rows)} finished steps are there, the rest follows")
     metric, l2 = unpruned.task.metrics[0], divides_by_norm(order, config)
     for seed in range(config.seed, config.seed + config.random_seeds) if score.seeded else [None]:
         of_seed = "" if seed is None else f"-seed{seed}"
@@ -162,7 +170,7 @@ def curve(
             seed_rows.append(row)
             rows.append(row)
             write_table(folder, f"{file}.csv", rows)
-            say(
+            report(
                 f"{name}{of_seed}: {row['heads_closed']} of {closed.heads_total} heads closed, "
                 f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
                 f"{row[f'test_{metric.name}']:.2f} on test"

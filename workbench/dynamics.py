@@ -95,7 +95,7 @@ class Dynamics(Watcher):
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
         settings = module.task.prediction_settings(module.predictor)
         if "search" in settings:  # outputs are made the quickest way
-            limits = {name: settings["search"][name] for name in ("max_ratio", "max_extra")}
+            limits = {name: settings["search"][name] for name in ("max_ratio", "max_extra", "min_length")}
             settings["search"] = limits | {"beam": 1}
         about = {
             "epochs": self.epochs,

@@ -5,6 +5,7 @@ A row holds the task's metrics with signatures, intervals and p-values by paired
 and speed.
 """
 
+import copy
 import math
 import time
 import warnings
@@ -14,21 +15,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from headgates.analysis.significance import Scored, compare, resample_counts, score
+from headgates.analysis.significance import (
+    RESAMPLES,
+    Scored,
+    above_trivial,
+    compare,
+    resample_counts,
+    score,
+)
 from headgates.configs.cli import config_hash
 from headgates.configs.methods import GateMethod
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
-from headgates.gates import HeadMap, heads_left
+from headgates.gates import HeadMap, detach, heads_left, remove
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor, Task
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.provenance import device_name
 from headgates.workbench.row import COMPARED, Measure, ResultRow
 from headgates.workbench.source import Lines
 
-RESAMPLES = 1000
 BINARISING_GAP = (
     0.3  # of the metric that decides, between soft and exact gates, above which the user is warned
 )
@@ -60,6 +69,15 @@ def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
         "heads_by_kind": by_kind,
         "heads_by_site": by_site,
     }
+
+
+def size_without(model: nn.Module, closed: HeadMap | None) -> int:
+    """The parameters of a model, without those of its gates and of the `closed` heads."""
+    if closed is not None:
+        model = copy.deepcopy(model)
+        detach(model)
+        remove(model, closed)
+    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("head_gates."))
 
 
 def evaluation_key(settings: dict[str, Any], test: Lines) -> dict[str, Any]:
@@ -98,16 +116,15 @@ class Evaluation:
         begin = time.perf_counter()
         outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
+        heads = heads_of(predictor.model, open_heads)
+        gated = hasattr(predictor.model, "head_gates")
+        masked = gated and heads["heads_open"] < heads_left(predictor.model).count()
         row = ResultRow(
             system=system,
             measures={},
-            **heads_of(predictor.model, open_heads),
-            parameters=sum(
-                p.numel()
-                for name, p in predictor.model.named_parameters()
-                if not name.startswith("head_gates.")
-            ),
-            sentences_per_second=len(self.test[0]) / seconds,
+            **heads,
+            parameters=size_without(predictor.model, ~open_heads if masked and open_heads else None),
+            seconds=None if masked else seconds,
             evaluation=self.fingerprint,
             **facts,
         )
@@ -125,6 +142,9 @@ class Evaluation:
         scored = score(outputs, self.test[1], self.task.metrics)
         self.scored[row.system] = scored
         row.measures = measures_of(scored)
+        row.above_trivial = None  # a copy of a base's row may be another system's
+        if row.is_base:
+            row.above_trivial = above_trivial(outputs, self.test[1], self.task.metrics[0])
         self.rows.append(row)
         if self.reference is not None:
             self.against_reference(row)
@@ -143,10 +163,13 @@ class Evaluation:
         weights, stage = run / "best.pt", dict[str, Any]()
         # evaluations of this kind are kept for the next run
         kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
+        here = {"device": device_name(), "threads": torch.get_num_threads()}
         for folder in (kept, run):
+            measured = first(folder.result) or {}
             for row in first(folder.rows):
                 if row.system == system and row.evaluation == self.fingerprint:
-                    self.copy_row(row, folder, system, weights, None)
+                    same = all(measured.get(name) == value for name, value in here.items())
+                    self.copy_row(row, folder, system, weights, None, **({} if same else {"seconds": None}))
                     return
                 if row.system == system:
                     stage = row.stage or {}
@@ -154,7 +177,7 @@ class Evaluation:
         row = self.add(system, weights, predictor, None, stage=stage)
         with suppress(OSError):  # a base may be another user's
             kept.write_outputs(system, self.folder.outputs(system))
-            kept.write_json("result.json", {"rows": [row.to_json()]})
+            kept.write_json("result.json", {"rows": [row.to_json()], **here})
 
     def repeat(
         self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str
@@ -171,6 +194,10 @@ class Evaluation:
         self.reference = min(bases, key=lambda row: min((row.stage or {}).get("losses") or [math.inf])).system
         for row in self.rows:
             self.against_reference(row)
+
+    @property
+    def reference_row(self) -> ResultRow:
+        return next(row for row in self.rows if row.system == self.reference)
 
     def against_reference(self, row: ResultRow) -> None:
         assert self.reference is not None

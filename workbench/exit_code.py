@@ -3,6 +3,7 @@
 import errno
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,6 +11,8 @@ from types import FrameType
 from headgates.configs.printable import printable
 from headgates.data.ranks import has_lost_another, speaks_first, world
 from headgates.workbench.processes import leave, silence_others
+
+LONGEST = 2000  # characters of an error
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
@@ -21,7 +24,7 @@ def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -
     heard: list[int] = []
     silence_others()
     try:
-        with kill_as_interrupt(heard):
+        with kill_as_interrupt(heard), warnings_in_one_line():
             code = run() or 0
             leave()
             return code
@@ -41,6 +44,21 @@ def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -
         return 128 + (heard[0] if heard else signal.SIGINT)
 
 
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Show a warning as what it says, without the line of code that it was raised in."""
+
+    def in_one_line(message: Warning | str, *_: object, **__: object) -> str:
+        return printable(f"warning: {' '.join(str(message).split())}\n")
+
+    before = warnings.formatwarning
+    warnings.formatwarning = in_one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 def say_once(line: str) -> None:
     if speaks_first():
         print(line, file=sys.stderr, flush=True)
@@ -54,6 +72,8 @@ def error_line(script: str, error: Exception) -> str:
             f"cannot write {error.filename or 'all of its output'}: {error.strerror}; free some space "
             f"and repeat the command"
         )
+    if len(text) > LONGEST:  # a file of others may have put anything into it
+        text = f"{text[:LONGEST]}..."
     return printable(f"{script}: error: {text}")
 
 

@@ -24,8 +24,8 @@ def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:
     """Score -> training pairs that are sampled for it, of the scores of rows and of where gates start; 0
     where all are read."""
     scores = list(score_rows(config.systems))
-    if config.gates.head_start and config.gate != SCORED:
-        scores.append(config.gates.head_start_by)
+    if (method := METHODS.get(config.gate)) is not None and method.start_by is not None:
+        scores.append(method.start_by)
     counts = {
         score: config.sentences or SCORES[score].sample or 0 for score in scores if SCORES[score].reads_pairs
     }

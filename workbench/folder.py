@@ -19,6 +19,7 @@ from headgates.configs.cli import RECORDED, from_dict, to_yaml
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import check_types, shortened
 from headgates.configs.json_file import Kind, load_json
+from headgates.configs.own_file import own_file, own_files
 from headgates.configs.schema import FitConfig
 from headgates.configs.systems import file_name
 from headgates.configs.yaml_file import load_yaml
@@ -44,6 +45,7 @@ KEYS: Mapping[str, Mapping[str, Kind]] = {
     },
     "curves/": {"cache_key": dict | None, "finished": bool | None},
     "cards.json": {"settings": dict, "heads": list},
+    "compare.json": {"title": str, "summary": list, "groups": list, "base_hash": str | None},
     "-outputs.json": {"drafts": list, "changed": list},
     "analysis/": {"head_maps": dict, "facts": dict, "tables": list},
 }
@@ -75,7 +77,9 @@ class RunFolder:
         self.path = Path(path)
 
     def __truediv__(self, name: str) -> Path:
-        return self.path / name
+        """The path of a file of the run. Raises ValueError where its name, or a link, leads out of the folder
+        (`own_file`)."""
+        return own_file(self.path, name)
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -111,8 +115,12 @@ class RunFolder:
         try:
             return self.config().get("run_hash") if (self / "config.yaml").is_file() else None
         except ValueError as error:
-            warnings.warn(str(error), stacklevel=2)
+            warnings.warn(f"left out: {error}", stacklevel=2)
             return None
+
+    def is_original(self) -> bool:
+        """Whether the folder has the name that the run was made under: a copy beside it has not."""
+        return self.config().get("name") == self.path.resolve().name
 
     def read_json(self, name: str, shape: type = dict, *, cure: str = CURE) -> Any:
         """The content of a JSON file. Raises ValueError where there is none, where it is broken, where it is
@@ -171,14 +179,8 @@ class RunFolder:
         self.write_text(name, json.dumps(content, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file of the run, whole or not at all. Raises ValueError where its name, or a link, leads
-        out of the folder."""
+        """Write a file of the run, whole or not at all."""
         path = self / name
-        if not path.parent.resolve().is_relative_to(self.path.resolve()):
-            raise ValueError(
-                f"{path} is not inside of {self.path}, so nothing is written there; take away the link or "
-                f"name that leads out"
-            )
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
             file.write(text.encode())
@@ -237,8 +239,10 @@ class RunFolder:
         """The checkpoint of a system. Raises ValueError where it or the tokenizer is not the file that the
         system was recorded with."""
         system = self.systems()[name]
-        check_digests(self.path, system.get("sha256"), cure="copy it again, or repeat the run with --fresh")
-        return self / system["weights"]
+        runs = self.path.parent  # a run may have the weights of its base, beside it
+        cure = "copy it again, or repeat the run with --fresh"
+        check_digests(self.path, system.get("sha256"), cure=cure, home=runs)
+        return own_file(self.path, system["weights"], home=runs)
 
     def add_system(
         self, name: str, weights: Path, xi: dict[str, list[Any]] | None, *, tokenizer: str = "vocab*"
@@ -271,7 +275,7 @@ class RunFolder:
 
     def copy_files(self, other: "RunFolder", pattern: str) -> None:
         """Copy the files of another run that match, such as its tokenizer."""
-        for file in other.path.glob(pattern):
+        for file in own_files(other.path, pattern):
             shutil.copyfile(file, self / file.name)
 
     def write_command(self, facts: Mapping[str, Any], before: str = "") -> None:
@@ -334,7 +338,8 @@ def closes_heads(config: Mapping[str, Any]) -> bool:
 
 
 def base_of(folder: RunFolder) -> RunFolder:
-    """The run whose model has no gates: the run itself, or the base of a run that closes heads. Raises
+    """The run whose model has no gates: the run itself, or the base of a run that closes heads, which lies
+    beside it: results are written to it, and whoever made the run may have named any folder. Raises
     ValueError if that base is gone, or is another one by now."""
     config = folder.config()
     if not closes_heads(config):
@@ -345,22 +350,16 @@ def base_of(folder: RunFolder) -> RunFolder:
             f"{folder.path} has gates and names no base, so there is no model without gates; give a base "
             f"run (--gate none)"
         )
-    # beside the run before the recorded path: a folder of runs may have been copied elsewhere
-    found = [
-        RunFolder(path)
-        for path in (folder.path.parent / Path(base).name, Path(base))
-        if (path / "config.yaml").is_file()
-    ]
-    if not found:
+    runs = Path(os.path.realpath(folder.path)).parent
+    found = RunFolder(own_file(runs, Path(base).name))
+    if not (found / "config.yaml").is_file():
         raise ValueError(
-            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or "
-            f"train it again with the same "
-            "settings and --gate none"
+            f"the base of {folder.path} is not beside it: there is no run at {found.path}; copy the folder "
+            f"{shortened(base)} there, or train it again with the same settings and --gate none"
         )
-    same = [run for run in found if config.get("base_hash") in (None, run.config().get("run_hash"))]
-    if not same:
+    if config.get("base_hash") not in (None, found.config().get("run_hash")):
         raise ValueError(
-            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); for "
+            f"{found.path} is not the base that {folder.path} was made from (run_hash differs); for "
             f"that base itself, give it"
         )
-    return same[0]
+    return found

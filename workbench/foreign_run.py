@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from headgates.bridges.foreign import ForeignModel
+from headgates.configs.own_file import own_file
 from headgates.data.atomic_folder import atomic_folder
+from headgates.data.file_digest import kept_digest
+from headgates.data.text import reworded
 from headgates.data.vocab import ABOUT
-from headgates.models.checkpoint import architecture, save_model
+from headgates.models.checkpoint import architecture, save_beside
 from headgates.workbench.folder import RunFolder, find_runs
 from headgates.workbench.provenance import device_name, provenance
+
+# beside ValueError and OSError, whose words say enough: where files of another shape than expected send a
+# reader
+STRANGE = (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, MemoryError)
 
 
 def foreign_run(
@@ -25,8 +32,13 @@ def foreign_run(
 
     options: how it was read, by their names in a SOURCE; text: the
     settings that name its text, none for a model that only translates."""
+    for file in foreign.files:
+        real = file.resolve()  # a file that the user names may be a link
+        own_file(real.parent, real.name)
     read_as = {name: value for name, value in {**options, **text}.items() if name != "data_dir"}
-    run_hash = files_hash(prefix, foreign.files, read_as)
+    digests = [kept_digest(file) for file in foreign.files]
+    run_hash = files_hash(prefix, digests, read_as)
+    weights = f"weights-{files_hash(prefix, digests, {})}.pt"
     for folder in find_runs(root):
         if folder.run_hash() == run_hash and folder.finished():
             return folder
@@ -34,13 +46,16 @@ def foreign_run(
     folder = RunFolder(Path(root) / "-".join([prefix, foreign.name, *corpus, run_hash[:6]]))
     source = f"{prefix}:{foreign.name}"
     with atomic_folder(folder.path) as place:  # nothing finished is there, or it would have been found
-        draft, converted = RunFolder(place), foreign.convert()
+        draft = RunFolder(place)
+        with reworded(f"{source} cannot be read", "copy it again", *STRANGE):
+            converted = foreign.convert()
         translator, model = converted.translator, converted.translator.model
         for name, file in converted.tokenizer_files.items():
             shutil.copyfile(file, draft / name)
         if converted.tokenizer:
             draft.write_text(ABOUT, json.dumps(converted.tokenizer, indent=1, ensure_ascii=False) + "\n")
-        save_model(draft / "best.pt", model)
+        # one file for all languages and texts that the model is used with
+        save_beside(draft / "best.pt", model, next(Path(root).glob(f"*/{weights}"), None), weights)
         limits = {
             "joint": translator.source_vocab is translator.target_vocab,
             "max_length": min(200, model.config.max_positions - 1),
@@ -55,12 +70,11 @@ def foreign_run(
     return folder
 
 
-def files_hash(prefix: str, files: list[Path], settings: Mapping[str, Any]) -> str:
-    """12 hexadecimal digits of the SHA-256 of the files' contents, in their order, and of the settings."""
+def files_hash(prefix: str, digests: list[str], settings: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits of the SHA-256 of the files' digests, in their order, and of the settings."""
     sha = hashlib.sha256(prefix.encode())
-    for file in files:
-        with file.open("rb") as stream:
-            sha.update(hashlib.file_digest(stream, "sha256").digest())
+    for digest in digests:
+        sha.update(bytes.fromhex(digest))
     if settings:
         sha.update(json.dumps(settings, sort_keys=True).encode())
     return sha.hexdigest()[:12]

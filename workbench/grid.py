@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -39,12 +40,15 @@ from headgates.workbench.jobs import (
     slurm_start,
     stop,
 )
+from headgates.workbench.lab import stage_epochs
+from headgates.workbench.provenance import device_name
 from headgates.workbench.row import ResultRow
 from headgates.workbench.run_lock import RunLocks
 
 POINTS = "points.json"
 KEPT = ("settings", "run_hash", "status", "run", "seconds", "error")  # of a point, in POINTS
 UNFOUND = "it ended without an error, but no finished run has its configuration"
+UNKNOWN = "how long that takes is said once a run is finished"
 SLURM_POLL = 2.0  # seconds between looks at jobs
 LINE = "run, or last line"
 WIDTH = 140  # of the table in a log file
@@ -55,13 +59,15 @@ TEXT = ("data", "data_dir", "src", "tgt", "test_sentences")
 @dataclass
 class GridPoint:
     """One run of a grid. settings: what tells it from the others; words: fit.py's command line; needs: hashes
-    of the runs that it starts from; system: the row that is shown, None for the run's own; here: makes the
-    run in this process, for one that takes less time than a process takes to start."""
+    of the runs that it starts from; epochs: what its run, and each of those, trains, by hash; system: the row
+    that is shown, None for the run's own; here: makes the run in this process, for one that takes less time
+    than a process takes to start."""
 
     settings: dict[str, Any]
     words: list[str]
     run_hash: str
     needs: tuple[str, ...] = ()
+    epochs: Mapping[str, int] = field(default_factory=dict)
     system: str | None = None
     here: Callable[[], object] | None = None
     status: str = "waiting"  # waiting, running, done, failed
@@ -107,23 +113,53 @@ def short(value: object) -> str:
 # ---------------------------------------------------------------- runs by their hashes
 
 
-def planned_runs(configs: Sequence[FitConfig]) -> list[tuple[str, tuple[str, ...]]]:
-    """The hash of each configuration's run, and the hashes of the runs that it starts from; each text is
-    loaded once. Raises ValueError as fit.py where a text or a base is missing."""
+def planned_runs(configs: Sequence[FitConfig]) -> list[tuple[str, tuple[str, ...], dict[str, int]]]:
+    """The hash of each configuration's run, the hashes of the runs that it starts from, and what all of them
+    train; each text is loaded once. Raises ValueError as fit.py where a text or a base is missing."""
     texts: dict[str, ExperimentText] = {}
-    planned: list[tuple[str, tuple[str, ...]]] = []
+    planned: list[tuple[str, tuple[str, ...], dict[str, int]]] = []
     for config in configs:
         key = repr([getattr(config, name) for name in TEXT])
         text = texts[key] = texts.get(key) or ExperimentText(config)
         base = None if config.base is None else str(RunFolder.open(config.base).run_hash())
-        planned.append(run_hashes(config, text, base))
+        run_hash, needs = run_hashes(config, text, base)
+        planned.append((run_hash, needs, epochs_by_run(config, run_hash, *needs)))
     return planned
+
+
+def epochs_by_run(config: FitConfig, run_hash: str, base: str, *continued: str) -> dict[str, int]:
+    """Hash -> epochs of training, of the run of a configuration, of its base, and of that trained on."""
+    stages = stage_epochs(config, None)
+    of_base, more = stages.pop("base"), stages.pop("base-continued", 0)
+    found = dict.fromkeys(continued, more) | ({base: of_base} if config.base is None else {})
+    return found if config.base_alone else {run_hash: sum(stages.values()), **found}
+
+
+def estimate(
+    points: Sequence[GridPoint], made: Mapping[str, RunFolder], base: RunFolder | None, jobs: int
+) -> str:
+    """How long the points that wait will take, in words: what they train and translate, by the times that
+    finished runs, or the base, recorded."""
+    waiting = [point for point in points if point.status == "waiting" and point.run_hash not in made]
+    if not waiting:
+        return ""
+    todo = {name: n for point in waiting for name, n in point.epochs.items() if name not in made}
+    known = [made[name] for point in points for name in (point.run_hash, *point.needs) if name in made]
+    rows = [row for run in (*known, *filter(None, [base])) for row in run.rows()]
+    stages = [row.stage for row in rows if row.stage and row.stage.get("seconds") and row.stage.get("epochs")]
+    passes = [row.seconds for row in rows if row.seconds]
+    what = f"{len(waiting)} runs to make, {sum(todo.values())} epochs of training in all"
+    if not stages if any(todo.values()) else not passes:
+        return f"{what}; {UNKNOWN}"
+    epoch = fmean(stage["seconds"] / stage["epochs"] for stage in stages) if stages else 0.0
+    seconds = (epoch * sum(todo.values()) + (fmean(passes) if passes else 0.0) * len(waiting)) / jobs
+    return f"{what}: at least about {minutes(seconds)}, by the times of finished runs"
 
 
 def run_hashes(config: FitConfig, text: ExperimentText, base: str | None) -> tuple[str, tuple[str, ...]]:
     """The hash of a configuration's run on this text, and the hashes of the runs that it starts from, its
     base first. base: the hash of the base that it names."""
-    precision = resolve_precision(config.precision)
+    precision = resolve_precision(config, device_name())
     base = base or config_hash(base_fingerprint(config, text.corpus, precision))
     if config.base_alone:
         return base, (base,)
@@ -155,20 +191,21 @@ class FinishedRuns:
                 with suppress(ValueError):
                     run_hash = folder.run_hash() if folder.finished() else None
                 self.seen[folder.path] = changed, run_hash
-            if run_hash := self.seen[folder.path][1]:
-                runs.setdefault(run_hash, folder)
+            run_hash = self.seen[folder.path][1]
+            if run_hash and (run_hash not in runs or folder.is_original()):
+                runs[run_hash] = folder
         return runs
 
 
-def precision_words(precision: str, options: GridOptions) -> list[str]:
+def precision_words(config: FitConfig, options: GridOptions) -> list[str]:
     """The flag that gives every run the precision of its hash, whatever its own process would choose. Raises
     ValueError at auto where the runs are made on other machines."""
-    if precision == "auto" and options.slurm:
+    if config.precision == "auto" and options.slurm:
         raise ValueError(
             "--slurm needs a precision: auto is chosen by this machine, and the runs are made on others; "
             "write precision: bf16, or 32, among the settings of the runs"
         )
-    return ["--precision", resolve_precision(precision)]
+    return ["--precision", resolve_precision(config, device_name())]
 
 
 # ---------------------------------------------------------------- the grid
@@ -193,8 +230,10 @@ def run_grid(
     runs: str,
     data_dir: str | None,
     retry: bool,
+    base: RunFolder | None = None,
 ) -> None:
     """Make the runs of the points that are not finished; every change of a point is saved in the folder.
+    base: that of all points, whose times tell how long they will take.
 
     A point that fails does not stop the others; points that failed in an earlier command are tried again with
     `retry`. Ctrl-C ends all processes, and is raised again. Raises ValueError on Windows, and at --slurm as
@@ -218,7 +257,16 @@ def run_grid(
         point.seconds += time.monotonic() - since
         settle(point, finished().get(point.run_hash), error, folder)
         save(points, folder)
+        if point.status == "done" and unknown:
+            known = estimate(points, finished(), base, jobs)
+            if not known.endswith(UNKNOWN):  # as it does after a run without training
+                unknown.clear()
+                say(known or "all runs are made")
 
+    text = estimate(points, made, base, jobs)
+    unknown = [text] if text.endswith(UNKNOWN) else []
+    if text:
+        say(text)
     queue = []
     for point in points:
         if point.run_hash in made:

@@ -10,31 +10,19 @@ Files: `K-heads.pt`, the model with K heads; `K-stage.json`, how it was trained;
 from collections.abc import Sequence
 
 from headgates.analysis.knee import SLACK, Drop, drop, knee
-from headgates.analysis.significance import Scored, resample_counts, score
+from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
 from headgates.configs.methods import METHODS
-from headgates.configs.schema import FitConfig
 from headgates.data.ranks import first, wait
 from headgates.gates import detach, heads_left, remove
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
-from headgates.workbench.evaluation import RESAMPLES
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.lab import Lab, Run
+from headgates.workbench.lab import Lab, Run, curve_counts
 from headgates.workbench.scores import kinds_suffix
 from headgates.workbench.source import best_device
 from headgates.workbench.stages import train_gates
 from headgates.workbench.table import Row, write_table
 
-SHARES = (
-    0.75,
-    0.625,
-    0.5,
-    0.375,
-    0.25,
-    0.1875,
-    0.125,
-    0.0625,
-)  # of the gated heads, where --curve names no counts
 KNEE = "knee.json"
 
 
@@ -46,24 +34,11 @@ def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     config = lab.config
     words = ["curve" if config.curve else "fewest", *kinds_suffix(config.kinds), f"s{config.seed}"]
     name = "-".join([lab.text.prefix, config.gate, *words])
-    counts = counts_of(lab.text.load(base), config)
+    counts = curve_counts(config, heads_left(lab.text.load(base).model).select(config.kinds).count())
     with lab.run(name, gate=config.gate, on=base, curve=config.curve or "fewest") as run:
         if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.drop_limit:
             make_curve(run, continued, counts)
     return run.folder
-
-
-def counts_of(predictor: Predictor, config: FitConfig) -> list[int]:
-    """The numbers of heads, in the gated kinds, from many to few. Raises ValueError where the model has no
-    more than one of them."""
-    total = heads_left(predictor.model).select(config.kinds).count()
-    chosen = config.curve or sorted({round(total * share) for share in SHARES} - {0, total}, reverse=True)
-    if too_many := [count for count in chosen if count >= total]:
-        kinds = ", ".join(config.kinds)
-        raise ValueError(
-            f"--curve: expected fewer heads than the {total} of {kinds}, got {', '.join(map(str, too_many))}"
-        )
-    return chosen
 
 
 def make_curve(run: Run, continued: RunFolder | None, counts: Sequence[int]) -> None:
@@ -72,23 +47,24 @@ def make_curve(run: Run, continued: RunFolder | None, counts: Sequence[int]) -> 
     evaluation = run.compare_with(continued, predictor)
     better = continued if evaluation.reference == "base-continued" and continued else run.base
     reference = validated(run, "reference", run.text.load(better))
+    learned = not evaluation.reference_row.unlearned
     resamples = resample_counts(len(run.text.corpus.valid), RESAMPLES)
     rows, drops = [], []
     for count in counts:
         predictor = smaller(run, predictor, count)
         scored = validated(run, str(count), predictor)
         found = drop(count, scored, reference, resamples)
-        row = curve_row(run, predictor, scored, found)
+        row = curve_row(run, predictor, scored, found, learned=learned)
         drops.append(found)
         rows.append(row)
         write_table(run.folder, "curve.csv", rows)
         say(
             f"{count} of {row['heads_total']} heads: {metric.title} "
-            f"{row[f'valid_{metric.name}']:.2f} on validation, "
-            f"{found.mean:.2f} lost (95% bound {found.bound:.2f}): "
-            f"{'accepted' if row['acceptable'] else 'too much'}"
+            f"{row[f'valid_{metric.name}']:.2f} on validation"
+            + f", {found.mean:.2f} lost (95% bound {found.bound:.2f}): " * learned
+            + ("accepted" if row["acceptable"] else "too much") * learned
         )
-    best = knee(drops, limit)
+    best = knee(drops, limit) if learned else None
     shown = (best or drops[0]).heads_open
     name, stage = f"{METHODS[run.config.gate].name}-{shown}", f"{shown}-stage.json"
     wait()  # for the first rank to have written it
@@ -139,7 +115,7 @@ def validated(run: Run, name: str, predictor: Predictor) -> Scored:
     return score(outputs, list(valid.targets), run.task.metrics)
 
 
-def curve_row(run: Run, predictor: Predictor, scored: Scored, found: Drop) -> Row:
+def curve_row(run: Run, predictor: Predictor, scored: Scored, found: Drop, *, learned: bool) -> Row:
     stage = first(lambda: run.folder.read_json(f"{found.heads_open}-stage.json"))
     left = heads_left(predictor.model)
     return {
@@ -151,7 +127,7 @@ def curve_row(run: Run, predictor: Predictor, scored: Scored, found: Drop) -> Ro
         "drop": found.mean,
         "drop_bound": found.bound,
         "detectable": found.detectable,
-        "acceptable": found.acceptable(run.config.drop_limit),
+        "acceptable": learned and found.acceptable(run.config.drop_limit),
         "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
     }
 
@@ -171,6 +147,9 @@ def write_knee(run: Run, found: Drop | None, reference: str, tested: dict[str, D
     }
     run.folder.write_json(KNEE, content)
     accepted = f"at most {limit:g} {main.title} on validation (95% bound {limit + SLACK:g})"
+    if nothing := run.evaluation.reference_row.unlearned:
+        say(f"{nothing}; the largest number of heads is shown")
+        return
     if found is None:
         say(f"no number of heads loses {accepted}; the largest is shown")
     else:

@@ -14,10 +14,13 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_file
 from headgates.data.atomic_file import is_running
 from headgates.models.progress import say
 
 BEAT = 15.0  # seconds
+BEGIN = '{"machine": '  # of the file
 # seconds without a beat after which a process counts as dead: a network disk may show a change after a minute
 SILENT = 180.0
 LOOK = 1.0  # seconds between looks at another's beat
@@ -49,7 +52,7 @@ class Heartbeat:
             holder = self.holder() or {}
             here = holder.get("machine") == self.own["machine"]
             other = holder and holder.get("run_hash") != self.own["run_hash"]
-            if other and not (here and not is_running(int(holder.get("process", 0)))):
+            if other and not (here and not is_running(holder["process"])):
                 return "another's"
             if here:
                 self.path.unlink(missing_ok=True)
@@ -76,12 +79,19 @@ class Heartbeat:
         return True
 
     def holder(self) -> dict[str, Any] | None:
-        """What the file says; None where it is gone, or not written yet."""
+        """What the file says; None where it is gone, or not written yet. Raises ValueError where it is not
+        what a process writes: nobody keeps it alive, and nobody would take it away."""
+        keys = {"machine": str, "process": int, "run_hash": str}
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            text = own_file(self.path.parent, self.path.name).read_text(encoding="utf-8", errors="replace")
+            if text == BEGIN[: len(text)] or (text.startswith(BEGIN) and not text.endswith("}")):
+                return None
+            found: dict[str, Any] = load_json(self.path, keys=keys, cure="remove it: no run holds that lock")
+        except OSError:
             return None
-        return content if isinstance(content, dict) else None
+        if found["machine"].strip() and 0 < found["process"] < 2**31:
+            return found
+        raise ValueError(f"{self.path} names no process; remove it: no run holds that lock")
 
     def wait(self, holder: dict[str, Any]) -> None:
         """Return once the file is gone; remove it where it has not changed for SILENT seconds."""

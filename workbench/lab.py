@@ -50,6 +50,16 @@ from headgates.workbench.source import Source, best_device
 from headgates.workbench.tracker import make_tracker
 
 JOBS = {BASE: "base", CONTINUED: "base-continued", SCORED: "scores"}  # what the tracker calls a run
+SHARES = (
+    0.75,
+    0.625,
+    0.5,
+    0.375,
+    0.25,
+    0.1875,
+    0.125,
+    0.0625,
+)  # of the gated heads, where --curve names no counts
 SALT = 262_072_178  # the stages base, base-continued and gates have 0, 1 and 2, as in recorded results
 
 
@@ -71,7 +81,10 @@ class Lab:
         if self.named_base is not None:
             config = with_base_settings(config, self.named_base)
         self.config, self.finished = config, finished
-        self.precision = resolve_precision(config.precision)
+        bound_caches()
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.precision = resolve_precision(config, device_name(), say)
         self.machine = Machine(
             config.devices,
             self.precision,
@@ -81,9 +94,6 @@ class Lab:
             checkpoint_minutes=config.checkpoint_minutes,
             checkpoint_steps=config.checkpoint_steps,
         )
-        bound_caches()
-        if config.threads:
-            torch.set_num_threads(config.threads)
         # of the code that runs, whatever is checked out later
         self.provenance = provenance(device_name(), self.precision, config.seed)
         self.tracker = make_tracker(config, self.provenance)
@@ -125,6 +135,8 @@ class Lab:
         )
         again = "" if whole else "; --fresh repeats it"
         say(f"{job if whole else 'run'}: {folder.path}" + f" (finished, same configuration{again})" * done)
+        if done and asked and config.name not in (None, folder.path.name):
+            say(f"--name {config.name} is not needed: the same run is finished as {folder.path.name}")
         run = Run(self, folder, on or folder, job, done)
         try:
             yield run
@@ -144,19 +156,13 @@ class Lab:
         self.locks.release()
 
     @property
-    def stages(self) -> list[str]:
-        """The names of the stages in their order, finished ones too; a base that --base names is none."""
-        config, method = self.config, METHODS.get(self.config.gate)
-        names = [] if self.named_base is not None else ["base"]
-        if config.base_alone:
-            return names
-        names += ["base-continued"] if "base-continued" in config.systems else []
-        if config.is_curve:
-            return [*names, *(f"{count} heads" for count in config.curve)]
-        names += ["gates"] if method else []
-        names += [row.name for rows in score_rows(config.systems).values() for row in rows if row.trained]
-        scratch = method is not None and method.scratch in config.systems
-        return [*names, method.scratch, f"{method.scratch}, on"] if method and scratch else names
+    def stages(self) -> dict[str, int]:
+        """The stages in their order, finished ones too, and the epochs of each; a base that --base names is
+        none."""
+        totals = self.task.heads_by_kind(self.config)
+        total = None if totals is None else sum(totals[kind] for kind in self.config.kinds)
+        stages = stage_epochs(self.config, total)
+        return {name: epochs for name, epochs in stages.items() if name != "base" or not self.named_base}
 
     def score_request(self, source: Source) -> ScoreRequest:
         sentences = self.config.sentences
@@ -214,7 +220,8 @@ class Run:
             data = distilled_data(self.text, self.folder, self.base)
         data.accumulate = stage.accumulate
         data.seed = seed  # a new order of batches: the seed of the stage, not of the base again
-        stages = self.lab.stages  # those of --max-drop are known once the model's heads are counted
+        stages = self.lab.stages
+        place = list(stages).index(name) + 1 if name in stages else 0
         result = run_stage(
             name,
             module,
@@ -224,7 +231,8 @@ class Run:
             stage,
             prefix=prefix,
             resume=self.config.resume,
-            place=f"stage {stages.index(name) + 1} of {len(stages)}" if name in stages else "",
+            place=f"stage {place} of {len(stages)}" if place else "",
+            later=sum([*stages.values()][place:]) if place else 0,
             loggers=self.lab.tracker.loggers(name),
             watchers=[*watchers, *self.lab.tracker.watchers(name)],
         )
@@ -238,9 +246,17 @@ class Run:
         )
         return result
 
-    def train_on(self, name: str, predictor: Predictor, *, whole: bool = False, **beside: Any) -> StageResult:
-        """Train on from the base, helped alike whatever was done to the base's heads. whole: the decoder too,
-        whatever --freeze-decoder says. beside: of `train`."""
+    def train_on(
+        self,
+        name: str,
+        predictor: Predictor,
+        stage: StageConfig | None = None,
+        *,
+        whole: bool = False,
+        **beside: Any,
+    ) -> StageResult:
+        """Train on from the base, helped alike whatever was done to the base's heads. stage: fine-tuning,
+        unless given. whole: the decoder too, whatever --freeze-decoder says. beside: of `train`."""
         config = self.config
         if config.freeze_decoder and not whole:
             freeze_decoder(predictor.model)
@@ -249,7 +265,7 @@ class Run:
         beside["distilling"] = (
             Distilling(self.load().model, config.distill) if config.distill.weight else None
         )
-        return self.train(name, predictor, config.finetuning, distilled=True, **beside)
+        return self.train(name, predictor, stage or config.finetuning, distilled=True, **beside)
 
     # ---------------------------------------------------------------- rows
 
@@ -288,16 +304,55 @@ class Run:
 Finished = Callable[[Run], None]
 
 
+def stage_epochs(config: FitConfig, total: int | None) -> dict[str, int]:
+    """stage -> its epochs, of a configuration, in their order. total: the heads of the gated kinds, None
+    where only the model itself says."""
+    method, more = METHODS.get(config.gate), config.finetune.epochs
+    stages = {"base": config.train.epochs}
+    if config.base_alone:
+        return stages
+    stages |= {"base-continued": more} if "base-continued" in config.systems else {}
+    learned = ["gates"] if method else []
+    if config.is_curve:
+        counts = config.curve if total is None else curve_counts(config, total)
+        learned = [f"{count} heads" for count in counts]
+    for name in learned:
+        chosen = config.gates.reconstruct is not None
+        stages |= ({f"{name}: choice": config.gates.choose_epochs} if chosen else {}) | {name: more}
+    if config.is_curve:
+        return stages
+    trained = [row.name for rows in score_rows(config.systems).values() for row in rows if row.trained]
+    stages |= dict.fromkeys(trained, more)
+    scratch = method is not None and method.scratch in config.systems
+    again = {method.scratch: config.train.epochs, f"{method.scratch}, on": more} if method and scratch else {}
+    return stages | again
+
+
 def check_target_heads(config: FitConfig, task: Task) -> None:
     """Raises ValueError where more heads are to stay open than the gated kinds have, unless only the model
     itself will tell."""
     totals = task.heads_by_kind(config)
-    if config.heads is None or totals is None:
+    if totals is None:
         return
     gated = {kind: totals[kind] for kind in config.kinds}
     if config.heads_per_kind:
         check_budget(parse_budget(config.heads_per_kind), gated)
-    check_heads(config.heads, sum(gated.values()), list(gated))
+    if config.is_curve:
+        curve_counts(config, sum(gated.values()))
+    if config.heads is not None:
+        check_heads(config.heads, sum(gated.values()), list(gated))
+
+
+def curve_counts(config: FitConfig, total: int) -> list[int]:
+    """The numbers of heads of a configuration with `curve` or `max_drop`, from many to few. total: of the
+    gated kinds. Raises ValueError where the model has no more than one of them."""
+    chosen = config.curve or sorted({round(total * share) for share in SHARES} - {0, total}, reverse=True)
+    if too_many := [count for count in chosen if count >= total]:
+        kinds = ", ".join(config.kinds)
+        raise ValueError(
+            f"--curve: expected fewer heads than the {total} of {kinds}, got {', '.join(map(str, too_many))}"
+        )
+    return chosen
 
 
 def check_heads(heads: int, total: int, kinds: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from headgates.configs.closing import ZERO
 from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
-from headgates.configs.systems import ScoreRow
+from headgates.configs.systems import BASES, ScoreRow
 from headgates.workbench.base_settings import flat
 from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.row import ResultRow
@@ -49,10 +49,9 @@ class Point:
     @property
     def flags(self) -> dict[str, Any]:
         """What fit.py gets beside the shared configuration, by the names of settings."""
-        bases = ["base", "base-continued"] if self.epochs else ["base"]
         flags: dict[str, Any] = {
             "gate": self.method if self.learned else SCORED,
-            "systems": [*bases, self.system],
+            "systems": [*BASES[: 1 + bool(self.epochs)], self.system],
             "seed": self.seed,
         }
         flags |= {"heads": self.asked} if self.asked is not None else {"lambda": self.lam}

@@ -2,6 +2,7 @@
 run of what is left."""
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,9 @@ from pathlib import Path
 import torch
 
 from headgates.analysis.closing import close_to
-from headgates.analysis.significance import resample_counts, score
+from headgates.analysis.significance import RESAMPLES, above_trivial, resample_counts, score
 from headgates.configs.cli import config_hash
-from headgates.configs.closing import ZERO
+from headgates.configs.closing import CLOSINGS, ZERO
 from headgates.configs.prune import PruneConfig
 from headgates.configs.systems import ScoreRow
 from headgates.data.atomic_folder import atomic_folder
@@ -23,7 +24,7 @@ from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request
-from headgates.workbench.evaluation import RESAMPLES, evaluation_key, heads_of, measures_of
+from headgates.workbench.evaluation import evaluation_key, heads_of, measures_of, size_without
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.named_paths import check_free
 from headgates.workbench.point import MadePoint
@@ -70,18 +71,31 @@ def measure_points(
     evaluation = evaluation_key(unpruned.task.prediction_settings(unpruned.predictor), unpruned.test)
     points: list[MadePoint] = []
 
-    def measure(method: str, count: int, closed: HeadMap | None) -> list[str]:
-        """Add the model as it is, whose `closed` heads are closed, as a point; return its outputs."""
-        closing = ZERO if closed is None else config.closing
-        outputs = unpruned.task.outputs(unpruned.predictor, unpruned.test[0])
+    def measure(method: str, count: int, closed: HeadMap | None) -> None:
+        """Add the model as it is, without its `closed` heads, as a point, and save it if asked."""
+        closing, source, gone = ZERO if closed is None else config.closing, unpruned, None
+        if closed is not None and CLOSINGS[closing].permanent:
+            predictor = copy.copy(unpruned.predictor)
+            predictor.model = copy.deepcopy(unpruned.model)
+            gone = remove(predictor.model, closed).heads
+            source = replace(unpruned, predictor=predictor)
+            source.corpus = unpruned.corpus
+        begin = time.perf_counter()
+        outputs = source.task.outputs(source.predictor, unpruned.test[0])
+        seconds = time.perf_counter() - begin
         scored = score(outputs, unpruned.test[1], unpruned.task.metrics)
+        masked = gone is None and closed is not None
         row = ResultRow(
             system=ScoreRow(method, closing).name,
             measures=measures_of(scored, points[0].scored if points else scored, counts),
+            parameters=size_without(source.model, closed if masked else None),
+            seconds=None if masked else seconds,
             evaluation=evaluation,
             reference="base",
             **heads_of(unpruned.model, None if closed is None else ~closed),
         )
+        if closed is None:
+            row.above_trivial = above_trivial(outputs, unpruned.test[1], unpruned.task.metrics[0])
         points.append(
             MadePoint(
                 method,
@@ -92,12 +106,13 @@ def measure_points(
                 run=unpruned.folder.path.name,
                 row=row,
                 scored=scored,
-                loss=mean_loss(unpruned, unpruned.valid),
+                loss=mean_loss(source, unpruned.valid),
             )
         )
         metric = unpruned.task.metrics[0]
         say(f"{row.system}: {count} of {total} heads open, {metric.title} {scored.main:.2f}")
-        return outputs
+        if save is not None and gone is not None:
+            first(partial(save_point, save, source, config, points, gone, outputs))
 
     measure("base", total, None)
     for order in config.orders:
@@ -109,9 +124,7 @@ def measure_points(
             closed = close_to(scores, keep, at_least=config.at_least)
             closed = closed if config.at_least else refined(order, closed, request)  # which knows no floor
             with closed_heads(unpruned.model, closed, config.closing, calibration):
-                outputs = measure(order, count, closed)
-                if save is not None:
-                    first(partial(save_point, save, unpruned, config, points, closed, outputs))
+                measure(order, count, closed)
     return points
 
 
@@ -132,45 +145,41 @@ def mean_loss(source: Source, text: Lines) -> float:
 
 def save_point(
     path: Path,
-    unpruned: UnprunedModel,
+    source: UnprunedModel,
     config: PruneConfig,
     points: Sequence[MadePoint],
-    closed: HeadMap,
+    gone: HeadMap,
     outputs: list[str],
 ) -> None:
-    """Take the closed heads out of a copy of the model as it is, and write the copy, the last of the points,
-    as a run, whole or not at all: a finished base, which translates, exports and can be trained on. It has
-    the settings, the text and the tokenizer of the run that it was made of. Raises ValueError where the path
-    is taken."""
+    """Write the model whose heads are `gone`, the last of the points, as a run, whole or not at all: a
+    finished base, which translates, exports and can be trained on. It has the settings, the text and the
+    tokenizer of the run that it was made of. Raises ValueError where the path is taken."""
     check_free(path)
     point = points[-1]
-    predictor = copy.copy(unpruned.predictor)
-    predictor.model = copy.deepcopy(unpruned.model)
-    removed = remove(predictor.model, closed)
-    parameters = sum(parameter.numel() for parameter in predictor.model.parameters())
-    row = replace(point.row, system="base", parameters=parameters)
+    above = above_trivial(outputs, source.test[1], source.task.metrics[0])
+    row = replace(point.row, system="base", above_trivial=above)
     pruned = {
-        "source": unpruned.folder.path.resolve().name,
-        "source_hash": unpruned.config.get("run_hash"),
+        "source": source.folder.path.resolve().name,
+        "source_hash": source.config.get("run_hash"),
         "order": point.method,
         "seed": config.seed,
         "closing": config.closing,
         "calibration": {"sentences": config.calibration_sentences, "targets": config.calibration_targets},
-        "closed": removed.heads.to_json(),
+        "closed": gone.to_json(),
         **{
             f"{name}_model": each.row.to_json() | {"validation_loss": each.loss}
             for name, each in (("unpruned", points[0]), ("this", point))
         },
     }
-    settings = {**unpruned.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
-    data = (unpruned.folder.result() or {}).get("data")
+    settings = {**source.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
+    data = (source.folder.result() or {}).get("data")
     with atomic_folder(path) as place:
         draft = RunFolder(place)
-        draft.copy_files(unpruned.folder, unpruned.task.tokenizer_files)
-        unpruned.task.save_model(draft / "best.pt", predictor)
-        draft.write_command(unpruned.facts)
+        draft.copy_files(source.folder, source.task.tokenizer_files)
+        source.task.save_model(draft / "best.pt", source.predictor)
+        draft.write_command(source.facts)
         draft.write_outputs("base", outputs)
-        result = {"rows": [row.to_json()], "pruned": pruned, **unpruned.facts}
+        result = {"rows": [row.to_json()], "pruned": pruned, **source.facts}
         result |= {"data": data} if data else {}
-        draft.finish_base(settings, config_hash(pruned), result, tokenizer=unpruned.task.tokenizer_files)
+        draft.finish_base(settings, config_hash(pruned), result, tokenizer=source.task.tokenizer_files)
         check_free(path)  # by another process meanwhile

@@ -12,13 +12,17 @@ import threading
 import time
 import warnings
 from datetime import timedelta
-from typing import TextIO
+from typing import Any, TextIO
+from uuid import uuid4
 
-from headgates.data.ranks import group, is_first, wait
+from headgates.configs.fields import one_line
+from headgates.data.ranks import gathered, group, is_first, wait
 
 PATIENCE = timedelta(
     days=7
 )  # for the first rank, which may wait for another command's run; a process that ends is noticed at once
+MEETING = timedelta(minutes=5)  # in which all processes of a run have to start
+PORTS = range(10_000, 32_000)  # below those that systems give to connections of their own
 _silenced: list[TextIO] = []  # the streams of a process that has been silenced
 
 
@@ -63,8 +67,8 @@ def join(devices: int = 1, nodes: int = 1) -> tuple[int, int]:
             sys.stdout, sys.stderr = _silenced
         return 1, 1
     os.environ.setdefault(
-        "TORCH_CPP_LOG_LEVEL", "ERROR"
-    )  # it warns of gates without a gradient, which are looked for on purpose
+        "TORCH_CPP_LOG_LEVEL", "FATAL"
+    )  # it warns of gates without a gradient, which are looked for on purpose; its errors are raised too
     check_machine(devices, nodes)
     import torch  # seconds, and a process alone need not wait for them here
     from lightning_fabric import Fabric
@@ -76,18 +80,53 @@ def join(devices: int = 1, nodes: int = 1) -> tuple[int, int]:
     cuda = torch.cuda.is_available()
     # numbers of the CPU too: files and decisions are told by it
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    strategy = DDPStrategy(process_group_backend=backend, timeout=PATIENCE)
-    Fabric(
+    strategy = DDPStrategy(process_group_backend=backend, timeout=MEETING)
+    fabric = Fabric(
         accelerator="cuda" if cuda else "cpu", devices=devices, num_nodes=nodes, strategy=strategy
-    ).launch()
+    )
+    if started is not None or os.environ.get("LOCAL_RANK", "0") != "0":
+        threading.Thread(target=end_after, args=[os.getppid()], daemon=True).start()
+    own_port()
+    os.environ.setdefault("HEADGATES_COMMAND", uuid4().hex)  # the processes that this one starts have it too
+    try:
+        fabric.launch()
+        meet(torch.distributed)
+    except RuntimeError as error:
+        for process in getattr(fabric.strategy.launcher, "procs", []):
+            process.kill()  # it may wait for an answer of whatever has the port
+        if _silenced:
+            sys.stdout, sys.stderr = _silenced
+        place = f"{os.environ.get('MASTER_ADDR', 'this machine')}:{os.environ.get('MASTER_PORT', '?')}"
+        raise ValueError(
+            f"the {devices * nodes} processes of this run did not meet at {place} ({one_line(error)}); is "
+            f"the port taken, or did one not start within {MEETING}? MASTER_PORT takes another port"
+        ) from error
     if not is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         warnings.showwarning = lambda *_, **__: None
     if _silenced:
         sys.stderr = _silenced[1]  # from now on one rank reports an error (speaks_first)
-    if started is not None or os.environ.get("LOCAL_RANK", "0") != "0":
-        threading.Thread(target=end_after, args=[os.getppid()], daemon=True).start()
     return devices, nodes
+
+
+def own_port() -> None:
+    """In a job of SLURM, whose processes cannot tell each other a port before they meet, take one that jobs
+    near in number do not take; Lightning's is that of every ten-thousandth job, and of all steps of one."""
+    job, step = (os.environ.get(f"SLURM_{name}", "") for name in ("JOB_ID", "STEP_ID"))
+    if job.isdecimal() and "MASTER_PORT" not in os.environ:
+        number = 8 * int(job) + (int(step) % 8 if step.isdecimal() else 0)
+        os.environ["MASTER_PORT"] = str(PORTS[number % len(PORTS)])
+
+
+def meet(distributed: Any) -> None:
+    """Make sure that those who met are of one command, and let them wait for each other as long as it takes.
+    Raises RuntimeError where a process of another command came to the same port."""
+    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID")
+    ours = [os.environ.get(name) for name in names if name in os.environ]
+    ours = ours or [os.environ["HEADGATES_COMMAND"]]
+    if any(theirs != ours for theirs in gathered(ours)):
+        raise RuntimeError("a process of another command came in place of one of these")
+    distributed.distributed_c10d._set_pg_timeout(PATIENCE)
 
 
 def check_machine(devices: int, nodes: int) -> None:

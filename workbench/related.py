@@ -60,7 +60,7 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
                 continue
             if method_of(config) is None or is_curve(config):
                 continue
-            folder.check_finished()
+            open_gate_run(folder)
         except ValueError as error:
             report(f"left out: {error}")
             continue

@@ -6,11 +6,11 @@ What this version does not know is kept as it is.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from headgates.configs.systems import record
+from headgates.configs.systems import BASES, record
 
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
 COMPARED = (
@@ -57,8 +57,10 @@ class ResultRow:
 
     heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. evaluation:
     what the outputs depend on beside the model. measures: metric -> numbers, the metric that decides first.
-    stage: how it was trained last (lightning_modules.stage). same_as: the system of this run that it
-    equals."""
+    parameters: without those of closed heads. seconds: of translating the test set once; None where closed
+    heads were only masked, which saves no time, or on another machine. stage: how it was trained last
+    (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the system of this
+    run that it equals."""
 
     system: str
     heads_open: int
@@ -67,10 +69,11 @@ class ResultRow:
     measures: dict[str, Measure]
     heads_by_site: dict[str, list[int]] | None = None
     parameters: int | None = None
-    sentences_per_second: float | None = None
+    seconds: float | None = None
     evaluation: dict[str, Any] = field(default_factory=dict)
     expected_open_heads: float | None = None
     stage: dict[str, Any] | None = None
+    above_trivial: Interval | None = None
     reference: str | None = None
     p_value_vs_base: float | None = None
     same_as: str | None = None
@@ -90,8 +93,21 @@ class ResultRow:
         return self.measures[self.metric]
 
     @property
+    def search(self) -> str:
+        """How its outputs were searched for, in words; empty for a task without a search."""
+        return search_words(self.evaluation)
+
+    @property
+    def unlearned(self) -> str:
+        """Why nothing can be said of the heads of this model, in one sentence; empty where it has learned its
+        task, or it was not asked."""
+        if self.above_trivial is None or self.above_trivial[0] > 0:
+            return ""
+        return unlearned(self.system, self.main.value, self.above_trivial)
+
+    @property
     def is_base(self) -> bool:
-        return self.system in ("base", "base-continued")
+        return self.system in BASES
 
     def to_json(self) -> dict[str, Any]:
         row = {name: value for name in PLAIN_FIELDS if (value := getattr(self, name)) is not None}
@@ -117,6 +133,20 @@ class ResultRow:
             raise ValueError(
                 f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
             ) from error
+
+
+def search_words(settings: Mapping[str, Any]) -> str:
+    """The search of settings of prediction, in words; empty where there is none."""
+    beam = settings.get("search", {}).get("beam")
+    return "" if beam is None else "greedy search" if beam == 1 else f"beam {beam}"
+
+
+def unlearned(system: str, value: float, above: Sequence[float]) -> str:
+    """What is said of a model that is not above outputs that ignore the source."""
+    return (
+        f"{system} has not learned its task: its {value:.2f} is not above outputs that ignore the source "
+        f"(95%: {above[0]:+.2f} to {above[1]:+.2f}), so nothing is said of its heads; train it for longer"
+    )
 
 
 def read_measure(metric: str, rest: dict[str, Any]) -> Measure:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headgates.configs.cli import config_hash, to_yaml
+from headgates.configs.own_file import own_file
 from headgates.configs.schema import FitConfig
 from headgates.data.atomic_file import remove_leftovers
 from headgates.data.cache import lock_folder, open_lock
@@ -84,6 +85,7 @@ def claim_run(
     while True:
         locks.hold(root, wanted)
         same_runs = [folder for folder in find_runs(root) if folder.run_hash() == wanted]
+        same_runs.sort(key=lambda run: not run.is_original())  # a copy may come first by name
         finished = [folder for folder in same_runs if folder.finished()]
         if finished and not fresh:
             locks.release()  # others may use it at the same time
@@ -102,6 +104,7 @@ def claim_run(
             folder = RunFolder(root / f"{name}-{wanted[:6]}")
             occupied = locks.occupy(folder.path, wanted)
         if occupied == "ours":
+            own_file(root, folder.path.name)  # a link of this name is not written through
             break
         locks.release()  # another machine made it until now: it may be finished
     unfinished = folder.was_begun() and not folder.finished()

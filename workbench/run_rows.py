@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headgates.analysis.metrics import Metric
 from headgates.configs.methods import method_of
 from headgates.configs.schema import KINDS
 from headgates.configs.systems import BASES, place
 from headgates.models.progress import Report, say
+from headgates.tasks import task_of
 from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.row import ResultRow
 from headgates.workbench.source import drop_batch
@@ -50,6 +52,10 @@ class FinishedRun:
             raise ValueError(
                 f"{folder.path}: config.yaml or result.json {what}; repeat the run with --fresh"
             ) from error
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return task_of(self.config).metrics
 
     @property
     def system(self) -> str:
@@ -128,6 +134,9 @@ def finished_runs(folders: Sequence[RunFolder], *, report: Report = say) -> list
         raise ValueError(
             f"BLEU on different test sets cannot be compared; give the runs of one test set ({shown})"
         )
+    nothing = dict.fromkeys(row.unlearned for run in runs for row in run.folder.rows())
+    for sentence in filter(None, nothing):
+        report(f"note: {sentence}")
     if len(set.union(*(run.searches for run in runs))) > 1:
         report("note: the runs translated with different --search settings, which changes BLEU a little")
     return sorted(runs, key=lambda run: run.order)

@@ -2,6 +2,7 @@
 sections 4.1 and 4.2."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from headgates.data import ranks
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.models.progress import say
+from headgates.models.progress import minutes, say
 from headgates.workbench.source import Lines, Source
 
 
@@ -109,13 +110,12 @@ def checked_scores(
 
 def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
     """Call the score's function with the fields of the request that it takes."""
+    begin = time.monotonic()
+    found = call(score.function, score, request)
     if score.reads_pairs and request.closed is None:
         count = pairs_sampled(score, request)
-        passes = "forward and backward pass" if score.from_gradients else "pass"
-        say(
-            f"{request.file}: one {passes} over {f'a sample of {count:,}' if count else 'the'} training pairs"
-        )
-    found = call(score.function, score, request)
+        pairs = f"{f'a sample of {count:,}' if count else 'the'} training pairs"
+        say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
     assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"
     return first(
         lambda: found

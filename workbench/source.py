@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from headgates.analysis.significance import above_trivial, score
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
 from headgates.configs.schema import FitConfig
@@ -33,7 +34,9 @@ from headgates.tasks import task_of
 from headgates.tasks.base import Task
 from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.foreign_run import foreign_run
+from headgates.workbench.row import search_words, unlearned
 
+LOOKED_AT = 200  # test lines by which a model without a row has learned its task or not
 BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
 Lines = tuple[list[str], list[str]]  # source and reference lines
 
@@ -76,9 +79,28 @@ class Source:
         return after_first(lambda: run_corpus(self.folder, self.data_dir))  # it may be downloaded
 
     @property
+    def search(self) -> str:
+        """How it searches for outputs, in words; empty for a task without a search."""
+        return search_words(self.task.prediction_settings(self.predictor))
+
+    @property
     def weights(self) -> str:
         """12 hexadecimal digits that tell the model's weights, as they are now, from others."""
         return weights_digest(self.model)
+
+    @cached_property
+    def unlearned(self) -> str:
+        """Why nothing can be said of the heads of this model, in one sentence; empty where it has learned its
+        task. As its row says; where it has none that does, by its outputs of the first test lines."""
+        row = next((row for row in self.folder.rows() if row.system == self.system), None)
+        if row is not None and row.above_trivial is not None:
+            return row.unlearned
+        (lines, references), metric = self.lines("test", LOOKED_AT), self.task.metrics[0]
+        outputs = self.task.outputs(self.predictor, lines, quick=True)
+        above = above_trivial(outputs, references, metric)
+        if above is None or above[0] > 0:
+            return ""
+        return unlearned(self.system, score(outputs, references, (metric,)).main, above)
 
     def data(self, corpus: Corpus | None = None, *, train_sentences: int = 0) -> TranslationData:
         """The text in the run's vocabulary, for batches.

@@ -1,14 +1,12 @@
 """The runs of `fit.py`: a base, the base trained on, gates on its heads, rows of scores at a number of heads,
 and the open heads from random weights."""
 
-import copy
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 
 from headgates.configs.closing import ZERO
 from headgates.configs.methods import METHODS, GateMethod
@@ -21,13 +19,15 @@ from headgates.lightning_modules.gating import Gating, budget_of
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
-from headgates.workbench.closing import Calibration, close_heads, closed_heads
+from headgates.workbench.closing import Calibration, close_heads
 from headgates.workbench.dynamics import Dynamics
 from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab, Run
 from headgates.workbench.scores import closed_by, compute_scores, head_scores, kinds_suffix, ranked
 from headgates.workbench.source import Source
+
+HEAD_START = 2.5  # log_alpha at the ends of a score's order
 
 # ---------------------------------------------------------------- bases
 
@@ -162,52 +162,53 @@ def train_gates(
     name: str = "gates",
     prefix: str = "",
 ) -> tuple[GateBank, StageResult]:
-    """Train gates on the predictor's heads as they are now, and return them, exact where the stage made them
+    """Train gates on the predictor's heads as they are now, and return them, exact where a stage made them
     so, with how it went.
+
+    With `gates.reconstruct` the heads are chosen first, in a stage of its own and on frozen weights; then
+    weights are refitted, and the stage trains them with the closed heads at 0.
 
     target: how many stay open, for methods that have a number. name, prefix: of the stage, and of its files
     in the folder."""
-    config, model = run.config, predictor.model
-    before: Any = copy.copy(predictor)
-    before.model = copy.deepcopy(model)
-    start = replace(run.text.source(run.base), predictor=before)
+    config, model, gates = run.config, predictor.model, run.config.gates
+    start = replace(run.text.source(run.base), predictor=predictor)
     start.corpus = run.text.corpus  # read already
-    options = method.gate_options(config.gates) | head_start(run, method, start, target)
-    by_number = method.controlled_by == "heads"
-    if by_number:
+    options = method.gate_options(gates) | head_start(run, method, start, target)
+    if method.controlled_by == "heads":
         options["target_heads"] = target
     bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
-    gating = Gating(
-        config.gates,
-        budget_of(method, config, target),
-        epochs=config.finetune.epochs,
-        targeted=by_number,
-        at_settling=None
-        if config.gates.reconstruct is None
-        else partial(rewind, model, start, config.gates.reconstruct),
-    )
-    return bank, run.train_on(name, predictor, prefix=prefix, gating=gating)
-
-
-def rewind(model: Any, start: Source, how: str, bank: GateBank) -> None:
-    """Once the heads are decided: the weights become those that the stage began with, refitted as `how` says.
-    What they learned under noise is given up for a refit towards the unpruned model."""
-    state = model.state_dict()
-    with closed_heads(start.model, bank.closed(), how, Calibration(start)), torch.no_grad():
-        for name, weight in start.model.state_dict().items():
-            state[name].copy_(weight)
+    budget = budget_of(method, config, target)
+    if gates.reconstruct is None:
+        gating = Gating(gates, budget, epochs=config.finetune.epochs)
+        return bank, run.train_on(name, predictor, prefix=prefix, gating=gating)
+    chosen = f"{prefix}choice-"
+    stage = replace(config.finetuning, epochs=gates.choose_epochs, average=0.0)  # gates move too far for one
+    model.requires_grad_(False)
+    bank.requires_grad_(True)
+    gating = Gating(replace(gates, settle=0.0), budget, epochs=stage.epochs)
+    run.train_on(f"{name}: choice", predictor, stage, prefix=chosen, gating=gating)
+    bank.binarise()
+    closed = bank.closed()
+    detach(model)
+    model.requires_grad_(True)
+    close_heads(model, closed, gates.reconstruct, Calibration(start))
+    attach(model, gate="mask", kinds=config.kinds, xi=(~closed).map(lambda row: row.double()))
+    result = run.train_on(name, predictor, prefix=prefix)
+    for file in ("best.pt", "last.pt"):
+        (run.folder / f"{chosen}{file}").unlink(missing_ok=True)
+    return bank, result
 
 
 def head_start(
     run: Run, method: GateMethod, start: Source, target: int | dict[str, int] | None
 ) -> dict[str, HeadMap]:
-    """Where the gates start: `head_start` above or below the middle at the ends of the order by a score, and
-    0 where, of gates that have a number, as many are above; nothing where all start alike. Scores of the base
-    are kept in its folder, those of a model with fewer heads are not."""
-    gates = run.config.gates
-    if not gates.head_start:
+    """Where the gates start: HEAD_START above or below the middle at the ends of the order of the method's
+    score, and 0 where as many are above as stay; nothing where all start alike. Scores of the base are kept
+    in its folder, those of a model with fewer heads are not."""
+    by = method.start_by
+    if by is None:
         return {}
-    by, request = gates.head_start_by, run.lab.score_request(start)
+    request = run.lab.score_request(start)
     unpruned = all(row.all() for row in heads_left(start.model).values())
     scores = head_scores(by, request) if unpruned else compute_scores(SCORES[by], request)
     scores = HeadMap({site: row for site, row in scores.select(run.config.kinds).items() if site.heads})
@@ -215,10 +216,8 @@ def head_start(
     flat = ranked(by, scores).flat()
     ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the head that closes first
     keep = sum(target.values()) if isinstance(target, dict) else target
-    border = len(flat) / 2 if keep is None else len(flat) - keep
-    starts = gates.head_start * (ranks - border) / (len(flat) / 2)
-    if keep is None:  # a price has yet to close any
-        starts = starts + getattr(gates, method.init)
+    assert keep is not None  # methods with a start have a number of heads
+    starts = HEAD_START * (ranks - (len(flat) - keep)) / (len(flat) / 2)
     return {method.init: scores.like(starts)}
 
 

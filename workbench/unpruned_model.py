@@ -5,20 +5,19 @@ For a run with gates this is the model of its base, and results are written to t
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
 from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import digest_lines
+from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.models.translator import Translator
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.related import open_gate_run, siblings
 from headgates.workbench.source import Lines, Source, open_source
 from headgates.workbench.table import with_ends
-
-MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is taken to be in another language or script
 
 
 @dataclass
@@ -37,12 +36,15 @@ class UnprunedModel(Source):
         replaced, the run is not finished, or its text has changed since."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        source = open_source(config.source, unpruned=True, options=config, finished=True)
+        return cls.of(open_source(config.source, unpruned=True, options=config, finished=True), config)
+
+    @classmethod
+    def of(cls, source: Source, config: PruneConfig) -> "UnprunedModel":
+        """An open model without gates, with the command's search settings from now on."""
         if isinstance(source.predictor, Translator):
             source.predictor.search = replace(source.predictor.search, beam=config.beam)
-        fields = dict(vars(source))  # before its text is read
         unpruned = cls(
-            **fields,
+            **{each.name: getattr(source, each.name) for each in fields(Source)},
             valid=source.lines("valid", config.valid_sentences or config.test_sentences),
             test=source.lines("test", config.test_sentences),
             facts=provenance(device_name(), "32", config.seed),
@@ -61,9 +63,7 @@ class UnprunedModel(Source):
         for side, vocab, own in zip(
             ("source", "reference"), (vocabs.source_vocab, vocabs.target_vocab), lines, strict=True
         ):
-            pieces = vocab.encode(own)
-            unknown = sum(ids.count(vocab.specials.unknown) for ids in pieces)
-            share = unknown / max(1, sum(map(len, pieces)))
+            share = vocab.specials.unknown_share(vocab.encode(own))
             if share > MOST_UNKNOWN:
                 raise ValueError(
                     f"the vocabulary of {self.folder.path} cannot encode {name}: {share:.0%} of its {side} "

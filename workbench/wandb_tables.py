@@ -52,7 +52,7 @@ def numbers_of(row: ResultRow) -> dict[str, Any]:
     numbers |= {metric: measure.value for metric, measure in row.measures.items()}
     heads = {"heads_open": row.heads_open, "heads_closed": row.heads_total - row.heads_open}
     heads |= {f"heads_open/{kind}": row.heads_by_kind.get(kind, 0) for kind in KINDS}
-    speed = {"parameters": row.parameters, "sentences_per_second": row.sentences_per_second}
+    speed = {"parameters": row.parameters, "seconds": row.seconds}
     return numbers | heads | {"heads_total": row.heads_total} | speed
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headgates.gates import HeadMap, find_sites
 from headgates.gates.headmap import check_kinds
 from headgates.gates.rules import rule_of
-from headgates.gates.site_rule import group_of, plain_projection
+from headgates.gates.site_rule import blocks_of, heads_per_key, plain_projection
 
 
 @torch.no_grad()
@@ -32,10 +32,10 @@ def weight_norm(
     for site, attention in find_sites(model).items():
         if site.kind in chosen and site.heads:
             rule = rule_of(attention)
-            # one weight of all three has the rows of q, of k, then of v
-            w_v = weight_at(attention, rule.v).chunk((rule.q, rule.k, rule.v).count(rule.v))[-1]
-            group = group_of(attention, rule)  # heads that share one value head
-            w_v = w_v.unflatten(0, (site.heads // group, -1)).repeat_interleave(group, 0)  # (H, K, D)
+            blocks = blocks_of(attention, rule, rule.v, site.heads)
+            of_values = [place for place, (part, _) in enumerate(blocks) if part == "v"]
+            w_v = weight_at(attention, rule.v).unflatten(0, (len(blocks), -1))[of_values]
+            w_v = w_v.repeat_interleave(heads_per_key(attention, rule), 0)  # (H, K, D)
             w_o = weight_at(attention, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
             norms[site] = (w_o @ w_v).flatten(1).norm(dim=1)  # (H,)
     return HeadMap(norms)

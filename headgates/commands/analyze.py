@@ -45,49 +45,37 @@ def analyze(config: "AnalyzeConfig") -> None:
     analysed = AnalysedModel.open(config, say)
     results_folder = analysed.folder / analysed.results_folder
     print(f"{analysed.folder.path}: {analysed.system}; results go to {results_folder}", flush=True)
+    if nothing := next(filter(None, (row.unlearned for row in analysed.base.rows())), ""):
+        print(f"{nothing}.", flush=True)
     results = run_analyses(analysed, chosen_analyses(analysed))
     first(lambda: combine(analysed, results))
 
 
 def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> None:
     """Roles, correlations and survival from the results, with their tables, pages and figures."""
-    from headgates.analysis.roles import best_of_families, find_roles
     from headgates.report import analysis_tables
-    from headgates.report.fill import write_pages
+    from headgates.report.fill import page_data, write_pages
     from headgates.report.head_figures import draw_all
     from headgates.report.page import write_page
-    from headgates.report.report_data import report_data, sites_of, write_cards
-    from headgates.workbench.correlations import correlation_rows, head_scores, survival_rows
-    from headgates.workbench.table import write_table
+    from headgates.report.report_data import sites_of
+    from headgates.workbench.findings import find
 
-    roles, best = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
-    scores = head_scores(analysed, results)
-    survival, tests = survival_rows(analysed, results, roles)
-    correlations = correlation_rows(scores)
-    tables = {
-        "roles": [role.row() for role in roles],
-        "nearest": [role.row() for role in best],
-        "correlations": correlations,
-    }
-    for name, rows in (tables | {"survival": survival, "survival-test": tests}).items():
-        write_table(analysed.folder, f"{analysed.results_folder}/{name}.csv", rows)
-    data = report_data(
-        analysed, results, roles, {"correlations": correlations, "survival": survival, "tests": tests}
-    )
-    write_cards(analysed, data)
-    analysis_tables.heads_table(analysed, roles, scores, sites_of(analysed))
-    analysis_tables.nearest_table(best)
+    found = find(analysed, results)
+    data = page_data(analysed, results, found)
+    sites = sites_of(analysed, analysed.config.kinds)
+    analysis_tables.heads_table(analysed, found.roles, found.scores, sites)
+    analysis_tables.nearest_table(found.nearest)
     analysis_tables.syntax_table(results)
-    analysis_tables.correlations_table(correlations)
-    analysis_tables.survival_table(survival, tests)
+    analysis_tables.correlations_table(found.correlations)
+    analysis_tables.survival_table(found.survival, found.tests)
     if analysed.is_whole:
         pages = write_pages(analysed, data, [*analysed.folders, analysed.base])
-    else:  # of one system, one text or some kinds: the run's own page shows everything
+    else:  # of one system or one text: the run's own page shows everything
         pages = [analysed.folder / f"{analysed.results_folder}/report.html"]
         write_page(data, pages[0])
     for path in pages:
         print(f"report: {path}")
-    for path in draw_all(analysed, scores, roles, survival):
+    for path in draw_all(analysed, found):
         print(f"figure: {path}.png")
 
 

@@ -42,12 +42,13 @@ def compare(config: "CompareConfig") -> int:
     check_run(config.source)
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
+    from headgates.configs.own_file import own_file
     from headgates.workbench.comparison import PROTOCOL, Comparison
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.grid import FinishedRuns, only_one, run_grid
 
     comparison = Comparison(config)
-    folder = RunFolder(Path(config.runs) / f"compare-{comparison.name}")
+    folder = RunFolder(own_file(config.runs, f"compare-{comparison.name}"))
     comparison.check_folder(folder)
     points = grid_points(comparison, folder)
     with only_one(folder):
@@ -61,7 +62,15 @@ def compare(config: "CompareConfig") -> int:
         )
         comparison.keep_scores(waiting)
         comparison.keep_translations(waiting)
-        run_grid(points, folder, config, runs=config.runs, data_dir=config.data_dir, retry=True)
+        run_grid(
+            points,
+            folder,
+            config,
+            runs=config.runs,
+            data_dir=config.data_dir,
+            retry=True,
+            base=comparison.base,
+        )
         write_results(comparison, points, folder)
         log_comparison(comparison, folder)
     failed = [point for point in points if point.status == "failed"]
@@ -74,9 +83,9 @@ def compare(config: "CompareConfig") -> int:
 def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoint]":
     """The runs of a comparison; those without training are made in this process."""
     from headgates.workbench.comparison import PROTOCOL
-    from headgates.workbench.grid import GridPoint, precision_words
+    from headgates.workbench.grid import GridPoint, epochs_by_run, precision_words
 
-    precision = precision_words(comparison.shared.precision, comparison.config)
+    precision = precision_words(comparison.shared, comparison.config)
     return [
         GridPoint(
             settings={
@@ -88,6 +97,9 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoin
             words=["--config", str(folder / PROTOCOL), *point.words, *precision],
             run_hash=point.run_hash,
             needs=point.needs,
+            epochs=epochs_by_run(
+                point.config(comparison.shared), point.run_hash, comparison.base_hash, *point.needs
+            ),
             system=point.system,
             here=None if point.epochs else partial(comparison.make_here, point),
         )
@@ -98,9 +110,10 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoin
 def write_results(comparison: "Comparison", points: "Sequence[GridPoint]", folder: "RunFolder") -> None:
     """Write the files of the comparison, print its tables and its summary, and update the page of the base.
     Raises ValueError without a finished point."""
-    from headgates.analysis.significance import resample_counts
+    from headgates.analysis.significance import RESAMPLES, resample_counts
+    from headgates.configs.systems import BASES
     from headgates.report.compare_files import show_compared, write_compared
-    from headgates.report.compare_groups import BASES, RESAMPLES, Compared
+    from headgates.report.compare_groups import Compared
     from headgates.report.fill import update_pages
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.point import MadePoint, Point

@@ -38,7 +38,8 @@ def export_or_report(config: "ExportConfig") -> None:
         return
     import torch
 
-    from headgates.bridges.formats import check_target_folder, export, format_named, require_packages
+    from headgates.bridges.exported import format_named, require_packages
+    from headgates.bridges.formats import check_target_folder, export
     from headgates.configs.methods import method_of
     from headgates.configs.source import SourceOptions
     from headgates.configs.systems import file_name
@@ -82,6 +83,8 @@ def export_or_report(config: "ExportConfig") -> None:
         if isinstance(compared, dict):
             same = len(lines) - compared["differing"]
             print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
+    if "said" in about:
+        print(about["said"])
     used_by = f"translate.py {out} uses it" if format_named(config.to).trusted else "for your own programs"
     print(f"{out}: {size / 2**20:.1f} MB; {used_by}")
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgates.commands import start
-from headgates.data.ranks import first
+from headgates.data import load_corpus
+from headgates.data.ranks import after_first, first
 from headgates.models.progress import say
 
 if TYPE_CHECKING:
     from headgates.configs.schema import FitConfig
+    from headgates.data import Corpus
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.lab import Run
 
@@ -35,11 +37,25 @@ def fit(config: "FitConfig") -> None:
     devices, num_nodes = join(config.devices, config.num_nodes)
     config = replace(config, devices=devices, num_nodes=num_nodes)
     check_fit(config)
-    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
+    corpus = read_text(config)
+    # only now: these take seconds to import, and --help, a wrong flag, path or text need none of them
+    from headgates.workbench.experiment_text import ExperimentText
     from headgates.workbench.protocol import make_runs
 
-    run = make_runs(config, finished=lambda run: first(lambda: draw(run)))
+    text = None if corpus is None else ExperimentText(config, corpus)
+    run = make_runs(config, text, finished=lambda run: first(lambda: draw(run)))
     first(lambda: show(run))
+
+
+def read_text(config: "FitConfig") -> "Corpus | None":
+    """The text that the configuration names; None where it is a base's, or that of a task of another kind."""
+    if config.base is not None or config.task != "translation":
+        say(f"starting from {config.base or config.data}")
+        return None
+    say(f"reading {config.data}, {config.src} to {config.tgt}")
+    return after_first(  # it may be downloaded
+        lambda: load_corpus(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)
+    )
 
 
 def draw(run: "Run") -> None:
@@ -49,7 +65,13 @@ def draw(run: "Run") -> None:
 
     if run.made or not (run.folder / PAGE).is_file():
         draw_figures(run)
-        update_pages(run.folder, say, data_dir=run.config.data_dir, corpus=run.text.corpus)
+        update_pages(
+            run.folder,
+            say,
+            data_dir=run.config.data_dir,
+            corpus=run.text.corpus,
+            look=run.config.look_sentences,
+        )
 
 
 def draw_figures(run: "Run") -> None:
@@ -75,12 +97,12 @@ def draw_figures(run: "Run") -> None:
 def show(run: "RunFolder") -> None:
     """Print what was found, how the systems of a finished run compare, its page, and what to type next."""
     from headgates.report.fill import PAGE
-    from headgates.report.table import comparison_table
+    from headgates.report.table import comparison_table, next_commands
 
     comparison_table(run)
     if (run / PAGE).is_file():
         print(f"report: {run / PAGE}")
-    print(f"next: python analyze.py {run.path} --siblings says what the heads do")
+    print("next:", *next_commands(run), sep="\n  ")
 
 
 if __name__ == "__main__":

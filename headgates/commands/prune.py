@@ -52,19 +52,23 @@ def prune(config: "PruneConfig") -> None:
         curves(unpruned, config)
     if config.ablate:
         ablate(unpruned, config, others)
+    if unpruned.unlearned:
+        print(f"{unpruned.unlearned}.")
     for page in first(
         lambda: update_pages(unpruned.folder, say, data_dir=unpruned.data_dir, corpus=unpruned.corpus)
     ):
         print(f"report: {page}")
-    print(f"next: python fit.py --base {unpruned.folder.path} --gate l0 learns which heads to close")
+    if config.save is None:
+        print(f"next: python fit.py --base {unpruned.folder.path} --gate l0 learns which heads to close")
 
 
 def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     """Close down to each number of --heads and print the table of compare.py; --save leaves a run."""
-    from headgates.analysis.significance import resample_counts
+    from headgates.analysis.significance import RESAMPLES, resample_counts
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
-    from headgates.workbench.evaluation import RESAMPLES
+    from headgates.report.table import next_commands, size_sentences
+    from headgates.workbench.folder import RunFolder
     from headgates.workbench.named_paths import new_run
     from headgates.workbench.points import measure_points
 
@@ -72,13 +76,16 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     base, *found = measure_points(unpruned, config, calibration_of(unpruned, config), save=save)
     compared = Compared(found, [base], resample_counts(len(unpruned.test[0]), RESAMPLES))
     row, metrics = found[-1].row, unpruned.task.metrics
-    sentence = (
+    sentences = [
         f"With {row.heads_open} of {row.heads_total} heads the model has {row.main.value:.2f} "
-        f"{metrics[0].title} on the test set, {row.main.difference:+.2f} against the unpruned model."
-    )
-    show_compared(compared, [sentence], metrics=metrics, title=str(unpruned.folder.path))
+        f"{metrics[0].title} on the test set, {row.main.difference:+.2f} against the unpruned model.",
+        *size_sentences([base.row, row]),
+    ]
+    said = [] if unpruned.unlearned else sentences
+    show_compared(compared, said, metrics=metrics, title=str(unpruned.folder.path))
     if save is not None:
         print(f"saved: {save}, the model without its closed heads")
+        print("next:", *next_commands(RunFolder(save)), sep="\n  ")
 
 
 def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration":
@@ -118,7 +125,8 @@ def curves(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     points = unpruned.learned() if all_kinds else []
     how = "" if config.closing == "zero" else f", {config.closing}"
     title = f"{unpruned.folder.path.name}: heads closed without training{how}"
-    draw_curves(drawn, path, metric=unpruned.task.metrics[0], points=points, title=title)
+    metric = unpruned.task.metrics[0]
+    draw_curves(drawn, path, metric=metric, points=points, title=title, search=unpruned.search)
     curves_table(unpruned, curve_rows)
     print(f"figure: {path}.png")
 
@@ -138,13 +146,15 @@ def ablate(
     folder = unpruned.folder
     rows = make_table(config.ablate, unpruned, kinds=config.kinds, fresh=config.fresh)
     if config.ablate == "all-but-one":
-        all_but_one_table(unpruned, rows)
+        if not unpruned.unlearned:
+            all_but_one_table(unpruned, rows)
         return
     path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
     metric = unpruned.task.metrics[0]
     title = f"{folder.path.name}: {metric.title} without each head, minus that of the unpruned model"
     draw_matrix(rows, path, metric=metric, title=title)
-    one_table(unpruned, rows)
+    if not unpruned.unlearned:
+        one_table(unpruned, rows)
     print(f"figure: {path}.png")
     for name, text in others:
         both, correlations = transfer(unpruned, name=name, text=text, kinds=config.kinds, fresh=config.fresh)

@@ -55,15 +55,17 @@ def sweep(config: "SweepConfig") -> int:
         except ValueError as error:
             raise ValueError(f"{config.file}: trial {number} {settings}: {error}") from None
     # after every check of the file: these take seconds to import
+    from headgates.configs.own_file import own_file
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.grid import GridPoint, only_one, planned_runs, precision_words, run_grid
 
     planned = planned_runs([trial for *_, trial in trials])
     points = [
-        GridPoint(settings, [*words, *precision_words(trial.precision, config)], *plan)
+        GridPoint(settings, [*words, *precision_words(trial, config)], *plan)
         for (settings, words, trial), plan in zip(trials, planned, strict=True)
     ]
-    folder = RunFolder(Path(config.runs) / f"sweep-{config.name or Path(config.file).stem}")
+    name = f"sweep-{config.name or Path(config.file).stem}"
+    folder = RunFolder(own_file(config.runs, name))
     with only_one(folder):
         folder.write_text("sweep.yaml", Path(config.file).read_text(encoding="utf-8"))
         run_grid(points, folder, config, runs=config.runs, data_dir=config.data_dir, retry=config.retry)

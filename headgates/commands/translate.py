@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headgates.commands import start
 from headgates.models.line_translator import LineTranslator
-from headgates.models.progress import Progress
+from headgates.models.progress import Progress, Report
 from headgates.models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def translate(config: "TranslateConfig") -> None:
         out = stack.enter_context(output_file(config.output)) if config.output else standard_output()
         name = config.input or "standard input"
         check_run(config.source, exported=True)
-        translator, longest, limit = load(config)
+        by_hand = os.isatty(fd)
+        translator, longest, limit = load(config, make=not by_hand)
         beam = config.beam or translator.search.beam
         config.check_beam(beam)
-        by_hand = os.isatty(fd)
         lines_seen = config.output is None and sys.stdout is not None and sys.stdout.isatty()
         progress = stack.enter_context(Progress(quiet=config.quiet or by_hand, lines_seen=lines_seen))
         if by_hand and not config.quiet:
@@ -81,6 +81,7 @@ def translate(config: "TranslateConfig") -> None:
             beam=beam,
             length_penalty=config.length_penalty,
             left_empty=progress.say if config.too_long == "empty" else None,
+            tell=None if config.quiet else progress.say,
             name=name,
         ):
             for best in found:
@@ -91,22 +92,17 @@ def translate(config: "TranslateConfig") -> None:
         progress.finish()
 
 
-def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
+def load(config: "TranslateConfig", *, make: bool) -> tuple[LineTranslator, int, str]:
     """Return the model of SOURCE, the most pieces that a line may have, and the words for this limit in
-    errors."""
-    # here, because torch takes seconds to import, and --help and a wrong flag or file need none of it
-    import torch
-
-    from headgates.bridges.formats import is_exported, open_exported, read_about
-    from headgates.configs.fields import to_dict
-    from headgates.workbench.runtime import open_runtime
-    from headgates.workbench.source import open_source
+    errors. make: whether it may be exported for the fastest runtime, which takes a while."""
+    from headgates.bridges.exported import is_exported, open_exported, read_about
+    from headgates.workbench.runtime import kept_runtime
 
     def tell(text: str) -> None:
         if not config.quiet:
             print(text, file=sys.stderr, flush=True)
 
-    translator: LineTranslator
+    translator: LineTranslator | None
     if is_exported(config.source):
         for flag, value in {"--system": config.system, "--device": config.device}.items():
             if value is not None:
@@ -114,47 +110,43 @@ def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
                     f"{flag} {value}: {config.source} is an exported model: one system, made for one "
                     f"device; leave it out"
                 )
-        about = read_about(config.source)
-        if config.runtime != "torch" and about["format"] != "ct2":
+        form = read_about(config.source)["format"]
+        if config.runtime not in ("auto", "torch") and form != "ct2":
             raise ValueError(
-                f"--runtime {config.runtime}: {config.source} is exported to {about['format']}, which runs "
-                f"as it is; leave it out"
+                f"--runtime {config.runtime}: {config.source} is exported to {form}, which runs as it is; "
+                f"leave it out"
             )
         options: dict[str, Any] = {"compute_type": "int8"} if config.runtime == "int8" else {}
-        translator, model = (
-            open_exported(config.source, threads=config.threads, **options),
-            about["architecture"]["model"],
-        )
+        translator = open_exported(config.source, threads=config.threads, **options)
     else:
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        if config.device is not None:
-            try:
-                torch.empty(1, device=config.device)
-            except (RuntimeError, AssertionError) as error:
-                raise ValueError(
-                    f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave "
-                    f"it out"
-                ) from None
-        source = open_source(config.source, config.system, device=config.device)
-        plain = (
-            config.n_best <= 1
-            and not config.scores
-            and config.length_penalty in (None, source.translator.search.length_penalty)
-        )
-        translator = open_runtime(
-            source, config.runtime, beam=config.beam, plain=plain, threads=config.threads, report=tell
-        )
-        model = to_dict(source.translator.model.config)
-    # a format that keeps sinusoids in a table has an end of it too
-    positions = getattr(
-        translator, "max_positions", model["max_positions"] if model["positions"] == "learned" else None
-    )
+        translator = kept_runtime(config, tell) or open_run(config, tell, make=make)
+    positions = translator.max_positions
     if config.batch_tokens:
         translator.search = replace(translator.search, batch_tokens=config.batch_tokens)
     if positions is not None and positions <= config.max_length:  # the end of sentence takes a position
         return translator, positions - 1, f"the {positions - 1} that the model has positions for"
     return translator, config.max_length, f"--max-length {config.max_length}"
+
+
+def open_run(config: "TranslateConfig", tell: Report, *, make: bool) -> LineTranslator:
+    """What translates for a run, or a model of another library."""
+    # here, because torch takes seconds to import, and what is exported needs none of it
+    import torch
+
+    from headgates.workbench.runtime import open_runtime
+    from headgates.workbench.source import open_source
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    if config.device is not None:
+        try:
+            torch.empty(1, device=config.device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(
+                f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave it out"
+            ) from None
+    source = open_source(config.source, config.system, device=config.device)
+    return open_runtime(source, config, tell, make=make)
 
 
 def input_descriptor(path: str | None, stack: ExitStack) -> int:

@@ -29,21 +29,21 @@ def wait_for_gpu() -> None:
 
 
 def alternate(
-    blocks: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1, pause: float = 0.0
+    blocks: Mapping[str, Callable[[], object]], *, rounds: int, pause: float = 0.0
 ) -> dict[str, list[float]]:
     """Seconds of each block in each round. A round runs every block once, in the opposite order of the round
-    before (A B, B A, ...), so that neither always comes after the other; `warmup` rounds are not timed.
+    before (A B, B A, ...), so that neither always comes after the other; one round before them is not timed.
     pause: seconds of rest before each block."""
     order = list(blocks)
     seconds: dict[str, list[float]] = {name: [] for name in order}
-    for turn in range(warmup + rounds):
+    for turn in range(1 + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
             wait_for_gpu()
             time.sleep(pause)
             begin = time.perf_counter()
             blocks[name]()
             wait_for_gpu()
-            if turn >= warmup:
+            if turn:
                 seconds[name].append(time.perf_counter() - begin)
     return seconds
 

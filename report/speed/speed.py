@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from headgates.bridges.formats import FORMATS, export, open_exported, require_packages
+from headgates.bridges.exported import FORMATS, open_exported, require_packages
+from headgates.bridges.formats import export
 from headgates.configs.export import ExportConfig
 from headgates.configs.methods import method_of
 from headgates.configs.schema import SearchConfig
@@ -47,11 +48,8 @@ from headgates.tasks.base import Task
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.scores import ScoreRequest, closed_by, head_scores
-from headgates.workbench.source import Source, find_run, open_source, run_corpus
-from headgates.workbench.table import markdown_table
-
-Lines = tuple[list[str], list[str]]  # sources and references
-Row = dict[str, Any]
+from headgates.workbench.source import Lines, Source, find_run, open_source, run_corpus
+from headgates.workbench.table import Row, markdown_table
 
 ENGINES = {  # suffix of a system's name -> format, options when it is opened, label
     "onnx": ("onnx", {}, "ONNX Runtime"),
@@ -176,7 +174,9 @@ def three_systems(folder: RunFolder, share: float | None, path: Path) -> RunFold
         shutil.copyfile(file, path / file.name)
     run = RunFolder(path)
     for name, system, gates in (("unpruned", "base", None), ("masked", gated, xi)):
-        run.add_system(name, source.folder / source.folder.systems()[system]["weights"], gates)
+        weights = run / f"{name}.pt"
+        shutil.copyfile(source.folder.weights_of(system), weights)
+        run.add_system(name, weights, gates)
     masked = open_source(path, "masked", device="cpu")
     values = getattr(masked.model, BANK).values()
     detach(masked.model)

@@ -17,6 +17,7 @@ from headgates.analysis.metrics import ACCURACY, BLEU, CHRF
 from headgates.analysis.significance import (
     AT_ONCE,
     SEED,
+    above_trivial,
     compare,
     compare_many,
     half_sample_p_values,
@@ -213,3 +214,38 @@ def test_lines_that_do_not_pair_up_are_refused():
             score(hypotheses, references)
     with pytest.raises(ValueError, match=f"drafts and references of {N} lines, got {N - 1} and {N}"):
         score_changed(BASE, BASELINE[1:], {}, REFERENCES)
+
+
+def test_a_model_that_learned_nothing_passes_as_learned_at_most_as_often_as_planted():
+    """Labels drawn without a look at the source: the interval leaves 0 out in 2.5% of the draws at most."""
+    rng, lines = np.random.default_rng(0), 60
+    draws = [(rng.random((2, lines)) < 0.5).astype(int).astype(str).tolist() for _ in range(200)]
+    passed = sum(above_trivial(*draw, ACCURACY)[0] > 0 for draw in draws)
+    assert passed <= 11  # 3 standard errors above 5
+
+
+@pytest.mark.parametrize(
+    ("outputs", "learned"),
+    [
+        (SYSTEM, True),
+        ([REFERENCES[0]] * N, False),  # always the same
+        ([*REFERENCES[7:], *REFERENCES[:7]], False),  # good sentences, of other lines
+        ([""] * N, False),
+        (disturbed(REFERENCES, 0.97, 3), False),
+    ],
+)
+def test_outputs_that_ignore_the_source_are_not_learned(outputs, learned):
+    assert (above_trivial(outputs, REFERENCES, BLEU)[0] > 0) is learned
+
+
+def test_the_majority_class_is_not_learned_and_more_is():
+    labels = ["yes"] * 80 + ["no"] * 20
+    assert above_trivial(["yes"] * 100, labels, ACCURACY)[0] <= 0
+    assert above_trivial([*labels[:90], *["yes"] * 10], labels, ACCURACY)[0] > 0
+
+
+@pytest.mark.parametrize("lines", range(1, 6))
+def test_no_model_is_called_unlearned_by_a_few_lines_that_none_could_pass(lines):
+    references = [f"line {number}" for number in range(lines)]
+    above = above_trivial(references, references, ACCURACY)
+    assert above is None or above[0] > 0

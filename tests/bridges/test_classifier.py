@@ -1,6 +1,8 @@
 """A classifier is transformers' own model: the same logits from the same tokenizer, removal by the rules, and
 a checkpoint of both."""
 
+import shutil
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -9,6 +11,7 @@ from headgates.bridges.classifier import (
     Labeller,
     build,
     describe,
+    encoder_digest,
     encoder_folder,
     load_classifier,
     longest_input,
@@ -62,6 +65,12 @@ def theirs(encoder, lines: list[str]) -> dict:
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     rows = [tokenizer(*line.split("\t"), split_special_tokens=True) for line in lines]
     return tokenizer.pad(rows, return_tensors="pt")
+
+
+def test_a_folder_among_an_encoders_files_is_passed_over(encoder, tmp_path):
+    copy = shutil.copytree(encoder, tmp_path / "copy")
+    (copy / "tokenizer").mkdir()
+    assert encoder_digest(copy) == encoder_digest(encoder)
 
 
 def test_ids_and_logits_are_those_of_the_librarys_own_tokenizer_and_model(encoder, model, source):

@@ -12,7 +12,8 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from headgates.bridges.formats import ABOUT, FORMATS, copy_vocabs
+from headgates.bridges.exported import FORMATS
+from headgates.bridges.formats import ABOUT, copy_vocabs
 from headgates.configs.schema import SearchConfig
 from headgates.gates import HeadMap, attach, find_sites, remove
 from headgates.gates.headmap import write_json
@@ -25,7 +26,8 @@ from tests.worlds.translators import TARGETS, settled
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2"
 )
-from headgates.bridges import ct2, foreign  # noqa: E402
+from headgates.bridges import ct2, ct2_search  # noqa: E402
+from headgates.models import description  # noqa: E402
 
 SOURCES = [*translators.SOURCES[:-1], 'cats "sleep" \\ {well} 🐈']
 ARCHITECTURES = {
@@ -239,7 +241,7 @@ def test_sinusoids_reach_further_than_max_positions(make, exported, monkeypatch)
     model = exported(translator)
     assert largest_difference(translator.score([line], [target]), model.score([line], [target])) < 1e-4
     check_best(translator, model, [line])
-    monkeypatch.setattr(foreign, "POSITIONS", 7)
+    monkeypatch.setattr(description, "POSITIONS", 7)
     with pytest.raises(ValueError, match="longer than the 7 positions"):
         exported(translator).translate([line])
 
@@ -287,4 +289,4 @@ def test_two_pieces_of_one_name_are_refused(make, monkeypatch):
     vocab = make().source_vocab
     monkeypatch.setattr(vocab, "pieces", lambda ids: ["a"] * len(ids))
     with pytest.raises(ValueError, match="has the piece 'a' twice"):
-        ct2.piece_names(vocab)
+        ct2_search.piece_names(vocab)

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 
-from headgates.bridges.formats import export, open_exported
+from headgates.bridges.exported import open_exported
+from headgates.bridges.formats import export
 from headgates.bridges.hf import read
 from headgates.configs.schema import SearchConfig
 from headgates.workbench.foreign_run import foreign_run
@@ -32,7 +33,7 @@ def test_scores_and_searches_are_the_model_s_up_to_the_limit(hf_folder, tmp_path
     export(translator, "ct2", tmp_path / "out", lines=LINES, references=TARGETS, provenance={})
     opened = open_exported(tmp_path / "out", threads=1)
     limits = (replace(ends, max_ratio=0.0, max_extra=extra) for extra in (longest - 1, 1))
-    for search in (ends, *limits):
+    for search in (ends, replace(ends, min_length=longest), *limits):
         translator.search = opened.search = search
         for beam in (1, 3):
             n_best = (each.translate_n_best(LINES, beam=beam) for each in (translator, opened))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headgates.bridges.formats import export, open_exported
+from headgates.bridges.exported import open_exported
+from headgates.bridges.formats import export
 from headgates.models.translator import Translator
 from tests.worlds.plain_fairseq import PlainFairseq
 from tests.worlds.translators import SOURCES, TARGETS

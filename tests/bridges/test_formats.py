@@ -3,20 +3,15 @@ checkpoint, soon written."""
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
-from headgates.bridges.formats import (
-    ABOUT,
-    FORMATS,
-    export,
-    is_exported,
-    open_exported,
-    read_about,
-    without_gates,
-)
+from headgates.bridges import exported
+from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about
+from headgates.bridges.formats import ABOUT, export, without_gates
 from headgates.configs.export import ExportConfig
 from headgates.configs.fields import all_settings
 from headgates.gates import HeadMap, attach, find_sites
@@ -209,6 +204,7 @@ def test_a_file_that_has_changed_is_named(translator, export_here, tmp_path):
         {"model": {"heads": 0}},
         {"model": []},
         {"source_vocab": 10**9},
+        {"target_vocab": "large"},
     ],
     ids=str,
 )
@@ -223,6 +219,17 @@ def test_an_architecture_of_any_size_is_refused(translator, export_here, tmp_pat
         match=r"the architecture in .*export\.json is not that of the files beside it .*; export",
     ):
         open_exported(tmp_path / "out")
+
+
+def test_a_large_model_has_longer_to_open_than_a_small_one(translator, export_here, tmp_path, monkeypatch):
+    export_here(translator)
+    given = []
+    monkeypatch.setattr(exported, "time_limit", lambda seconds, _: given.append(seconds) or nullcontext())
+    open_exported(tmp_path / "out")
+    monkeypatch.setattr(exported, "BYTES", 1)
+    open_exported(tmp_path / "out")
+    size = sum(path.stat().st_size for path in (tmp_path / "out").iterdir())
+    assert given == [exported.FIRST_CALL, exported.FIRST_CALL + size]
 
 
 def test_an_unknown_format_names_the_nearest(translator, export_here, tmp_path):

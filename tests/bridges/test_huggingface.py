@@ -24,7 +24,8 @@ transformers = pytest.importorskip(
 import huggingface_hub  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from headgates.bridges.hf import read  # noqa: E402
+from headgates.bridges import hf  # noqa: E402
+from headgates.bridges.hf import read, read_model, search_settings  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.batch import pad  # noqa: E402
 from headgates.data.parallel import DataError  # noqa: E402
@@ -84,12 +85,15 @@ def test_logits_and_encoder_outputs_are_those_of_its_own_class(converted, name):
     assert out.logits.std() > 0.1
 
 
-@pytest.mark.parametrize(("name", "beam"), [*((name, 4) for name in [*CLASSES, "nllb"]), ("bart", 1)])
-def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam):
+@pytest.mark.parametrize(
+    ("name", "beam", "least"),
+    [*((name, 4, 0) for name in [*CLASSES, "nllb"]), ("bart", 1, 0), ("fsmt", 4, 5), ("nllb", 1, 7)],
+)
+def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam, least):
     found, theirs = converted(name)
     ours = found.translator.model
     specials, source = ours.target_specials, batch(ours, (7, 3, 5, 4, 6))
-    options = {"length_penalty": 0.7, "max_ratio": 0.0, "max_extra": LIMIT}
+    options = {"length_penalty": 0.7, "max_ratio": 0.0, "max_extra": LIMIT, "min_length": least}
 
     def only_the_end(ids, scores):
         if ids.shape[1] < LIMIT:
@@ -105,6 +109,7 @@ def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam):
         **their_input(ours, source),
         max_length=LIMIT + 1,
         min_length=0,
+        min_new_tokens=least or None,
         logits_processor=[only_the_end],
         num_beams=beam,
         num_return_sequences=beam,
@@ -196,9 +201,36 @@ def test_special_tokens_in_a_text_are_text(converted):
             assert not {vocab.specials.padding, vocab.specials.end} & set(own), name
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_conversion_makes_no_copy_of_the_weights_and_keeps_bf16(hf_folder, tmp_path, monkeypatch, dtype):
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(hf_folder("m2m_100"), dtype=dtype)
+    folder = shutil.copytree(hf_folder("m2m_100"), tmp_path / "in")
+    theirs.save_pretrained(folder)
+    seen = []
+    monkeypatch.setattr(hf, "read_model", lambda *given: seen.append(read_model(*given)) or seen[-1])
+    ours = read(str(folder), options_of("m2m_100")).convert().translator.model
+    assert {each.dtype for each in ours.parameters()} == {dtype}
+    known = {each.data_ptr() for each in seen[0].parameters()}
+    assert {each.data_ptr() for each in ours.parameters()} == known
+
+
 def test_search_settings_are_the_model_s(converted):
     search = converted("marian")[0].translator.search
-    assert (search.beam, search.length_penalty) == (4, 0.7)
+    assert (search.beam, search.length_penalty, search.min_length) == (4, 0.7, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"), [({"min_length": 3}, 2), ({"min_new_tokens": 2}, 2), ({"min_length": 1}, 0)]
+)
+def test_a_least_length_of_generate_is_kept_and_goes_out_again(hf_folder, tmp_path, settings, least):
+    folder = shutil.copytree(hf_folder("marian"), tmp_path / "in")
+    about = folder / "generation_config.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | settings))
+    translator = read(str(folder), ForeignOptions()).convert().translator
+    assert translator.search.min_length == least
+    assert min(one[0].tokens for one in translator.translate_n_best(LINES)) > least
+    out = search_settings(translator)
+    assert out.get("min_new_tokens", 0) == least
 
 
 def test_a_table_that_is_no_sinusoid_is_kept_as_learned_positions(hf_folder, tmp_path):
@@ -273,7 +305,7 @@ BROKEN = {
     "cut short": (cut_short, "do not make a MarianMTModel"),
     "other names": (
         other_names,
-        r"missing: 'model.encoder.layers.0.fc1.weight'; unexpected: 'model.encoder.layers.0.fc9.weight'",
+        r"missing: model.encoder.layers.0.fc1.weight; unexpected: model.encoder.layers.0.fc9.weight",
     ),
     "an activation": (
         lambda folder: set_config(folder, activation_function="gelu_new"),

@@ -11,7 +11,8 @@ transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed; it is in the extra hf"
 )
 
-from headgates.bridges.formats import export, open_exported  # noqa: E402
+from headgates.bridges.exported import open_exported  # noqa: E402
+from headgates.bridges.formats import export  # noqa: E402
 from headgates.bridges.hf import read  # noqa: E402
 from headgates.configs.schema import SearchConfig  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402

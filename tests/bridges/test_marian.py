@@ -254,7 +254,7 @@ def test_an_archive_with_a_file_that_is_no_array_is_one_clear_error(tmp_path):
     path = write_marian(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("notes.txt", "hello")
-    with pytest.raises(ValueError, match=r"not a whole \.npz of plain arrays \(notes\.txt is no array\)"):
+    with pytest.raises(ValueError, match=r"not a whole \.npz of plain arrays"):
         opened(path)
 
 
@@ -301,7 +301,7 @@ def test_a_file_without_settings_is_one_clear_error(tmp_path):
         ("vocab.yml", "- the\n", "is no vocabulary of YAML `word: id`"),
         ("vocab.yml", "the: 1\na: 1\n", "expected a different id from 0 on for every word, got 1 for 2"),
         ("vocab.yml", "the: 1\na: 2\n", "it has no </s> and no <unk>"),
-        ("decoder.yml", "models: [", "settings are no YAML"),
+        ("decoder.yml", "models: [", "line 1: not YAML"),
         ("decoder.yml", "models: [model.npz, model.npz]\nvocabs: [vocab.yml]\n", "expected one model"),
         (
             "decoder.yml",

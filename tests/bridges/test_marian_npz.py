@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-from headgates.bridges.formats import export, open_exported
-from headgates.bridges.marian import read
+from headgates.bridges.exported import open_exported
+from headgates.bridges.formats import export
+from headgates.bridges.marian import load, read
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.gates import HeadMap, attach, find_sites
 from headgates.models.translator import Translator
 from headgates.workbench.source import Source, open_source
 from tests.bridges.test_marian import CASES, SOURCES, TARGETS, keys, scored_by_ctranslate2
-from tests.worlds.marian_models import SETTINGS, SSRU, WORDS, D, write_marian
+from tests.worlds.marian_models import SSRU, WORDS, D, write_marian
 
 
 def source(tmp_path, **changes) -> Source:
@@ -48,12 +50,34 @@ def test_ctranslate2_s_converter_reads_it_with_closed_heads(tmp_path):
     xi = HeadMap({site: [0.0, 1.0, 0.5] if site.layer else [0.0, 0.0, 0.0] for site in find_sites(run.model)})
     attach(run.model, gate="mask", xi=xi)
     exported(run.translator, tmp_path / "out")
-    with np.load(tmp_path / "out/model.npz") as file:
-        arrays = {name: file[name] for name in file.files if name != "special:model.yml"}
+    arrays, settings, _ = load(tmp_path / "out/model.npz")
     assert not arrays["encoder_l1_self_Wv"].any()
-    expected = scored_by_ctranslate2(tmp_path, arrays, SETTINGS, tmp_path / "out/vocab0.yml")
+    # no site has more than 2 of its 3 heads of width 4: 2 of width 6
+    assert (settings["transformer-heads"], arrays["encoder_l2_self_Wv"].shape) == (2, (D, D))
+    assert not arrays["encoder_l2_self_Wv"].reshape(D, 2, 6)[..., 4:].any()
+    expected = scored_by_ctranslate2(tmp_path, arrays, settings, tmp_path / "out/vocab0.yml")
     for ours, theirs in zip(run.translator.score(SOURCES, TARGETS), expected, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+@pytest.mark.parametrize("closed", ["none", "some", "trained"])
+def test_int8_that_came_in_goes_out_as_int8(tmp_path, closed):
+    path = write_marian(tmp_path / "in", "model.int8.bin")
+    run = open_source(f"marian:{path}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    if closed == "some":
+        attach(run.model, gate="mask", xi=HeadMap({site: [0.0, 1.0, 1.0] for site in find_sites(run.model)}))
+    elif closed == "trained":
+        with torch.no_grad():
+            run.model.encoder.layers[0].feed_forward.inner.weight *= torch.linspace(0.9, 1.1, D)
+    about = exported(run.translator, tmp_path / "out")
+    difference = about["parity"]["log_prob_max_difference"]
+    assert about["rounded"] == (closed == "trained")
+    assert difference == 0 if closed == "none" else difference < (0.1 if closed == "trained" else 1e-5)
+    assert f"{path.stat().st_size / 1e6:.1f} MB; {12 if closed == 'some' else 18} of 18" in about["said"]
+    (first, _, by), (again, _, by_again) = map(load, (path, tmp_path / "out/model.intgemm8.bin"))
+    assert (by.keys(), again.keys()) == (by_again.keys(), first.keys())
+    if closed == "none":
+        assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
 @pytest.mark.parametrize(

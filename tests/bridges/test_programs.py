@@ -15,7 +15,9 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 import headgates.bridges.onnx  # noqa: E402
 import headgates.bridges.torch_export  # noqa: E402
 from headgates.bridges import steps  # noqa: E402
-from headgates.bridges.formats import ABOUT, FORMATS, export, open_exported, read_about  # noqa: E402
+from headgates.bridges.exported import FORMATS, open_exported, read_about  # noqa: E402
+from headgates.bridges.formats import ABOUT, export  # noqa: E402
+from tests.worlds.imports import imported_by  # noqa: E402
 from tests.worlds.small_model import LIBRARIES  # noqa: E402
 from tests.worlds.translators import SOURCES, TARGETS  # noqa: E402
 
@@ -67,6 +69,11 @@ def test_one_line_or_none_with_a_wide_beam_is_translated_as_by_the_model(exporte
     )
     assert [one.text for one in found[0]] == [one.text for one in expected[0]]
     assert FORMATS[format].open(folder).translate([]) == []
+
+
+def test_onnx_graphs_translate_without_torch(exported):
+    _, folder = exported("onnx", "ssru")
+    assert "torch" not in imported_by("translate.py", folder, text="the dog\n")
 
 
 def test_inputs_and_outputs_have_names_and_dimensions_that_can_be_read(exported):

@@ -1,10 +1,15 @@
 """The two programs, not yet exported, under the search and the scoring of the model: the same in every
 architecture."""
 
-import pytest
-import torch
+import json
 
-from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel
+import pytest
+
+from headgates.bridges.step_search import StepTranslator
+from headgates.bridges.steps import DecoderProgram, EncoderProgram, past_sizes
+from headgates.bridges.torch_export import program_translator
+from headgates.models.checkpoint import architecture
+from headgates.models.description import read_description
 from headgates.models.translator import Translator
 from tests.worlds.small_model import LIBRARIES
 
@@ -20,15 +25,14 @@ ARCHITECTURES = {  # what is closed, and in which architecture
 }
 
 
-def in_steps(translator: Translator) -> Translator:
+def in_steps(translator: Translator) -> StepTranslator:
     """The translator over the programs as plain modules."""
-    encoder, decoder = EncoderProgram(translator.model), DecoderProgram(translator.model)
-    model = StepModel(
-        translator.model,
-        lambda source: encoder(source),
-        lambda ids, length, bias, cross, past: decoder(ids, torch.tensor(length), bias, cross, past),
-    )
-    return Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
+    model, vocabs = translator.model, (translator.source_vocab, translator.target_vocab)
+    description = read_description(json.loads(json.dumps(architecture(model))))
+    sizes = [size for layer in model.decoder.layers for size in past_sizes(layer.self_attention).values()]
+    steps = program_translator(vocabs, description, sizes, EncoderProgram(model), DecoderProgram(model))
+    steps.search = translator.search
+    return steps
 
 
 @pytest.mark.parametrize(("closed", "settings"), ARCHITECTURES.values(), ids=ARCHITECTURES)

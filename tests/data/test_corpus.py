@@ -12,6 +12,7 @@ from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.parallel import Corpus, DataError, ParallelText
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import Vocab
+from headgates.lightning_modules.stage_data import StageData
 
 PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
@@ -161,7 +162,7 @@ def fit(corpus, vocab_folder, *, epochs, resume=None) -> tuple[Recorder, pl.Trai
     )  # fmt: skip
     trainer.fit(
         module,
-        datamodule=serve(corpus, vocab_folder),
+        datamodule=StageData(serve(corpus, vocab_folder)),
         ckpt_path=resume,
         weights_only=True if resume else None,
     )

@@ -6,12 +6,14 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import headgates.data.parallel
 import headgates.data.store
+from headgates.data import ranks
 from headgates.data.batching import TokenBatches
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.encoded import EncodedPairs, ids_type, record_batch
@@ -124,6 +126,15 @@ def test_text_is_read_once_and_tokenised_once(files, stores, monkeypatch, tmp_pa
     assert list(again.train_pairs) == list(first.train_pairs)
 
 
+def test_a_rank_that_comes_before_the_first_makes_the_store(files, stores, monkeypatch, tmp_path):
+    text = read_pairs(*files, skip_empty=True)
+    vocabs = make_vocabs(corpus_of(text), tmp_path, size=60, joint=True)
+    second = SimpleNamespace(get_world_size=lambda: 2, get_rank=lambda: 1)
+    monkeypatch.setattr(ranks, "group", lambda: None if ranks._alone else second)
+    assert not ranks.is_first()
+    assert len(encoded(text, *vocabs)) == len(text)
+
+
 def test_another_text_or_vocabulary_has_a_store_of_its_own(files, stores, tmp_path):
     text = read_pairs(*files, skip_empty=True)
     small, large = (
@@ -211,17 +222,16 @@ def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
 PROGRAM = """
 import sys
 from headgates.data import parallel, store
+from headgates.data.vocab import Vocab
 parallel.IN_MEMORY, store.ROWS, store.FEW = 0, 31, 0
-if __name__ == "__main__":  # what is above is read by the processes that tokenise, too
-    from headgates.data.vocab import Vocab
-    text, vocab = parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
-    print(sum(map(len, store.encoded(text, vocab, vocab).flat("source"))))
+text, vocab = parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
+print(sum(map(len, store.encoded(text, vocab, vocab).flat("source"))))
 """
 
 
 @pytest.mark.slow
-def test_two_processes_at_once_make_one_store(files, stores, tmp_path):
-    """Each tokenises in processes of its own."""
+def test_scripts_without_a_main_guard_make_one_store_at_once(files, stores, tmp_path):
+    """Each tokenises in processes of its own, which do not run the script again."""
     (tmp_path / "program.py").write_text(PROGRAM)
     vocab = Vocab.train(in_memory(files)[0] + in_memory(files)[1], size=60, path=tmp_path / "vocab.model")
     started = [
@@ -232,7 +242,7 @@ def test_two_processes_at_once_make_one_store(files, stores, tmp_path):
         )
         for _ in range(2)
     ]  # fmt: skip
-    said = [process.communicate(timeout=300) for process in started]
+    said = [process.communicate(timeout=60) for process in started]
     assert [process.returncode for process in started] == [0, 0], said
     assert [int(out) for out, _ in said] == [sum(map(len, vocab.encode(in_memory(files)[0])))] * 2
     assert "".join(error for _, error in said).count("tokenising") == 1

@@ -58,6 +58,9 @@ SETTINGS: dict[str, Any] = dict(
     attn_pdrop=0.0,
     activation_dropout=0.0,
     attention_dropout=0.0,
+    layerdrop=0.0,  # a gradient of every gate in every step
+    encoder_layerdrop=0.0,
+    decoder_layerdrop=0.0,
     image_size=8,
     patch_size=4,
     num_mel_bins=7,
@@ -78,14 +81,13 @@ class Family:
     """One family. `build` gives its model in evaluation, `batch(sentences)` the arguments of its forward with
     LENGTH positions a sentence.
 
-    outs: site name -> path of its W_O, written by hand. turned: W_O is stored (inputs, outputs)."""
+    outs: site name -> path of its W_O, written by hand."""
 
     name: str
     classes: str
     build: Callable[[], nn.Module]
     batch: Callable[[int], dict[str, Tensor]]
     outs: dict[str, str]
-    turned: bool = False
     heads: int = HEADS
     generates: bool = False
     library: str = "transformers"
@@ -123,9 +125,10 @@ class Family:
         weights = {}
         for site, path in self.outs.items():
             weight = model.get_submodule(path).weight.detach()
-            columns = weight.T if self.turned else weight
+            turned = hasattr(model.get_submodule(path), "nf")  # Conv1D's is (inputs, outputs)
+            columns = weight.T if turned else weight
             scaled = columns * xi[site].repeat_interleave(columns.shape[1] // len(xi[site])).to(weight)
-            weights[f"{path}.weight"] = scaled.T if self.turned else scaled
+            weights[f"{path}.weight"] = scaled.T if turned else scaled
         result = torch.func.functional_call(model, weights, (), batch)
         return result if isinstance(result, Tensor) else result.logits
 
@@ -158,6 +161,18 @@ def spectra(sentences: int) -> dict[str, Tensor]:
     }
 
 
+def frames(sentences: int) -> dict[str, Tensor]:
+    """For Speech2Text, which halves their number."""
+    return {
+        "input_features": floats(sentences, 2 * LENGTH, 7),
+        "decoder_input_ids": ids(sentences, 1),
+    }
+
+
+def waves(sentences: int) -> dict[str, Tensor]:
+    return {"input_values": floats(sentences, 4 * LENGTH)}
+
+
 def images(sentences: int) -> dict[str, Tensor]:
     return {"pixel_values": floats(sentences, 3, 8, 8)}  # 4 patches and the class: LENGTH positions
 
@@ -179,15 +194,18 @@ def hugging_face(
     kinds: Sequence[str],
     *paths: str,
     classes: str = "",
-    turned: bool = False,
-    **more: int,
+    config: str = "",
+    **more: Any,
 ) -> Family:
     def build() -> nn.Module:
         import transformers
 
-        make = getattr(transformers, f"{prefix}Config")
+        make = getattr(transformers, f"{config or prefix}Config")
         known = make()
-        settings = {name: value for name, value in SETTINGS.items() if hasattr(known, name)}
+        made = {name for name in dir(type(known)) if isinstance(getattr(type(known), name), property)}
+        settings = {
+            name: value for name, value in SETTINGS.items() if hasattr(known, name) and name not in made
+        }
         return getattr(transformers, prefix + task)(make(**{**settings, **more}))
 
     return Family(
@@ -196,9 +214,8 @@ def hugging_face(
         build,
         batch,
         sites(kinds, *paths),
-        turned=turned,
         heads=more.get("num_attention_heads", HEADS),
-        generates=task in ("MTModel", GENERATION, "LMHeadModel", "ForCausalLM"),
+        generates=task in ("MTModel", GENERATION, "LMHeadModel", "ForCausalLM", "ForTextToText"),
     )
 
 
@@ -217,6 +234,27 @@ T5 = (
     "decoder.block.{}.layer.1.EncDecAttention.o",
 )
 LLAMA = (DECODER, "model.layers.{}.self_attn.o_proj")
+HIDDEN = (DECODER, "transformer.h.{}.self_attention.dense")
+BUCKETS = dict(relative_attention_num_buckets=32)  # MPNet's forward knows no other number
+RELATIVE = dict(relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=4)
+
+
+def llama(name: str, prefix: str, *, out: str = "o_proj", **more: Any) -> Family:
+    """Two heads to a key head."""
+    paths = (DECODER, f"model.layers.{{}}.self_attn.{out}")
+    return hugging_face(name, prefix, "ForCausalLM", lines, *paths, num_attention_heads=2 * HEADS, **more)
+
+
+def bert_and_gpt2() -> nn.Module:
+    import transformers
+
+    encoder, decoder = transformers.BertConfig(), transformers.GPT2Config()
+    for config in (encoder, decoder):
+        config.update({name: value for name, value in SETTINGS.items() if hasattr(config, name)})
+    decoder.add_cross_attention = decoder.is_decoder = True
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id, config.vocab_size = 0, 0, WORDS
+    return transformers.EncoderDecoderModel(config)
 
 
 def own() -> nn.Module:
@@ -276,13 +314,171 @@ FAMILIES = [
         classes="DistilBertSelfAttention",
     ),
     hugging_face("ViT", "ViT", "ForImageClassification", images, ENCODER, "vit.layers.{}.attention.o_proj"),
-    hugging_face("GPT-2", "GPT2", "LMHeadModel", lines, DECODER, "transformer.h.{}.attn.c_proj", turned=True),
-    hugging_face("Llama", "Llama", "ForCausalLM", lines, *LLAMA, num_attention_heads=2 * HEADS),
+    hugging_face("GPT-2", "GPT2", "LMHeadModel", lines, DECODER, "transformer.h.{}.attn.c_proj"),
+    llama("Llama", "Llama"),
     # its heads have the width hidden_size / heads
     hugging_face(
         "Qwen2", "Qwen2", "ForCausalLM", lines, *LLAMA, num_attention_heads=2 * HEADS, hidden_size=2 * D
     ),
-    hugging_face("Qwen3", "Qwen3", "ForCausalLM", lines, *LLAMA, num_attention_heads=2 * HEADS),
+    llama("Qwen3", "Qwen3"),  # norms over each head
+    llama("Mistral", "Mistral"),
+    llama("Mixtral", "Mixtral", num_local_experts=2, intermediate_size=16),  # widths are aligned
+    llama("Gemma", "Gemma"),
+    llama("Gemma 2", "Gemma2"),
+    llama("Gemma 3", "Gemma3", config="Gemma3Text"),
+    llama("Granite", "Granite"),
+    llama("SmolLM3", "SmolLM3"),
+    llama("Cohere", "Cohere", hidden_size=2 * D, use_qk_norm=True),  # a norm's weights for each head
+    llama("Starcoder2", "Starcoder2"),
+    llama("one key head (Gemma)", "Gemma", num_key_value_heads=1),
+    llama("OLMo 2", "Olmo2"),  # norms over all heads
+    llama("Phi", "Phi", out="dense", hidden_size=2 * D),
+    llama("Phi-3", "Phi3", hidden_size=2 * D),
+    hugging_face(
+        "ModernBERT", "ModernBert", "ForMaskedLM", lines, ENCODER, "model.layers.{}.attn.Wo", pad_token_id=0
+    ),
+    *(
+        hugging_face(
+            name, prefix, "ForMaskedLM", lines, ENCODER, f"{path}.encoder.layer.{{}}.attention.{out}", **more
+        )
+        for name, prefix, path, out, more in [
+            ("XLM-R", "XLMRoberta", "roberta", "output.dense", {}),
+            ("CamemBERT", "Camembert", "roberta", "output.dense", {}),
+            ("ELECTRA", "Electra", "electra", "output.dense", {}),
+            ("DeBERTa", "Deberta", "deberta", "output.dense", RELATIVE),
+            ("DeBERTa v2, v3", "DebertaV2", "deberta", "output.dense", RELATIVE),
+            ("MPNet", "MPNet", "mpnet", "attn.o", {"classes": "MPNetSelfAttention", **BUCKETS}),
+        ]
+    ),
+    hugging_face(
+        "ALBERT",
+        "Albert",
+        "ForMaskedLM",
+        lines,
+        ENCODER,
+        "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.dense",
+        num_hidden_groups=LAYERS,
+        num_hidden_layers=LAYERS + 2,
+    ),
+    hugging_face(
+        "DeiT", "DeiT", "ForImageClassification", images, ENCODER, "deit.layers.{}.attention.o_proj"
+    ),
+    hugging_face(
+        "OPT",
+        "OPT",
+        "ForCausalLM",
+        lines,
+        DECODER,
+        "model.decoder.layers.{}.self_attn.out_proj",
+        word_embed_proj_dim=D,
+        ffn_dim=17,
+    ),
+    hugging_face(
+        "GPT-J", "GPTJ", "ForCausalLM", lines, DECODER, "transformer.h.{}.attn.out_proj", rotary_dim=2
+    ),
+    hugging_face(
+        "GPT-Neo",
+        "GPTNeo",
+        "ForCausalLM",
+        lines,
+        DECODER,
+        "transformer.h.{}.attn.attention.out_proj",
+        classes="GPTNeoSelfAttention",
+        attention_types=[[["global", "local"], 1]],
+        window_size=3,
+    ),
+    hugging_face("GPT-NeoX", "GPTNeoX", "ForCausalLM", lines, DECODER, "gpt_neox.layers.{}.attention.dense"),
+    hugging_face("BLOOM", "Bloom", "ForCausalLM", lines, *HIDDEN),
+    hugging_face("Falcon", "Falcon", "ForCausalLM", lines, *HIDDEN),
+    hugging_face("Falcon, ALiBi", "Falcon", "ForCausalLM", lines, *HIDDEN, alibi=True, multi_query=False),
+    hugging_face(
+        "Falcon, new decoder",
+        "Falcon",
+        "ForCausalLM",
+        lines,
+        *HIDDEN,
+        new_decoder_architecture=True,
+        num_kv_heads=HEADS,
+        num_attention_heads=2 * HEADS,
+        hidden_size=2 * D,
+    ),
+    hugging_face("PLBART", "PLBart", GENERATION, pairs, *SEQ2SEQ),
+    hugging_face("Blenderbot", "Blenderbot", GENERATION, pairs, *SEQ2SEQ),
+    hugging_face("Blenderbot, small", "BlenderbotSmall", GENERATION, pairs, *SEQ2SEQ),
+    hugging_face(
+        "Speech2Text",
+        "Speech2Text",
+        GENERATION,
+        frames,
+        *SEQ2SEQ,
+        num_conv_layers=1,
+        conv_kernel_sizes=[3],
+        conv_channels=8,
+        input_feat_per_channel=7,
+        max_source_positions=40,
+    ),
+    hugging_face(
+        "SeamlessM4T, text",
+        "SeamlessM4T",
+        "ForTextToText",
+        pairs,
+        BOTH,
+        "text_encoder.layers.{}.self_attn.out_proj",
+        "text_decoder.layers.{}.self_attn.out_proj",
+        "text_decoder.layers.{}.cross_attention.out_proj",
+        encoder_ffn_dim=17,
+        decoder_ffn_dim=17,
+    ),
+    hugging_face(
+        "Wav2Vec2",
+        "Wav2Vec2",
+        "ForCTC",
+        waves,
+        ENCODER,
+        "wav2vec2.encoder.layers.{}.attention.out_proj",
+        conv_dim=[8],
+        conv_kernel=[4],
+        conv_stride=[4],
+        num_feat_extract_layers=1,
+        num_conv_pos_embedding_groups=2,
+        num_conv_pos_embeddings=4,
+        apply_spec_augment=False,
+    ),
+    hugging_face(
+        "Switch Transformers",
+        "SwitchTransformers",
+        GENERATION,
+        pairs,
+        *T5,
+        num_experts=2,
+        num_decoder_layers=LAYERS,
+    ),
+    hugging_face("UMT5", "UMT5", GENERATION, pairs, *T5, d_kv=5, head_dim=5),
+    hugging_face(
+        "LongT5, local",
+        "LongT5",
+        GENERATION,
+        pairs,
+        BOTH,
+        T5[1].replace("SelfAttention", "LocalSelfAttention"),
+        *T5[2:],
+        classes="LongT5LocalAttention",
+        d_kv=5,
+        local_radius=2,
+    ),
+    Family(
+        "GPT-2 with cross-attention",
+        "GPT2Attention",
+        bert_and_gpt2,
+        pairs,
+        sites(
+            BOTH,
+            "encoder.encoder.layer.{}.attention.output.dense",
+            "decoder.transformer.h.{}.attn.c_proj",
+            "decoder.transformer.h.{}.crossattention.c_proj",
+        ),
+        generates=True,
+    ),
     Family(
         "torch.nn.Transformer",
         "nn.MultiheadAttention",

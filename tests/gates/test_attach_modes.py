@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.gates import SITE_RULES, SiteRule, attach, detach, gate_heads, remove
+from headgates.gates.attach_modes import scale_heads
 
 D, HEADS, WIDTH = 11, (3, 5), 7  # two layers of uneven heads
 
@@ -112,6 +113,19 @@ def test_gates_by_position_scale_each_position_s_own_columns(attention_class, se
     slope = torch.randn(outputs[0].shape, generator=generator)
     gradients = [torch.autograd.grad(output, xi, slope) for output in outputs]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_gates_come_to_the_device_of_the_heads_that_they_scale():
+    z = torch.ones(2, 5, 3 * WIDTH, device="meta")  # as on the second of two GPUs
+    assert scale_heads(z, torch.ones(3), batch_axis=0).device == z.device
+    assert gate_heads(z.unflatten(-1, (3, WIDTH)).transpose(1, 2), torch.ones(3)).device == z.device
+
+
+def test_gates_of_a_model_within_data_parallel_learn():
+    model = Stack(Called)
+    bank = attach(model, log_alpha=0.0, beta=5.0)
+    nn.DataParallel(model)(inputs()).sum().backward()
+    assert all((gate.log_alpha.grad != 0).all() for _, gate in bank.items())
 
 
 @pytest.mark.parametrize("attention_class", RULES)

@@ -8,7 +8,9 @@ from tests.gates.family_checks import COLUMNS
 from tests.gates.family_table import HEADINGS, recorded
 
 # one row for each mechanism: slot; hook; a shared position bias; (T, B, E) and a refit; projections inside;
-# transposed weights; shared key heads; weight. `python -m tests.gates.family_table` checks them all.
+# k and v in one transposed weight; shared key heads, one for all, a norm over all heads, a size in a config;
+# rows head by head, and numbers beside them; position biases of the model's; a layer used twice; weight.
+# `python -m tests.gates.family_table` checks them all.
 SLOT = "our own Transformer"
 ROWS = [
     SLOT,
@@ -16,8 +18,15 @@ ROWS = [
     "T5",
     "FSMT",
     "BERT",
-    "GPT-2",
+    "GPT-2 with cross-attention",
     "Llama",
+    "one key head (Gemma)",
+    "OLMo 2",
+    "Phi-3",
+    "DeBERTa",
+    "Falcon, ALiBi",
+    "MPNet",
+    "ALBERT",
     "torch.nn.Transformer",
     "fairseq (a stand-in of its layout)",
 ]

@@ -121,7 +121,7 @@ UNFIT = {
     "lost heads": (lambda: changed(lambda model: remove(model, uneven(model))), "has lost heads already"),
     "fewer heads": (lambda: nn.Transformer(12, 3, 2, 2, 17), "has 3 heads, 0 to 2; head 5"),
     "another width": (lambda: nn.Transformer(24, 6, 2, 2, 17), "cannot be read .*size mismatch"),
-    "more layers": (lambda: nn.Transformer(12, 6, 2, 3, 17), r"missing': \['decoder.layers.2"),
+    "more layers": (lambda: nn.Transformer(12, 6, 2, 3, 17), r"missing: decoder.layers.2"),
 }
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from headgates.gates import SITE_RULES, HeadMap, HeadSite, SiteRule, heads_left, remove
 
+pytestmark = pytest.mark.filterwarnings("ignore:the rule of WideValueAttention is not proved")
 HEADS, WIDTH = 3, 7
 D = HEADS * WIDTH
 SITE = HeadSite.at("enc-self", 0, HEADS)

@@ -103,6 +103,34 @@ def test_an_attention_without_a_rule_says_where_to_add_one():
         find_sites(nn.ModuleList([MyAttention()]))
 
 
-def test_an_attention_of_an_odd_path_is_named():
-    with pytest.raises(ValueError, match=r"cannot tell the layer of the attention at 'blocks\.0'"):
-        find_sites(nn.ModuleDict({"blocks": nn.ModuleList([MultiHeadAttention(8, 2, 4)])}))
+def test_attentions_in_a_list_of_an_odd_name_are_numbered_in_their_order():
+    stages = nn.ModuleList(nn.ModuleDict({"mix": MultiHeadAttention(8, 2, 4)}) for _ in range(3))
+    names = [site.name for site in find_sites(nn.ModuleDict({"encoder": nn.ModuleDict({"stages": stages})}))]
+    assert names == [f"encoder.{place}.enc-self" for place in range(3)]
+
+
+class Pipeline:
+    def __init__(self, model):
+        self.model = model
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda model, bank: attach("t5-small"),
+            r"got a str; load it first.*from_pretrained\('t5-small'\)",
+        ),
+        (lambda model, bank: detach(Pipeline(model)), r"got a Pipeline; give its \.model"),
+        (
+            lambda model, bank: remove(bank, model),
+            r"got a GateBank; the model comes first.*remove\(model",
+        ),
+        (lambda model, bank: find_sites({}), "got a dict; give the module itself"),
+        (lambda model, bank: remove(model, bank.closed), r"got method; call it, as in bank\.closed\(\)"),
+    ],
+)
+def test_what_is_given_in_place_of_a_model_or_its_heads_is_told_from_it(wrong, message, model):
+    bank = attach(model)
+    with pytest.raises(ValueError, match=message):
+        wrong(model, bank)

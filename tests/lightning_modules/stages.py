@@ -34,7 +34,6 @@ def train(
     *,
     gates=None,
     budget=None,
-    targeted=False,
     options=None,
     watch_patience=None,
     stage=STAGE,
@@ -52,7 +51,7 @@ def train(
     if gates is not None:
         attach(translator.model, **{"gate": "l0"} | (options or {}))
         budget = budget or LambdaBudget(0.1, gates.lambda_warmup)
-        gating = Gating(gates, budget, epochs=stage.epochs, targeted=targeted)
+        gating = Gating(gates, budget, epochs=stage.epochs)
         gating.watch.patience = watch_patience or gating.watch.patience
     task = task or Translation()
     module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module or {})

@@ -18,6 +18,7 @@ from headgates.gates import HardConcrete, LambdaBudget, NotANumber, attach
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.optimizers import inverse_sqrt
+from headgates.lightning_modules.stage_data import StageData
 from headgates.tasks.translation import Translation
 
 PAD = SpecialTokens().padding
@@ -143,7 +144,7 @@ def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(
 ):
     sample = (corpus.valid.sources[:5], corpus.valid.targets[:5])
     module = StageModule(TASK, translator, STAGE, seed=1, sample=sample)
-    (found,) = quiet_trainer().validate(module, datamodule=data, verbose=False)
+    (found,) = quiet_trainer().validate(module, datamodule=StageData(data), verbose=False)
     pairs = data.split("valid").pairs
     batch = collate(pairs, list(range(len(pairs))), 1)
     with torch.no_grad():
@@ -163,4 +164,4 @@ def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(
 def test_a_loss_that_is_not_a_number_stops_with_advice(translator, data, quiet_trainer, epochs):
     translator.model.output.weight.data[5, 3] = float("nan")
     with pytest.raises(NotANumber, match=r"loss is nan.*lower .*lr"):
-        quiet_trainer(max_epochs=epochs).fit(ungated(translator).train(), datamodule=data)
+        quiet_trainer(max_epochs=epochs).fit(ungated(translator).train(), datamodule=StageData(data))

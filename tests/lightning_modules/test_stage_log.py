@@ -19,12 +19,15 @@ def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data
         stage=replace(STAGE, epochs=4),
         name="base",
         place="stage 1 of 4",
+        later=12,
         of_module={"sample": sample},
     )
     lines = capsys.readouterr().out.splitlines()
     epochs = [line for line in lines if "base: epoch" in line]
     assert re.match(
-        r"base: stage 1 of 4, 4 epochs of \d+ steps, about \d+ s left and the validations", lines[2]
+        r"base: stage 1 of 4, 4 epochs of \d+ steps, about \d+ s left, \d+ s with all later stages, and the "
+        "validations",
+        lines[2],
     )
     assert [line.split(":")[1].strip() for line in epochs] == [f"epoch {i} of 4" for i in (1, 2, 3, 4)]
     assert all("loss" in line and "bleu" in line for line in epochs)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from headgates.configs.schema import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
@@ -16,16 +17,15 @@ from tests.renumbered import Numbers
 EOS = SpecialTokens().end
 
 
-def make_translator(make_model, **settings) -> Translator:
+def make_translator(make_model, *, min_length: int = 0, **settings) -> Translator:
     """Random, with an end of sentence that comes now and then, so that translations differ in length and
     reach their limits too."""
     model = make_model(seed=20, **{"embeddings": "separate", **settings})
     with torch.no_grad():
         model.output.weight *= 3.0
     numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
-    return Translator(
-        model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61)
-    )
+    search = SearchConfig(beam=1, max_ratio=1.0, max_extra=5, min_length=min_length, batch_tokens=61)
+    return Translator(model, numbers, numbers, search)
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def one_by_one(
         {},
         {"norm": "post", "positions": "learned", "max_positions": 13},
         {"decoder_mixer": "ssru", "encoder_layers": 1},
+        {"min_length": 5},
     ],
 )
 def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, settings):
@@ -120,6 +121,23 @@ def test_the_limits_of_memory_and_of_trust_change_the_work_and_not_the_translati
     assert [found.hypotheses(i) for i in range(len(masks))] == expected
     if (drafts, "MARGIN") in limits:  # all but the empty line are decoded from their beginning
         assert found.decoded == len(masks) * (len(lines) - 1)
+
+
+def test_the_rows_that_wait_are_bounded_by_their_bytes(make_model, lines, monkeypatch):
+    translator, limit = make_translator(make_model), 100_000
+    waited = []
+
+    def recorded(model, starts, *least):
+        waited.append([sum(tensor.nbytes for tensor in tree_leaves(start)) for start in starts])
+        return decode_on.decode_on(model, starts, *least)
+
+    monkeypatch.setattr(ablated_search, "WAITING", limit)
+    monkeypatch.setattr(ablated_search, "ROW_TOKENS", {"cpu": 1})
+    monkeypatch.setattr(ablated_search, "decode_on", recorded)
+    ablated_translations(translator, lines, random_masks(translator, 20, 0.4))
+    assert max(map(len, waited)) > 1
+    assert len(waited) > 2
+    assert all(sum(sizes[:-1]) < limit for sizes in waited)
 
 
 def test_two_tokens_as_good_as_each_other_are_decoded_again(make_model, lines, monkeypatch):

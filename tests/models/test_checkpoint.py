@@ -2,6 +2,7 @@
 
 import pickle
 from io import FileIO
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,10 @@ from headgates.models.checkpoint import (
     save_file,
     save_model,
 )
+from headgates.models.search import beam_search
 from headgates.models.transformer import Transformer
+
+MAPS = Path("/proc/self/maps")
 
 
 @pytest.mark.parametrize(
@@ -161,3 +165,31 @@ def test_saving_on_a_full_disk_is_one_clear_line_and_keeps_the_old_file_alone(tm
     monkeypatch.undo()
     assert load_file(path) == {"step": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_loading_makes_no_copy_of_the_weights_and_keeps_bf16(make_model, tmp_path):
+    path = tmp_path / "best.pt"
+    for dtype, kept in ((torch.float32,) * 2, (torch.bfloat16,) * 2, (torch.float16, torch.float32)):
+        model = make_model(embeddings="tied-decoder").to(dtype)
+        save_model(path, model)
+        loaded = load_model(path)
+        assert {each.dtype for each in loaded.parameters()} == {kept}
+        assert loaded.output.weight is loaded.target_embedding.weight
+        if MAPS.is_file():  # of this process; Linux has it
+            assert (str(path) in MAPS.read_text()) == (kept == dtype)
+        for name, tensor in load_file(path)["model"].items():
+            assert torch.equal(loaded.state_dict()[name], tensor.to(kept))
+        del loaded
+    loaded = load_model(path)
+    with torch.no_grad():  # what is written is this process's own
+        loaded.output.weight.zero_()
+    assert load_model(path).output.weight.any()
+
+
+def test_a_model_in_bf16_translates(make_model, batch):
+    model = make_model().bfloat16()
+    with torch.no_grad():
+        logits, whole = model(*batch), model.float()(*batch)
+    assert logits.dtype == torch.bfloat16
+    assert (logits - whole).abs().max() < 0.05 * whole.abs().max()
+    assert len(beam_search(model.bfloat16(), batch[0], beam=3)) == len(batch[0])

@@ -51,30 +51,32 @@ def log_probs(model, row, ids):
     return log_p.tolist()
 
 
-def limit_of(row) -> int:
-    return int((row != PAD).sum()) - 1 + 3  # LIMITS, the end counted
+def limit_of(row, least: int = 0) -> int:
+    return max(int((row != PAD).sum()) - 1 + 3, least + 1)  # LIMITS, the end counted
 
 
-def plain_greedy(model, row):
+def plain_greedy(model, row, least: int):
     ids, total = [], 0.0
     while True:
         log_p = log_probs(model, row, ids)
-        best = max(range(len(log_p)), key=log_p.__getitem__) if len(ids) + 1 < limit_of(row) else EOS
+        allowed = [i for i in range(len(log_p)) if i != EOS or len(ids) >= least]
+        best = max(allowed, key=log_p.__getitem__) if len(ids) + 1 < limit_of(row, least) else EOS
         total += log_p[best]
         if best == EOS:
             return ids, total
         ids.append(best)
 
 
-def plain_beam(model, row, beam: int):
+def plain_beam(model, row, beam: int, least: int):
     """[(ids, log probability)] in the order in which they ended."""
     live, ended = [([], 0.0)], []
-    for n in range(1, limit_of(row) + 1):
+    limit = limit_of(row, least)
+    for n in range(1, limit + 1):
         candidates = [
             (total + value, ids, token)
             for ids, total in live
             for token, value in enumerate(log_probs(model, row, ids))
-            if token not in (PAD, BOS) and (n < limit_of(row) or token == EOS)
+            if token not in (PAD, BOS) and (n > least if token == EOS else n < limit)
         ]
         candidates.sort(key=lambda candidate: -candidate[0])
         ended += [(ids, total) for total, ids, token in candidates[:beam] if token == EOS]
@@ -84,20 +86,24 @@ def plain_beam(model, row, beam: int):
     return ended
 
 
-def test_greedy_search_equals_whole_passes(model, source):
-    expected = [plain_greedy(model, row) for row in source]
-    found = greedy_search(model, source, **LIMITS)
+@pytest.mark.parametrize("least", [0, 1, 4])
+def test_greedy_search_equals_whole_passes(model, source, least):
+    expected = [plain_greedy(model, row, least) for row in source]
+    found = greedy_search(model, source, **LIMITS, min_length=least)
     assert [one.ids for one in found] == [ids for ids, _ in expected]
     assert [one.log_prob for one in found] == pytest.approx([total for _, total in expected], rel=1e-4)
     assert len({len(one.ids) for one in found}) > 2  # sentences leave the batch at different steps
 
 
-@pytest.mark.parametrize(("beam", "length_penalty"), [(2, 0.0), (3, 1.0), (5, 1.0)])
-def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, length_penalty):
-    found = beam_search(model, source, beam=beam, length_penalty=length_penalty, **LIMITS)
+@pytest.mark.parametrize(
+    ("beam", "length_penalty", "least"), [(2, 0.0, 0), (3, 1.0, 0), (5, 1.0, 0), (5, 1.0, 1), (3, 0.0, 4)]
+)
+def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, length_penalty, least):
+    options = {"length_penalty": length_penalty, "min_length": least}
+    found = beam_search(model, source, beam=beam, **options, **LIMITS)
     for row, best in zip(source, found, strict=True):
         expected = sorted(
-            plain_beam(model, row, beam), key=lambda one: -one[1] / (len(one[0]) + 1) ** length_penalty
+            plain_beam(model, row, beam, least), key=lambda one: -one[1] / (len(one[0]) + 1) ** length_penalty
         )[:beam]
         assert [one.ids for one in best] == [ids for ids, _ in expected]
         assert [one.log_prob for one in best] == pytest.approx([total for _, total in expected], rel=1e-4)
@@ -139,6 +145,13 @@ def test_the_end_is_forced_at_the_length_limit_and_at_the_last_learned_position(
 def test_a_limit_of_one_token_leaves_the_end_alone(model, source):
     found = beam_search(model, source, beam=3, max_ratio=0.0, max_extra=1)
     assert [[one.ids for one in best] for best in found] == [[[]]] * 5
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_weights_that_are_no_numbers_are_refused(model, source, beam):
+    model.output = biased(model, EOS, torch.nan)
+    with pytest.raises(ValueError, match="no finite probability to any next token"):
+        searched(model, source, beam, **LIMITS)
 
 
 def test_a_beam_below_one_is_refused(model, source):

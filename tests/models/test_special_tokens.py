@@ -1,17 +1,16 @@
 """A model whose special tokens have other ids says what the model with ours says, in training, search and
 scoring, and after every file."""
 
-import json
 
 import pytest
 import torch
 
-from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel
 from headgates.data.special_tokens import SpecialTokens
-from headgates.models.checkpoint import architecture, build, load_model, save_model
+from headgates.models.checkpoint import load_model, save_model
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.translator import Translator
+from tests.bridges.test_steps import in_steps
 from tests.renumbered import LINES, OTHERWISE, PAIRS, batches, twins
 
 every_numbering = pytest.mark.parametrize("specials", OTHERWISE.values(), ids=OTHERWISE)
@@ -91,14 +90,7 @@ def test_scores_are_the_same(specials):
 @every_numbering
 def test_the_programs_of_an_exported_model_translate_and_score_the_same(specials):
     ours, theirs = twins(specials)
-    encoder, decoder = EncoderProgram(theirs.model), DecoderProgram(theirs.model)
-    description = json.loads(json.dumps(architecture(theirs.model)))
-    model = StepModel(
-        build(description, "meta"),
-        encoder.forward,
-        lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest),
-    )
-    steps = Translator(model, theirs.source_vocab, theirs.target_vocab, theirs.search)
+    steps = in_steps(theirs)
     for beam in (1, 3):
         assert_same_translations(ours, steps, beam)
     for expected, found in zip(ours.score(LINES[:5], TARGETS), steps.score(LINES[:5], TARGETS), strict=True):

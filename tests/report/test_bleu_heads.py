@@ -63,3 +63,15 @@ def test_a_recorded_table_can_still_be_read_and_drawn(tmp_path, monkeypatch):
     assert {row["system"] for row in rows} > {"base", "base-continued", "importance"}
     bleu_heads.draw_bleu_heads(rows, tmp_path / "figure")
     assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_runs_of_a_task_without_search_are_a_table_of_its_own_metrics(tmp_path):
+    row = {key.replace("bleu", "accuracy"): value for key, value in measured("base", 0, 93.5).items()}
+    row = {key: value for key, value in row.items() if "chrf" not in key}
+    row |= {"accuracy_signature": "acc", "reference": "base", "evaluation": {"test_digest": "d1"}}
+    config = {"task": "classify"}
+    run = write(tmp_path, "labels-none-s1", [row], system="base", config=config)
+    write_bleu_heads([run], tmp_path / "out", title="labels", report=silent)
+    text = (tmp_path / "out/pareto.md").read_text(encoding="utf-8")
+    assert "| 95% | accuracy against the reference | 95% | p |" in text
+    assert "test sentences. Parameters" in text

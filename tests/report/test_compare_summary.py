@@ -1,6 +1,7 @@
 """What a comparison says in words, on tables where the truth is planted: a tie is called a tie, and a lead a
 lead."""
 
+from headgates.report.compare_files import leads
 from headgates.report.compare_summary import summary
 from tests.worlds.compared import LINES, compared, point, right, scattered
 
@@ -107,3 +108,11 @@ def test_every_sentence_ends_and_names_no_number_that_is_none():
     for sentence in summary(compared(points), metric="BLEU"):
         assert sentence.endswith(".")
         assert not {"nan", "None", "inf"} & set(sentence.replace(",", " ").split())
+
+
+def test_of_a_base_that_learned_nothing_no_lead_is_told():
+    found = compared([point("l0", 5, right(range(150))), point("random", 5, right(range(3)))])
+    found.base.first.row.above_trivial = (-0.5, 0.2)
+    (said,) = summary(found, metric="accuracy")
+    assert said.startswith("base has not learned its task")
+    assert leads(found) == []

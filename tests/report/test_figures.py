@@ -3,6 +3,7 @@ same
 files whatever the caller's settings are."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -15,7 +16,14 @@ from headgates.analysis.roles import Role
 from headgates.gates import HeadMap, HeadSite
 from headgates.report.bleu_heads import FILLS, draw_bleu_heads, enlarged, system_series
 from headgates.report.compare_files import draw_compared, panels
-from headgates.report.head_figures import draw_maps, draw_matrix, draw_survival
+from headgates.report.head_figures import (
+    draw_layers,
+    draw_maps,
+    draw_matrix,
+    draw_survival,
+    kinds_sentence,
+    survival_sentence,
+)
 from headgates.report.palette import look_of
 from headgates.report.pruning_figures import draw_curves, draw_dynamics, draw_knee, draw_transfer, middle
 from headgates.report.scatter import Panel, Series, draw_scatter
@@ -311,3 +319,20 @@ def test_nothing_to_draw_is_said(tmp_path):
         with pytest.raises(ValueError, match="expected rows to draw"):
             draw()
     assert not list(tmp_path.iterdir())
+
+
+def test_head_figures_have_findings_as_titles_and_layers_of_equal_numbers_can_be_told_apart(drawn, tmp_path):
+    sites = (HeadSite.at("cross", layer, 3) for layer in (0, 1))
+    is_open = HeadMap({site: torch.tensor([True, True, False]) for site in sites})
+    run = SimpleNamespace(open=is_open, row=SimpleNamespace(heads_open=4), label="a", name="a")
+    assert kinds_sentence(run) == "With 4 heads, these stay open: 4 of 6 cross attention"
+    rows = [
+        {"kind": "all", "run": run, "heads_open": open_, "role": role, "heads": heads, "at_first": first}
+        for run, open_ in (("base", 6), ("a", 4))
+        for role, heads, first in (("aligned", 2, 2), ("no role", open_ - 2, 4), ("positional", 0, 0))
+    ]
+    assert survival_sentence(rows) == "With 4 heads, these stay open: 2 of 2 aligned, 2 of 4 without a role"
+    draw_layers([run], tmp_path / "figure")
+    lines = [line.get_ydata() for line in drawn[-1].axes[0].lines if line.get_marker() in ("o", "s")]
+    assert len(lines) == 2
+    assert np.abs(lines[0] - lines[1]).min() > 0.05

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -108,7 +109,8 @@ def test_a_click_on_a_head_shows_its_card(opened):
     head = next(head for head in data["heads"] if head["site"] == "encoder.1.enc-self" and head["roles"])
     name = f"{head['site']}.{head['head']}"
     opened.tab.click(f'button.mark[data-name="{name}"]')
-    assert opened.text("#card-title") == name
+    assert opened.text("#card-name") == name
+    assert opened.text("#card-title").startswith(head["roles"][0]["role"][0].upper())
     card = opened.text("#card")
     assert head["roles"][0]["role"].replace("->", "→").replace("-", "−") in card
     assert f"{head['roles'][0]['score']:.2f}" in card
@@ -143,7 +145,7 @@ def test_the_map_is_used_with_the_keyboard(opened):
     assert opened.tab.evaluate(at) == "decoder.1.dec-self.0"
     opened.tab.keyboard.press("End")
     opened.tab.keyboard.press("Enter")
-    assert opened.text("#card-title") == "decoder.1.dec-self.7"
+    assert opened.text("#card-name") == "decoder.1.dec-self.7"
     assert opened.tab.evaluate("document.activeElement.id") == "card-title"
     opened.tab.keyboard.press("Escape")
     assert opened.tab.evaluate(at) == "decoder.1.dec-self.7"
@@ -240,7 +242,9 @@ def test_untrained_curves_are_called_so_and_trained_ones_not(browser, tmp_path):
 def test_attention_is_drawn_as_lines_or_as_a_heat_map(opened):
     opened.tab.click('button.mark[data-name="decoder.2.dec-self.1"]')
     opened.tab.select_option("#sentence", "1")
-    assert "▁Hund" in opened.tab.text_content("svg.attention")
+    drawn = opened.tab.text_content("svg.attention")
+    assert "Hund" in drawn  # a piece that begins a word
+    assert "▁" not in drawn
     assert opened.tab.locator("svg.attention .query").count() == 5
     opened.tab.click("[data-drawing=heat]")
     assert opened.tab.locator("svg.attention .cell").count() == 25
@@ -252,6 +256,68 @@ def test_the_page_follows_the_readers_system_and_the_switch_turns_it_round(brows
     assert one.tab.evaluate(paper) == "rgb(19, 20, 23)"
     one.tab.click("#theme")
     assert one.tab.evaluate(paper) != "rgb(19, 20, 23)"
+    one.close()
+
+
+def test_no_part_of_the_card_is_behind_a_scroll_bar_and_its_end_can_be_reached(opened):
+    opened.tab.set_viewport_size({"width": 1360, "height": 500})
+    for head in ("encoder.0.enc-self.0", "decoder.2.cross.5"):
+        opened.tab.click(f'button.mark[data-name="{head}"]')
+        assert opened.tab.evaluate("getComputedStyle(card).overflowY") == "visible"
+        opened.tab.evaluate("scrollTo(0, document.body.scrollHeight)")
+        assert opened.tab.evaluate("card.getBoundingClientRect().bottom") <= 500
+
+
+def test_titles_say_what_was_found(browser, tmp_path):
+    data = cards()
+    for head, loss in zip(data["heads"], [9.0, *[0.1] * 71], strict=True):
+        head["loss"] = loss
+    for state in data["states"]:
+        state |= {"difference": -2.0, "difference_ci95": [-3.0, -1.0]}
+    data["opens_with"], value = data["states"][1]["run"], data["states"][1]["value"]
+    one = Opened(browser, tmp_path / "report.html", data)
+    assert one.text("#title") == f"55 of 72 heads keep {value:.1f} of {value + 2:.1f} BLEU"
+    assert one.text("#heads-title").startswith("1 of 72 heads account for half of the cost of closing")
+    assert one.text("#curves-title").startswith("Untrained, 58 of 72 heads keep ")
+    assert one.text("#curves-title").endswith(f"learned gates {value:.1f} with 55")
+    one.tab.click('button.mark[data-name="encoder.0.enc-self.0"]')
+    assert "costs 9.00 nats, 1st of 72" in one.text("#card-title").lower()
+    one.close()
+    one = Opened(browser, tmp_path / "unlearned.html", {**data, "unlearned": True})
+    titles = [one.text(f"#{name}title") for name in ("", "heads-", "curves-")]
+    assert titles == ["The model has not learned its task", "Heads", "BLEU against open heads"]
+    one.close()
+
+
+def test_heads_without_roles_are_coloured_by_what_they_cost(browser, tmp_path):
+    data = cards()
+    for number, head in enumerate(data["heads"]):
+        head |= {"roles": [], "loss": float(number)}
+    one = Opened(browser, tmp_path / "report.html", data)
+    one.tab.fill("#state", "0")
+    fill = "all => all.map(mark => getComputedStyle(mark).backgroundColor)"
+    assert len(set(one.tab.eval_on_selector_all("button.mark span", fill))) == 72
+    assert "nats a sentence" in one.text("#legend")
+    assert "no role" not in one.text("#legend")
+    assert "roles" not in one.text("#table thead")  # a column in which no head has anything
+    one.close()
+
+
+def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
+    data, (state, *_) = cards(), cards()["states"]
+    point = {name: state[name] for name in ("heads_open", "value", "low", "high")}
+    trained = {"points": [point], "trained": True}
+    data["curves"] += [{"name": name, **trained} for name in ("base-continued", "obs:trained")]
+    one = Opened(browser, tmp_path / "report.html", data)
+    drawn = one.tab.evaluate(
+        """() => ["base-continued:", "obs:trained:", "λ 0.003:"].map((words) => {
+          const titles = [...document.querySelectorAll("#chart title")];
+          const point = titles.find((each) => each.textContent.startsWith(words)).parentElement;
+          const box = (point.querySelector(".dot") ?? point).getBoundingClientRect();
+          return box.x + box.width / 2;
+        })"""
+    )
+    assert min(abs(one - other) for one, other in combinations(drawn, 2)) > 8
     one.close()
 
 

@@ -1,12 +1,13 @@
 """What the page is told beside the gates: what trained on as long as they did."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from headgates.report.report_data import gate_history, removals, trained_curves
+from headgates.report.report_data import curves_of, gate_history, removals, trained_curves
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.related import open_gate_run
 from headgates.workbench.table import read_table
@@ -27,11 +28,27 @@ def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
         assert (curve["trained"], curve["beam"]) == (True, row["evaluation"]["search"]["beam"])
 
 
+def test_of_two_curves_of_one_order_the_one_on_more_test_lines_is_drawn(tmp_path):
+    """They lie on each other."""
+    base = RunFolder(shutil.copytree(RUN.path.with_name("toy-en-de-none-s1"), tmp_path / "base"))
+    file = "curves/importance-step0.25-beam4-t400"
+    usual = curves_of(base)
+    for end in (".json", ".csv", "-order.json"):
+        shutil.copyfile(base / f"{file}{end}", base / f"curves/importance-t37{end}")
+    record = base.read_json(f"{file}.json")
+    record["cache_key"]["test"]["sentences"] = 37
+    base.write_json("curves/importance-t37.json", record)
+    assert curves_of(base) == usual
+    record["cache_key"]["order"] = "random"
+    base.write_json("curves/importance-t37.json", record)
+    assert "random" in {curve["name"] for curve in curves_of(base)}
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no zip at all"])
 def test_a_broken_history_of_gates_is_one_line_that_names_it(tmp_path, content):
     (tmp_path / "gates_history.npz").write_bytes(content)
     with pytest.raises(
-        ValueError, match=r"gates_history\.npz is broken .*; repeat the run with --fresh, or remove the file"
+        ValueError, match=r"gates_history\.npz is not a whole .*; repeat the run .*, or remove the file"
     ):
         gate_history(RunFolder(tmp_path))
 

@@ -7,7 +7,7 @@ import yaml
 from rich.console import Console
 
 from headgates.report import table as tables
-from headgates.report.table import comparison_table, parts, warnings_of
+from headgates.report.table import comparison_table, next_commands, parts, size_sentences, warnings_of
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import Measure, ResultRow
 
@@ -29,7 +29,7 @@ def row(system: str, bleu: float, difference: float | None = None, **more) -> Re
 
 DONE = {**LONG, "converged": True}
 BASE = row("base", 37.0)
-ROWS = [row("base", 37.88), row("importance:trained", 36.5, -1.38)]
+ROWS = [row("base", 37.88), row("importance:trained", 36.5, -1.38, parameters=1013, seconds=2.5)]
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def test_no_number_is_cut_and_no_line_is_wider_than_the_terminal(run, width, mon
     assert "with 31 of 72 heads the model has 37.88 BLEU" in sentence
     assert max(map(len, lines)) <= width
     of_trained = " ".join(line for line in lines if "importance:trained" in line)
-    assert re.findall(r"[-+]?\d[\d./]*", of_trained) == [
+    assert re.findall(r"[-+]?\d[\d./,]*", of_trained) == [
         *("31/72", "3", "11", "17", "36.50", "35.5", "37.5", "56.50"),
-        *("-1.38", "-1.75", "-0.25", "0.013"),
+        *("-1.38", "-1.75", "-0.25", "0.013", "1,013", "2.5"),
     ]
     assert "…" not in "".join(lines)
 
@@ -70,7 +70,6 @@ def test_a_wide_table_breaks_into_parts_that_each_repeat_the_words():
     ("rows", "config", "said"),
     [
         (ROWS, {}, []),
-        ([row("base", 0.3)], {}, ["has not learned the task"]),
         ([row("l0", 37.0, stage=DONE), BASE], {"finetune": {"warmup_steps": 499}}, []),
         (
             [row("l0", 37.0, stage=DONE), BASE],
@@ -84,6 +83,34 @@ def test_a_wide_table_breaks_into_parts_that_each_repeat_the_words():
     ],
 )
 def test_what_the_numbers_cannot_say_is_said(rows, config, said):
-    lines = warnings_of(rows, config, "base")
+    lines = warnings_of(rows, config)
     assert len(lines) == len(said)
     assert all(words in line for words, line in zip(said, lines, strict=True))
+
+
+def test_a_ratio_of_sizes_and_speeds_needs_both_to_be_measured():
+    base, smaller = row("base", 37.0, parameters=2000, seconds=3.0), row("l0-removed", 37.0, parameters=1500)
+    base.heads_open = 72
+    assert size_sentences([base, smaller]) == []
+    smaller.seconds = 0.002
+    assert size_sentences([base, smaller]) == ["l0-removed has 75% of the parameters of base"]
+    smaller.seconds = 2.0
+    (said,) = size_sentences([base, smaller])
+    assert "75% of the parameters of base and is 1.50 times as fast (measured once each" in said
+
+
+def test_nothing_is_said_of_differences_from_a_model_that_learned_nothing(run, capsys):
+    rows = [row("base", 0.49, above_trivial=(-0.5, 0.2)), row("l0", 0.5, 0.01)]
+    run.write_json(
+        "result.json", {"rows": [each.to_json() for each in rows], "reference": "base", "system": "l0"}
+    )
+    comparison_table(run)
+    said = capsys.readouterr().out
+    assert "base has not learned its task: its 0.49 is not above outputs that ignore the source" in said
+    assert "+0.01" not in said
+    assert not any("translate.py" in line for line in next_commands(run))
+
+
+def test_no_command_is_named_that_ctranslate2_would_refuse(run):
+    run.write_text("config.yaml", yaml.safe_dump({"model": {"decoder_mixer": "ssru"}}))
+    assert [line.split()[1] for line in next_commands(run)] == ["translate.py", "analyze.py"]

@@ -1,6 +1,7 @@
 """close_heads and closed_heads: what each way leaves, that a context leaves nothing, and the text they are
 calibrated on."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,11 @@ from headgates.workbench.closing import Calibration, close_heads, closed_heads
 from headgates.workbench.curve import MaskScorer
 
 PERMANENT = [name for name, closing in CLOSINGS.items() if closing.permanent]
-MORE = {"out+ffn": [".feed_forward.outer."], "out+ffn+v": [".feed_forward.outer.", ".v_proj."]}  # beside W_O
+MORE = {
+    "distill": [""],
+    "out+ffn": [".feed_forward.outer."],
+    "out+ffn+v": [".feed_forward.outer.", ".v_proj."],
+}  # beside W_O
 
 
 @pytest.fixture
@@ -112,3 +117,27 @@ def test_no_text_is_refused(dense):
     dense.corpus = replace(dense.corpus, train=ParallelText([" "], ["x"]))
     with pytest.raises(ValueError, match="the calibration text is empty; give at least one source line"):
         close_heads(dense.model, some(dense), "out", Calibration(dense))
+
+
+def test_distilling_comes_nearer_to_the_unpruned_model_than_its_refit_and_keeps_heads_closed(dense):
+    teacher, closed, calibration = copy.deepcopy(dense.model), some(dense, 7), Calibration(dense)
+
+    def divergence() -> float:
+        found = []
+        for batch in calibration:
+            real = batch.target_out != dense.model.target_specials.padding
+            with torch.no_grad():
+                ours, theirs = (
+                    m(batch.source, batch.target_in)[real].log_softmax(-1) for m in (dense.model, teacher)
+                )
+            found.append(float(torch.nn.functional.kl_div(ours, theirs, log_target=True, reduction="sum")))
+        return sum(found)
+
+    reached = {}
+    for how in ("zero", "out+ffn+v", "distill"):
+        with closed_heads(dense.model, closed, how, calibration):
+            reached[how] = divergence()
+            inside = logits(dense)
+            zero_heads(dense.model, closed)
+            assert torch.equal(logits(dense), inside), "closed heads give nothing"
+    assert reached["distill"] < reached["out+ffn+v"] < reached["zero"]

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,16 @@ def test_what_a_script_returns_is_its_code(returned, capsys):
 def test_a_mistake_is_one_line(error, capsys):
     assert exit_code("x.py", lambda: fail(error), interrupted="") == 1
     assert capsys.readouterr().err == "x.py: error: no run at x\n"
+
+
+def test_a_warning_is_one_line_that_names_no_line_of_code():
+    shown = []
+
+    def warn() -> None:
+        shown.append(warnings.formatwarning(UserWarning("left out: x\nis broken"), UserWarning, "a.py", 7))
+
+    exit_code("x.py", warn, interrupted="")
+    assert shown == ["warning: left out: x is broken\n"]
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,7 @@ def test_it_changes_with_every_option_of_a_method(method, option):
 @pytest.mark.parametrize("setting", [each.name for each in fields(GateTraining)])
 def test_it_changes_with_how_gates_are_trained(method, setting):
     config = settings_of(method)
-    config = replace(
-        config, gates=replace(config.gates, settle_when="share" if setting == "settle_when" else "decided")
-    )
-    if setting == "head_start_by":
-        config = replace(config, gates=replace(config.gates, head_start=1.5))
-    others = {"settle_when": "decided", "head_start": 1.5, "head_start_by": "obs", "reconstruct": "out"}
+    others = {"reconstruct": "out", "choose_epochs": 2}
     other = others[setting] if setting in others else changed_number(getattr(config.gates, setting))
     assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
 
@@ -161,5 +156,5 @@ def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
     assert samples(FitConfig(systems=["base", "l0", "obs"]), 1001) == {"obs": 1000}
     config = FitConfig(systems=["base", "l0"])
     assert samples(config, 16_001) == {}
-    begun = replace(config, gates=replace(config.gates, head_start=1.5))
+    begun = replace(config, gate="l0-started", heads=3)
     assert samples(begun, 16_001) == {"importance": 16_000}

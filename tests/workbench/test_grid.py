@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headgates.configs.compare import CompareConfig
+from headgates.configs.schema import FinetuneConfig, FitConfig, StageConfig
 from headgates.configs.sweep import SweepConfig
 from headgates.workbench import grid, jobs
 from headgates.workbench.folder import RunFolder
@@ -260,3 +262,30 @@ def test_a_wrong_parameter_of_slurm_is_one_line(fake, slurm, error):
     with pytest.raises(ValueError, match=error) as raised:
         fake("ok", slurm=slurm)
     assert "\n" not in str(raised.value)
+
+
+def test_how_long_runs_take_is_told_from_what_finished_ones_took(tmp_path):
+    """Two runs that share a continued base, at 3 s an epoch and 5 s for a pass over the test set."""
+    base = RunFolder(tmp_path / "base")
+    row = {"system": "base", "heads_open": 7, "heads_total": 7, "heads_by_kind": {}, "seconds": 5.0}
+    row |= {"bleu": 20.5, "bleu_signature": "s", "stage": {"seconds": 12.0, "epochs": 4}}
+    base.write_json("result.json", {"rows": [row]})
+    points = [GridPoint({}, [], name, ("c",), {name: 10, "c": 20}) for name in "ab"]
+    assert grid.estimate(points, {}, None, 1).endswith(grid.UNKNOWN)
+    assert "40 epochs of training in all: at least about 65 s" in grid.estimate(points, {}, base, 2)
+    assert "1 runs to make, 10 epochs" in grid.estimate(points, {"a": base, "c": base}, base, 2)
+    assert grid.estimate(points, {"a": base, "b": base}, base, 2) == ""
+
+
+def test_the_epochs_of_a_configuration_count_each_run_that_it_starts_from():
+    config = FitConfig(train=StageConfig(epochs=7), finetune=FinetuneConfig(epochs=3))
+    assert grid.epochs_by_run(config, "run", "base", "more") == {"run": 6, "base": 7, "more": 3}
+    assert grid.epochs_by_run(replace(config, base="there"), "run", "base") == {"run": 6}
+
+
+def test_runs_without_training_do_not_use_up_the_estimate(fake, capsys):
+    """A comparison makes these first, and they tell nothing of those that train."""
+    fake("ok", "ok", "ok", jobs=1)
+    said = capsys.readouterr().out
+    assert said.count(grid.UNKNOWN) == 1
+    assert "all runs are made" in said

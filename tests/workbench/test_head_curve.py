@@ -17,6 +17,7 @@ from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table
 
+pytestmark = pytest.mark.usefixtures("as_if_learned")
 COUNTS = (9, 4, 0)
 FLAGS = [
     "--curve",
@@ -118,6 +119,7 @@ def test_a_curve_stopped_between_counts_goes_on_with_the_next(curve, unpriced, t
         (["--curve", "9,9"], "each once"),
         (["--curve", "9,4", "--heads", "3"], "leave --heads"),
         (["--max-drop", "1", "--gate", "none"], "trains gates"),
+        (["--resume", "--fresh"], "give one of them"),
         (["--max-drop", "1", "--systems", "base,importance"], "leave importance out"),
     ],
 )

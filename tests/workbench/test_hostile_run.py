@@ -76,7 +76,7 @@ def test_nothing_is_written_outside_of_the_folder(folder, tmp_path, name):
     (tmp_path / "elsewhere").mkdir()
     (folder / "linked").symlink_to(tmp_path / "elsewhere")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match="so nothing is written there"):
+    with pytest.raises(ValueError, match="nothing outside is read or written for it"):
         folder.write_json(name, {})
     assert sorted(tmp_path.rglob("*")) == before
 

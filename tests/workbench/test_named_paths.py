@@ -13,10 +13,12 @@ from headgates.workbench.named_paths import check_run
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "examples/toy_run/toy-en-de-none-s1"
+MISMATCHED = "MISMATCHED"  # a folder whose two training files have different numbers of lines
 HEAVY = ("torch", "pytorch_lightning", "matplotlib")
 WRONG = [
     (["fit.py", "--data", "multi31k"], "did you mean 'multi30k'?"),
     (["fit.py", "--data", "docs"], "docs has no parallel text"),
+    (["fit.py", "--data", MISMATCHED], "train.en has 2 lines and"),
     (["fit.py", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
     (
         ["fit.py", "--base", "examples/toy_run/toy-en-de-non-s1"],
@@ -33,10 +35,10 @@ WRONG = [
     (["sweep.py", "paretto"], "did you mean 'pareto'?"),
 ]
 STARTED = """
-import contextlib, io, json, runpy, sys
+import contextlib, io, json, os, runpy, sys
 for sys.argv in json.loads(sys.argv[1]):
     code, said = 0, io.StringIO()
-    with contextlib.redirect_stderr(said):
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(open(os.devnull, "w")):
         try:
             runpy.run_path(sys.argv[0], run_name="__main__")
         except SystemExit as end:
@@ -45,8 +47,10 @@ for sys.argv in json.loads(sys.argv[1]):
 """
 
 
-def test_wrong_paths_are_found_before_torch_is_imported():
-    commands = json.dumps([words for words, _ in WRONG])
+def test_wrong_paths_and_text_are_found_before_torch_is_imported(tmp_path):
+    for name in ("train.en", "train.de", "valid.en", "valid.de", "test.en", "test.de"):
+        (tmp_path / name).write_text("a dog\n" * (2 if name == "train.en" else 1))
+    commands = json.dumps([words for words, _ in WRONG]).replace(MISMATCHED, str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", STARTED.format(names=set(HEAVY)), commands],
         cwd=ROOT,

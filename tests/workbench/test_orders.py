@@ -30,7 +30,7 @@ def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, r
     )
 
 
-@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp"])
+@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp", "loss"])
 def test_the_number_of_pairs_reaches_the_scores_that_read_some(dense, request_, name):  # noqa: F811
     asked, usual = [], dense.train_batches
 

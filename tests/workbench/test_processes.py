@@ -1,11 +1,20 @@
 """What is refused before any process is started, or waits for one that never comes."""
 
+import os
+import socket
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from headgates.workbench import processes
-from headgates.workbench.processes import check_machine, join, launched, silence_others
+from headgates.workbench.processes import check_machine, join, launched, own_port, silence_others
+from tests.worlds.processes import ended
+from tests.worlds.ranks import free_port
+from tests.worlds.runs import assert_one_line
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +95,66 @@ def test_a_process_beside_the_first_is_silent_until_it_has_joined(monkeypatch, c
     print("said twice")
     print("said twice", file=sys.stderr)
     assert capsys.readouterr() == ("", "")
+
+
+SCRIPT = """
+import os, sys
+from datetime import timedelta
+from pathlib import Path
+from headgates.workbench import processes
+from headgates.workbench.exit_code import exit_code
+
+Path(__file__).with_name(f"{os.getpid()}.pid").touch()
+processes.MEETING = timedelta(seconds=5)
+sys.exit(exit_code("fit.py", lambda: processes.join(2) and None, interrupted=""))
+"""
+
+
+def joined(folder, **environment: object) -> tuple[int, str]:
+    """The exit code and stderr of a command of two processes; none of them is left."""
+    (folder / "join.py").write_text(SCRIPT)
+    values = {name: str(value) for name, value in environment.items()}
+    done = subprocess.run(
+        [sys.executable, folder / "join.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", **values},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    numbers = [int(path.stem) for path in folder.glob("*.pid")]
+    assert numbers
+    assert all(ended(number, within=10) for number in numbers)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_one_line_and_leaves_no_process(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, error = joined(tmp_path, MASTER_PORT=port)
+    assert code == 1
+    assert_one_line(error, f"did not meet at 127.0.0.1:{port}", "MASTER_PORT takes another port")
+
+
+@pytest.mark.slow
+def test_a_first_process_that_never_comes_is_one_line_after_the_time_to_meet(tmp_path):
+    code, error = joined(tmp_path, MASTER_PORT=free_port(), LOCAL_RANK=1, WORLD_SIZE=2, NODE_RANK=0)
+    assert code == 1
+    assert_one_line(error, "did one not start within 0:00:05")
+
+
+def test_jobs_of_slurm_that_are_near_in_number_take_other_ports(monkeypatch):
+    ports = []
+    for job in range(2000, 4000):
+        for step in (0, 1):
+            monkeypatch.delenv("MASTER_PORT", raising=False)
+            monkeypatch.setenv("SLURM_JOB_ID", str(job))
+            monkeypatch.setenv("SLURM_STEP_ID", str(step))
+            own_port()
+            ports.append(os.environ["MASTER_PORT"])
+    assert len(set(ports)) == len(ports)
+    monkeypatch.setenv("MASTER_PORT", "4711")
+    own_port()
+    assert os.environ["MASTER_PORT"] == "4711"

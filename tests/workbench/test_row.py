@@ -18,7 +18,7 @@ FULL = ResultRow(
     },
     heads_by_site={"encoder.0.enc-self": [0, 1, 3]},
     parameters=113,
-    sentences_per_second=17.0,
+    seconds=17.0,
     evaluation={"sentences": 23},
     expected_open_heads=5.3,
     stage={"losses": [3.0, 2.0]},
@@ -26,7 +26,7 @@ FULL = ResultRow(
     p_value_vs_base=0.125,
     same_as="l0",
     lines_unlike_masked=2,
-    others={"seconds": 11.0},
+    others={"score": 11.0},
 )
 
 
@@ -48,7 +48,7 @@ def test_what_this_version_does_not_know_is_kept(tmp_path):
     row = {**FULL.to_json(), "comet": 0.83, "by_length": {"short": 1}}
     RunFolder(tmp_path).write_json("result.json", {"rows": [row]})
     (back,) = RunFolder(tmp_path).rows()
-    assert back.others == {"seconds": 11.0, "comet": 0.83, "by_length": {"short": 1}}
+    assert back.others == {"score": 11.0, "comet": 0.83, "by_length": {"short": 1}}
     assert back.to_json() == row
 
 

@@ -1,5 +1,6 @@
 """Two processes never make one run at once, and a folder that is no run is never emptied."""
 
+import shutil
 import stat
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from headgates.configs.cli import config_hash
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.grid import FinishedRuns
 from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run, open_lock
 
 KEY = {"seed": 1}
@@ -101,6 +103,14 @@ def test_a_finished_run_is_found_under_any_name(claim):
     finish(folder)
     again, done = claim("b")
     assert (again.path, done) == (folder.path, True)
+
+
+def test_a_copy_that_comes_first_by_name_does_not_become_the_run(claim):
+    folder, _ = claim("b")
+    finish(folder)
+    shutil.copytree(folder.path, folder.path.parent / "a-copy")
+    assert claim("b")[0].path == folder.path
+    assert FinishedRuns(folder.path.parent)()[config_hash(KEY)].path == folder.path
 
 
 def test_the_folder_says_what_it_is_of_and_not_how_it_was_found(claim):

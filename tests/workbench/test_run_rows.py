@@ -34,7 +34,7 @@ def measured(
         "bleu_p_sacrebleu": 0.25,
         "reference": reference,
         "parameters": 1013,
-        "sentences_per_second": 17.0,
+        "seconds": 17.0,
         "evaluation": {"search": {"beam": 5, "batch_tokens": 7}, "sentences": 3, "test_digest": digest},
         **more,
     }

@@ -40,7 +40,7 @@ def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(sc
     assert scores[xi["weight-norm"] == 0].max() < scores[xi["weight-norm"] == 1].min()
     expected = weight_norm(open_source(base.path).model).flat().tolist()
     assert scores.tolist() == pytest.approx(expected), "of the base and not of a pruned model"
-    ((run_hash, _),) = planned_runs([config])
+    ((run_hash, *_),) = planned_runs([config])
     assert run_hash == run.run_hash()
     assert make_runs(config).path == run.path
     assert stages == ["weight-norm:trained"]

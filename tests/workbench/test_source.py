@@ -155,6 +155,8 @@ def test_a_model_of_another_library_becomes_one_run_for_each_text_and_way_to_rea
     again = [open_source(source, options=options).folder for source, options in asked]
     assert [folder.path for folder in first] == [folder.path for folder in again]
     assert len({folder.path for folder in first}) == len(asked) == len(list((tmp_path / "made").iterdir()))
+    weights = [file.stat().st_ino for folder in first for file in folder.path.glob("weights-*.pt")]
+    assert (len(weights), len(set(weights))) == (len(asked), 1)  # one file on the disk
     assert [folder.config()["data"] for folder in first] == [None, "toy", "multi30k", "toy"]
     assert first[-1].read_json("result.json")["origin"].endswith(",tgt=deu_Latn")
 

@@ -83,6 +83,10 @@ def test_gates_json_and_the_rows_agree_on_the_heads(finished):
         ([], ["base", "base-continued", "gates", "importance:trained"]),
         (["--gate", "none"], ["base"]),
         (["--systems", "base,l0,importance,random:trained,random"], ["base", "gates", "random:trained"]),
+        (
+            ["--max-drop", "1", "--systems", "base"],
+            ["base", *(f"{n} heads" for n in (16, 13, 10, 8, 5, 4, 3, 1))],
+        ),
         (["--base", "..."], ["base-continued", "gates", "importance:trained"]),
     ],
 )
@@ -90,7 +94,7 @@ def test_a_run_knows_its_stages_beforehand(finished, tiny_flags, words, expected
     words = [
         str(finished.path.parent / finished.config()["base"]) if word == "..." else word for word in words
     ]
-    assert Lab(read(FitConfig, [*tiny_flags, *words])).stages == expected
+    assert list(Lab(read(FitConfig, [*tiny_flags, *words])).stages) == expected
 
 
 def test_importance_has_exactly_the_number_of_heads_of_l0_and_they_are_the_most_important(finished):
@@ -126,7 +130,9 @@ def test_l0_removed_is_l0_without_the_weights_of_its_closed_heads(finished):
     a_head = (
         4 * model.config.d_model * width + 3 * width
     )  # columns and rows of four weights, entries of three biases
-    assert masked["parameters"] - removed["parameters"] == (21 - masked["heads_open"]) * a_head
+    smaller = rows["base"]["parameters"] - (21 - masked["heads_open"]) * a_head
+    assert masked["parameters"] == removed["parameters"] == smaller
+    assert (masked.get("seconds"), removed["seconds"] > 0) == (None, True)
     assert sum(p.numel() for p in model.parameters()) == removed["parameters"]
     assert removed["lines_unlike_masked"] == 0
     assert all(site.heads == len(removed["heads_by_site"][site.name]) for site in find_sites(model))

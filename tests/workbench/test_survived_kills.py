@@ -12,9 +12,8 @@ from tests.worlds.killed import PLANNED, Fork, left_of
 RUNS = {
     "priced": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --train.optimizer muon "
     "--train.accumulate 3 --systems base,base-continued,l0-soft,l0,importance,importance:trained,l0-scratch",
-    "decided": "--heads 9 --finetune.epochs 4 --set gates.settle_when=decided --set gates.patience=3 "
-    "--gates.reconstruct out --set gates.head_start=2"
-    " --systems base,l0",
+    "chosen first": "--gate l0-started --heads 9 --finetune.epochs 2 --set gates.choose_epochs=2 "
+    "--gates.reconstruct out --systems base,l0-started",
     "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
 }
 KILLS = 2

@@ -33,6 +33,7 @@ def rows(run):
             ("--gate", "subset", "--heads", "22"),
             "--heads: cannot keep 22 of 21 heads of enc-self, dec-self, cross; give a smaller number",
         ),
+        (("--curve", "100"), "--curve: expected fewer heads than the 21 of enc-self,"),
         (("--gate", "l0", "--heads", "8", "--kinds", "cross"), "--heads: cannot keep 8 of 7 heads of cross"),
         (
             ("--gate", "subset", "--heads-per-kind", "enc-self=8,dec-self=1,cross=1"),
@@ -52,26 +53,22 @@ def test_more_heads_than_there_are_are_refused_before_anything_is_trained(
 def test_a_run_keeps_the_number_by_kind_and_the_scores_beside_it_too(configure, text_folder):
     told = (
         "--gate",
-        "subset",
+        "l0-started",
         "--heads-per-kind",
         "enc-self=1,dec-self=4,cross=3",
-        "--set",
-        "gates.head_start=2",
     )
     run = make_runs(
         configure(
             *FEW,
             *told,
             "--systems",
-            "base,subset,subset-removed,importance",
+            "base,l0-started,l0-started-removed,importance",
             "--train.epochs",
             "1",
-            "--set",
-            "gates.anneal_steps=3",
         )
     )
-    assert run.path.name == f"{text_folder.name}-xx-yy-subset-8-enc-self=1+dec-self=4+cross=3-s1"
-    for system in ("subset", "subset-removed", "importance"):
+    assert run.path.name == f"{text_folder.name}-xx-yy-l0-started-8-enc-self=1+dec-self=4+cross=3-s1"
+    for system in ("l0-started", "l0-started-removed", "importance"):
         assert rows(run)[system]["heads_by_kind"] == {"enc-self": 1, "dec-self": 4, "cross": 3}
     with np.load(run / "gates_history.npz") as history:
         first = dict(zip(history["heads"].tolist(), history["log_alpha"][0].tolist(), strict=True))

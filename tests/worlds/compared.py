@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from headgates.analysis.metrics import ACCURACY
-from headgates.analysis.significance import Scored, resample_counts, score
-from headgates.report.compare_groups import BASES, RESAMPLES, Compared
+from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
+from headgates.configs.systems import BASES
+from headgates.report.compare_groups import Compared
 from headgates.workbench.point import MadePoint
 from headgates.workbench.row import Measure, ResultRow
 

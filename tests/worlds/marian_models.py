@@ -90,7 +90,7 @@ def model_yml(settings: dict[str, Any]) -> np.ndarray:
 def write_model(path: Path, arrays: dict[str, np.ndarray], settings: dict[str, Any]) -> None:
     """.npz, or .bin with all float32, or with int8 matrices where the name ends in .int8.bin."""
     if path.suffix == ".npz":
-        np.savez(path, **{**arrays, "special:model.yml": model_yml(settings)})
+        np.savez(path, **{**arrays, "special:model.yml": model_yml(settings)})  # type: ignore[arg-type]
         return
     items: list[tuple[str, int, tuple[int, ...], bytes]] = []
     for name, array in arrays.items():

@@ -4,7 +4,6 @@ decisions."""
 import shutil
 import warnings
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from headgates.workbench.folder import RunFolder
 TASK = Translation()
 BUDGETS = {
     "l0": lambda: LambdaBudget(0.1, 2),
-    "l0-halved": lambda: LambdaBudget(0.1, 2),
+    "l0-frozen": lambda: LambdaBudget(0.1, 2),
     "l0-target": lambda: TargetBudget(9, 2),
     "subset": lambda: LambdaBudget(0.0, 0),
 }
@@ -81,12 +80,6 @@ class Held(Watcher):
             shutil.copy(self.folder / "last.pt", self.folder / "step-8.pt")
 
 
-def halve(model: Transformer, _: Any) -> None:
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.mul_(1.0 if name.startswith("head_gates.") else 0.5)
-
-
 def trained(
     text: str,
     vocab: str,
@@ -108,11 +101,11 @@ def trained(
     if gate is not None:
         options = {"target_heads": 9, "anneal_steps": 5} if gate == "subset" else {}
         attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
-        settling = partial(halve, translator.model) if gate == "l0-halved" else None
-        gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.34)
-        gating = Gating(
-            gates, BUDGETS[gate](), epochs=stage.epochs, targeted=gate == "subset", at_settling=settling
-        )
+        gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.0 if gate == "l0-frozen" else 0.34)
+        gating = Gating(gates, BUDGETS[gate](), epochs=stage.epochs)
+        if gate == "l0-frozen":  # heads are chosen on frozen weights
+            translator.model.requires_grad_(False)
+            translator.model.head_gates.requires_grad_(True)
     module = StageModule(
         TASK,
         translator,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headgates.bridges.formats import FORMATS, Format
+from headgates.bridges.exported import FORMATS, Format
 from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.data.vocab import Vocab, load_vocabs
 from headgates.gates import HeadMap, find_sites, remove
@@ -111,7 +111,7 @@ def write_checkpoint(translator: Translator, folder: Path) -> None:
 def as_checkpoint(patch: pytest.MonkeyPatch, name: str, write=write_checkpoint) -> None:
     """Until the patch ends, the format of this name is a checkpoint of ours, which is soon written."""
 
-    def opened(folder: Path, shape: Transformer) -> Translator:
+    def opened(folder: Path, *_: object) -> Translator:
         return Translator(load_model(folder / "model.pt"), *load_vocabs(folder))
 
     patch.setitem(FORMATS, name, Format(name))

@@ -1,0 +1,167 @@
+"""An exported folder, opened: what export.json says, and the model in it, ready to translate.
+
+Each format is a line of `FORMATS`. Importing this needs no torch.
+
+    open_exported("exported").translate(["The dog sleeps."])
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgates.bridges.time_limit import time_limit
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.export import ABOUT
+from headgates.configs.fields import one_line
+from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_file, own_files
+from headgates.configs.schema import read_search
+from headgates.data.file_digest import check_digests
+from headgates.data.ranks import cpu_threads
+from headgates.data.text import reworded
+from headgates.data.vocab import Vocabulary, load_vocabs
+from headgates.models.description import Description, check_size, read_description
+from headgates.models.line_translator import LineTranslator
+
+if TYPE_CHECKING:
+    from headgates.models.translator import Translator
+
+CURE = "export the run again"
+FIRST_CALL = 60  # seconds for opening a model and translating a word, and one more for so many bytes of it
+BYTES = 2**23
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one kind of exported folder is written and opened: by `write(translator, folder)`, a model without
+    gates into an existing folder, and `open(folder, description, threads, **options)`, of modules in this
+    room that are imported when they are called. The one that opens needs no torch where the runtime has
+    none."""
+
+    module: str
+    opener: str = ""  # where it is another one
+    packages: tuple[str, ...] = ()  # what writing needs beside torch
+    to_open: tuple[str, ...] = ()  # and opening
+    trusted: bool = True  # False: opening runs what the files say, so only the export itself opens them
+
+    def write(self, translator: "Translator", folder: Path) -> dict[str, Any]:
+        """What the format says of what it wrote: "rounded", whether weights were, and "said", a line for
+        users."""
+        require_packages(self.packages)
+        return import_module(f"headgates.bridges.{self.module}").write(translator, folder) or {}
+
+    def open(self, folder: Path, threads: int = 0, **options: Any) -> LineTranslator:
+        """threads: of torch and of what else runs the model, so of the whole process; 0 leaves them."""
+        require_packages(self.to_open)
+        about = read_about(folder)
+        module = import_module(f"headgates.bridges.{self.opener or self.module}")
+        torch = sys.modules.get("torch")
+        if threads and torch is not None:
+            torch.set_num_threads(threads)
+        what = f"the architecture in {folder / ABOUT} is not that of the files beside it"
+        with reworded(what, CURE, ValueError):
+            description = read_description(about["architecture"])
+            check_sizes(description, folder)
+        found: LineTranslator = module.open(folder, description, cpu_threads(threads), **options)
+        found.search = read_search(about["search"], folder)
+        return found
+
+
+def require_packages(packages: Sequence[str]) -> None:
+    """Import the packages. Raises ValueError, with the pip line, if one is missing or broken."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            missing = isinstance(error, ModuleNotFoundError) and error.name in (package, None)
+            state = "is not installed" if missing else f"cannot be imported ({one_line(error)})"
+            raise ValueError(
+                f"this format needs {', '.join(packages)}; {package} {state}: python -m pip install {package}"
+            ) from error
+
+
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
+FORMATS = {
+    "torch": Format("torch_export", trusted=False),
+    "onnx": Format("onnx", "onnx_steps", ONNX_PACKAGES, ("onnxruntime",)),
+    "ct2": Format("ct2", "ct2_search", ("ctranslate2",), ("ctranslate2",)),
+    "hf": Format("hf", "", HF_PACKAGES, HF_PACKAGES),
+    "fairseq": Format("fairseq"),
+    "marian": Format("marian"),
+}
+
+
+def format_named(name: str) -> Format:
+    """Return the format of this name. Raises ValueError at an unknown name."""
+    if name not in FORMATS:
+        raise ValueError(
+            f"unknown format {name!r}{did_you_mean(name, FORMATS)}; expected one of {', '.join(FORMATS)}"
+        )
+    return FORMATS[name]
+
+
+def is_exported(folder: str | Path) -> bool:
+    """Whether `export` wrote this folder."""
+    return (Path(folder) / ABOUT).is_file()
+
+
+def read_about(folder: str | Path) -> dict[str, Any]:
+    """Return the content of export.json. Raises ValueError if the file is missing or broken."""
+    try:
+        about: dict[str, Any] = load_json(
+            own_file(folder, ABOUT),
+            keys={"format": str, "search": dict, "architecture": dict, "sha256": dict},
+            cure=CURE,
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(
+            f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT "
+            "makes one"
+        ) from None
+    return about
+
+
+def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
+    """The model of an exported folder, ready to translate. options: threads (0 for as many as torch has), and
+    those of its format, such as compute_type of ct2. Raises ValueError if it is not an exported folder, a
+    file is missing, broken or not the one that was written, or a package is missing. The runtimes of onnx and
+    ct2 cannot be interrupted: where one gives no answer to a first line, this process ends."""
+    folder, about = Path(folder), read_about(folder)
+    chosen = format_named(about["format"])
+    if not chosen.trusted:
+        raise ValueError(
+            f"{folder} holds a torch program, and opening one can run code; translate with the run, or "
+            "export it --to onnx or ct2"
+        )
+    seconds = FIRST_CALL + sum(path.stat().st_size for path in own_files(folder)) // BYTES
+    check_digests(folder, about["sha256"], cure=CURE)
+    with time_limit(seconds, f"error: {folder}: its model gives no answer in {seconds} s; {CURE}"):
+        found = chosen.open(folder, **options)
+        with reworded(f"{folder} does not translate", CURE):
+            found.translate_n_best(["a"], beam=1)
+    return found
+
+
+def check_sizes(model: Description, folder: Path) -> None:
+    """Raises ValueError where the model has more numbers than the files in the folder have bytes."""
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    config, widths = model.config, {"encoder_layers": "ffn", "decoder_layers": "decoder_ffn"}
+    said = max(model.source_vocab, model.target_vocab) * config.d_model + sum(
+        2 * getattr(config, layers) * config.d_model * (getattr(config, width) or config.ffn)
+        for layers, width in widths.items()
+    )  # of feed-forward layers and a table alone
+    if said > there:
+        raise ValueError(f"{said:,} numbers in {there:,} bytes")
+
+
+def sized_vocabs(folder: Path, model: Description) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of an exported folder, as large as the model's embeddings. Raises ValueError where
+    they are not, or are broken."""
+    source, target = load_vocabs(folder, model.source_specials, model.target_specials)
+    check_size("source", model.source_vocab, source)
+    check_size("target", model.target_vocab, target)
+    return source, target
