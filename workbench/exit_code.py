@@ -26,7 +26,7 @@ def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -
     try:
         with kill_as_interrupt(heard), warnings_in_one_line():
             code = run() or 0
-            leave()
+            leave(code)
             return code
     except (ValueError, OSError) as error:
         say_once(error_line(script, error))

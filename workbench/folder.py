@@ -4,6 +4,7 @@ config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json met
 result.json
 """
 
+import hashlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from headgates.configs.schema import FitConfig
 from headgates.configs.systems import file_name
 from headgates.configs.yaml_file import load_yaml
 from headgates.data.atomic_file import atomic_file
+from headgates.data.cache import own_cache
 from headgates.data.file_digest import check_digests, file_digest
 from headgates.data.ranks import first, is_first
 from headgates.models.progress import say
@@ -337,10 +339,16 @@ def closes_heads(config: Mapping[str, Any]) -> bool:
     return config.get("gate", "none") != "none"
 
 
+def far_base(run: Path) -> Path:
+    """The file of the user's cache that says where the base of a run lies, if not beside it; unlike the run's
+    own files, nobody else has written it."""
+    return own_cache() / "bases" / hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:16]
+
+
 def base_of(folder: RunFolder) -> RunFolder:
     """The run whose model has no gates: the run itself, or the base of a run that closes heads, which lies
-    beside it: results are written to it, and whoever made the run may have named any folder. Raises
-    ValueError if that base is gone, or is another one by now."""
+    beside it, or where this user's own fit.py found it (`far_base`): results are written to it, and a run of
+    others may name any folder. Raises ValueError if that base is gone, or is another one by now."""
     config = folder.config()
     if not closes_heads(config):
         return folder
@@ -351,7 +359,9 @@ def base_of(folder: RunFolder) -> RunFolder:
             f"run (--gate none)"
         )
     runs = Path(os.path.realpath(folder.path)).parent
-    found = RunFolder(own_file(runs, Path(base).name))
+    found, far = RunFolder(own_file(runs, Path(base).name)), far_base(folder.path)
+    if not (found / "config.yaml").is_file() and far.is_file():
+        found = RunFolder(far.read_text(encoding="utf-8"))
     if not (found / "config.yaml").is_file():
         raise ValueError(
             f"the base of {folder.path} is not beside it: there is no run at {found.path}; copy the folder "

@@ -6,6 +6,7 @@ configuration for itself, and none is handed a pickled model. What they tell eac
 data/ranks.py.
 """
 
+import atexit
 import os
 import sys
 import threading
@@ -161,12 +162,21 @@ def check_machine(devices: int, nodes: int) -> None:
         )
 
 
-def leave() -> None:
-    """Wait for the other ranks at the end of a command, so that all end together."""
+def leave(code: int) -> None:
+    """Wait for the other ranks at the end of a command, so that all end together, and end this process at
+    once; a process alone returns.
+
+    What FSDP made refers to gloo's groups, whose threads let go of tensors when they like: one that does so
+    while the interpreter shuts down aborts the process."""
     joined = group()
-    if joined is not None:
-        wait()
-        joined.destroy_process_group()
+    if joined is None:
+        return
+    wait()
+    joined.destroy_process_group()
+    atexit._run_exitfuncs()  # loggers' among them
+    for stream in (sys.stdout, sys.stderr, *_silenced):
+        stream.flush()
+    os._exit(code)
 
 
 def end_after(parent: int) -> None:

@@ -17,7 +17,7 @@ from headgates.configs.schema import FitConfig
 from headgates.data.atomic_file import remove_leftovers
 from headgates.data.cache import lock_folder, open_lock
 from headgates.models.progress import say
-from headgates.workbench.folder import RunFolder, find_runs
+from headgates.workbench.folder import RunFolder, far_base, find_runs
 from headgates.workbench.heartbeat import Heartbeat, machine
 
 
@@ -126,6 +126,9 @@ def claim_run(
     if base is not None:
         recorded |= {"base_hash": base.run_hash()}
         folder.copy_files(base, files)
+        if base.path.resolve().parent != folder.path.resolve().parent:
+            far_base(folder.path).parent.mkdir(parents=True, exist_ok=True)
+            far_base(folder.path).write_text(str(base.path.resolve()), encoding="utf-8")
     settings = replace(
         config,
         base=str(base.path) if base else None,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgates.configs.cli import config_hash
-from headgates.workbench.folder import RunFolder
+from headgates.configs.schema import FitConfig
+from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.grid import FinishedRuns
 from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run, open_lock
 
@@ -181,3 +182,17 @@ def test_a_run_that_was_being_resumed_is_not_abandoned(claim):
     folder.write_text("last.pt", "weights")
     abandon_run(folder, "vocab*")
     assert folder.run_hash() is not None
+
+
+def test_a_base_in_another_folder_is_known_to_its_user_and_to_no_copy_of_the_run(cache, tmp_path):
+    base = RunFolder(tmp_path / "elsewhere/base")
+    base.path.mkdir(parents=True)
+    base.write_text("config.yaml", "run_hash: b\n")
+    config = FitConfig(gate="l0", runs=str(tmp_path / "runs"), name="a")
+    locks = RunLocks()
+    run, _ = claim_run(config, "a", KEY, facts={}, locks=locks, files="vocab*", base=base)
+    locks.release()
+    assert base_of(run).path == base.path
+    copy = shutil.copytree(run.path, tmp_path / "copies/a")
+    with pytest.raises(ValueError, match="is not beside it"):
+        base_of(RunFolder(copy))
