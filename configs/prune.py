@@ -65,7 +65,7 @@ class PruneConfig(SourceOptions):
     )
     sentences: int = setting(
         0,
-        f"training pairs that scores read, a fixed sample where there are more; 0: {', '.join(OWN_SAMPLE)}",
+        f"training pairs that scores read, a sample where there are more; 0: {', '.join(OWN_SAMPLE)}",
         at_least=0,
     )
     random_seeds: int = setting(5, "curves of the random order", at_least=1, rare=True)
@@ -83,7 +83,7 @@ class PruneConfig(SourceOptions):
     )
     calibration_sentences: int = setting(
         1000,
-        "training pairs that closing is calibrated on, a fixed sample; 0 for all",
+        "training pairs that closing is calibrated on, a sample; 0 for all",
         at_least=0,
         rare=True,
     )
@@ -114,7 +114,9 @@ class PruneConfig(SourceOptions):
         0, "validation pairs to translate; 0: as --test-sentences", at_least=0, rare=True
     )
     test_sentences: int = setting(0, "test pairs, and validation pairs, to translate, 0 for all", at_least=0)
-    seed: int = setting(1, "first seed of the random orders", at_least=0, at_most=LARGEST_SEED)
+    seed: int = setting(
+        1, "seed of samples and draws; the first one of random orders", at_least=0, at_most=LARGEST_SEED
+    )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(
         False, "repeat what is there already: scores, curves and tables of the same name are replaced"

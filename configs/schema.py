@@ -244,7 +244,10 @@ class FitConfig:
         None, "name of this run's folder; default <data>-<src>-<tgt>-<gate>-<lambda>-s<seed>"
     )
     seed: int = setting(
-        1, "seed of data order, initial weights, dropout and gate noise", at_least=0, at_most=LARGEST_SEED
+        1,
+        "seed of initial weights, data order, dropout, gate noise, samples and draws",
+        at_least=0,
+        at_most=LARGEST_SEED,
     )
     devices: int = setting(
         1,
@@ -282,7 +285,7 @@ class FitConfig:
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     sentences: int = setting(
         0,
-        "training pairs that scores read, a fixed sample; 0: each score's own number, all for --dynamics",
+        "training pairs that scores read, a sample; 0: each score's own number, all for --dynamics",
         at_least=0,
     )
     dynamics: list[int] = setting(

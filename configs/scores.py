@@ -16,7 +16,7 @@ class Score:
 
     function: "module:name". sign: -1 closes the highest first. l2: each layer's scores are divided by their
     l2 norm (Michel et al. 2019, section 4.1) unless --normalise says otherwise. sample: how many training
-    pairs it reads unless --sentences says otherwise: a fixed sample, or all of the run where it has no more.
+    pairs it reads unless --sentences says otherwise: a sample, or all of the run where it has no more.
     refine: "module:name" of a function (model, batches, closed, **those of `takes`) -> closed that improves a
     choice at its count: as many heads closed, with by_kind=True of each kind. label: in figures and tables,
     where it is not the name."""
@@ -41,9 +41,14 @@ class Score:
         return self.sample is not None
 
     @property
-    def seeded(self) -> bool:
-        """One curve for each seed."""
-        return "seed" in self.takes
+    def drawn(self) -> bool:
+        """Depends on a seed: by the pairs of its sample, or by what it draws."""
+        return self.reads_pairs or "seed" in self.takes
+
+    @property
+    def by_chance(self) -> bool:
+        """Nothing but a seed decides: one curve for each of several seeds."""
+        return self.takes == ("seed",)
 
 
 GRADIENT = ("absolute", "kinds", "closed", "loss", "ranks")
@@ -73,10 +78,10 @@ SCORES: dict[str, Score] = {
         sample=STANDS,
         label="importance, highest first",
     ),
-    "obs": Score("headgates.analysis.scores.obs:obs", ("loss", "draw"), sample=SAMPLE),
+    "obs": Score("headgates.analysis.scores.obs:obs", ("loss", "draw", "seed"), sample=SAMPLE),
     "obs-swap": Score(
         "headgates.analysis.scores.obs:obs",
-        ("loss", "draw"),
+        ("loss", "draw", "seed"),
         family="obs",
         sample=SAMPLE,
         refine="headgates.analysis.scores.swaps:swapped",

@@ -10,7 +10,7 @@ from random import Random
 
 from headgates.configs.fields import one_line
 
-SAMPLE_SEED = 1  # the same for every method and every seed
+SAMPLE_SEED = 1  # of what all methods and seeds share, such as translated pairs
 
 
 class DataError(ValueError):
@@ -64,11 +64,11 @@ class ParallelText:
             return self
         return ParallelText(self.sources[:count], self.targets[:count], self.skipped)
 
-    def sample(self, count: int) -> "ParallelText":
-        """Return `count` random pairs, always the same, in the order of the text; all of them for 0."""
+    def sample(self, count: int, seed: int = SAMPLE_SEED) -> "ParallelText":
+        """Return `count` random pairs, those of the seed, in the order of the text; all of them for 0."""
         if not count or count >= len(self):
             return self
-        return self.only(sorted(Random(SAMPLE_SEED).sample(range(len(self)), count)))
+        return self.only(sorted(Random(seed).sample(range(len(self)), count)))
 
 
 def without_empty(pairs: Iterable[tuple[str, str]], skipped: dict[str, int]) -> Iterator[tuple[str, str]]:

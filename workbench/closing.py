@@ -45,10 +45,10 @@ def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
 
 @dataclass(eq=False)
 class Calibration:
-    """A sample of the run's training text, always the same; read when it is first asked for.
+    """A sample of the run's training text; read when it is first asked for.
 
     sentences: how many, 0 for all. targets: "reference", or "own" for the model's own greedy translations, so
-    that the source side is enough. seed: of `resample`."""
+    that the source side is enough. seed: of the sample, and of `resample`."""
 
     source: Source
     sentences: int = SENTENCES
@@ -59,7 +59,7 @@ class Calibration:
     def text(self) -> ParallelText:
         """The sentence pairs. Raises ValueError where there are none."""
         train = self.source.corpus.split("train").first(self.source.train_sentences)
-        text = train.sample(self.sentences)
+        text = train.sample(self.sentences, self.seed)
         if not any(line.strip() for line in text.sources):
             raise ValueError(
                 "the calibration text is empty; give at least one source line, better a thousand"

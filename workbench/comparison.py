@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgates.configs.cli import from_dict, to_yaml
+from headgates.configs.closing import CLOSINGS
 from headgates.configs.compare import CompareConfig
 from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
@@ -106,7 +107,7 @@ class Comparison:
         """Compute the scores that these points close by, each once, and keep them in the base's folder, where
         their runs find them."""
         seeds = dict.fromkeys(
-            (point.method, point.seed if SCORES[point.method].seeded else self.config.seed)
+            (point.method, point.seed if SCORES[point.method].drawn else self.config.seed)
             for point in points
             if not point.learned
         )
@@ -176,7 +177,8 @@ def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
                 for method in config.methods:
                     row = ScoreRow.parse(method)
                     if row is not None:
-                        if epochs or seed == config.seed or SCORES[row.score].seeded:
+                        drawn = SCORES[row.score].drawn or CLOSINGS[row.closing].calibrated
+                        if epochs or seed == config.seed or drawn:
                             yield Point(row.score, epochs, seed, asked=count, closing=row.closing)
                     elif epochs and METHODS[method].controlled_by == "heads":
                         yield Point(method, epochs, seed, asked=count)

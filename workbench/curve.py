@@ -138,7 +138,7 @@ def curve(
     if rows:
         report(f"{name}: {len(rows)} finished steps are there, the rest follows")
     metric, l2 = unpruned.task.metrics[0], divides_by_norm(order, config)
-    for seed in range(config.seed, config.seed + config.random_seeds) if score.seeded else [None]:
+    for seed in range(config.seed, config.seed + config.random_seeds) if score.by_chance else [None]:
         of_seed = "" if seed is None else f"-seed{seed}"
         seed_rows = [row for row in rows if row["seed"] == seed]
         request = score_request(unpruned, config, config.seed if seed is None else seed)
@@ -252,7 +252,7 @@ def curve_fingerprint(
         "closing": config.closing,
         "calibration": [config.calibration_sentences, config.calibration_targets],
         "resample_seed": config.seed if config.closing == "resample" else None,
-        "seeds": [config.seed, config.random_seeds] if score.seeded else None,
+        "seeds": [config.seed, config.random_seeds if score.by_chance else 1],
         **{
             split: {"sentences": len(text[0]), "digest": digest_lines(*text)}
             for split, text in (("valid", unpruned.valid), ("test", unpruned.test))
@@ -266,7 +266,7 @@ def curve_fingerprint(
 def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
     """The name of the curve's files: the order, and each setting that differs from its default."""
     score, l2 = SCORES[order], divides_by_norm(order, config)
-    refitted, seeded = config.closing != ZERO, score.seeded
+    refitted, by_chance = config.closing != ZERO, score.by_chance
     marks = {
         config.closing: refitted,
         f"c{config.calibration_sentences}": refitted and config.calibration_sentences != SENTENCES,
@@ -275,8 +275,8 @@ def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
         f"n{config.sentences}": score.reads_pairs and config.sentences,
         "recompute": score.from_gradients and config.recompute,
         "l2" if l2 else "raw": l2 != score.l2,
-        f"{config.random_seeds}seeds": seeded and config.random_seeds != 5,
-        f"from{config.seed}": seeded and config.seed != 1,
+        f"{config.random_seeds}seeds": by_chance and config.random_seeds != 5,
+        f"from{config.seed}": config.seed != 1,
         f"step{config.step:g}": config.step != 0.1,
         f"atleast{config.at_least}": config.at_least,
         f"beam{config.beam}": config.beam > 1,

@@ -6,6 +6,7 @@ folder keeps the file. All stages that start from the base train on these pairs,
 heads; scores, calibration and validation read the text as it is.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from random import Random
@@ -46,18 +47,26 @@ def distilled_lines(text: ExperimentText, base: RunFolder) -> list[str]:
         sources = [training_text(text).sources[number] for number in numbers]
         longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
         say(f"{base.path}: the base translates {len(sources):,} training sentences, to be learned from")
-        predictor, lines = text.load(base), [""] * len(sources)
+        predictor, lines, begin = text.load(base), [""] * len(sources), time.perf_counter()
         chunks = (longest_first[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
         for places in reported(chunks, len(sources), len, what="translated", report=say):
             outputs = text.task.outputs(predictor, [sources[place] for place in places])
             for place, line in zip(places, outputs, strict=True):
                 lines[place] = line
-        return {"lines": lines}
+        return {"lines": lines, "seconds": time.perf_counter() - begin}
 
     lines: list[str] = base.cached(distilled_file(text), distilled_key(text), make, fresh=text.config.fresh)[
         "lines"
     ]
     return lines
+
+
+def distilled_seconds(text: ExperimentText, base: RunFolder) -> float:
+    """The seconds that `distilled_lines` took, then or now; 0 where the configuration asks for none."""
+    if not text.config.distill.sequences:
+        return 0.0
+    content = base.stored(distilled_file(text), distilled_key(text)) or {}
+    return float(content.get("seconds", 0.0))
 
 
 def training_text(text: ExperimentText) -> ParallelText:

@@ -57,10 +57,11 @@ class ResultRow:
 
     heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. evaluation:
     what the outputs depend on beside the model. measures: metric -> numbers, the metric that decides first.
-    parameters: without those of closed heads. seconds: of translating the test set once; None where closed
-    heads were only masked, which saves no time, or on another machine. stage: how it was trained last
-    (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the system of this
-    run that it equals."""
+    compute: seconds of what made it of the base: the `choice` of heads, the `refit`, the base's translations
+    (`text`), `training`. parameters: without those of closed heads. seconds: of translating the test set
+    once; None where closed heads were only masked, which saves no time, or on another machine. stage: how it
+    was trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as:
+    the system of this run that it equals."""
 
     system: str
     heads_open: int
@@ -73,6 +74,7 @@ class ResultRow:
     evaluation: dict[str, Any] = field(default_factory=dict)
     expected_open_heads: float | None = None
     stage: dict[str, Any] | None = None
+    compute: dict[str, float] | None = None
     above_trivial: Interval | None = None
     reference: str | None = None
     p_value_vs_base: float | None = None

@@ -24,8 +24,7 @@ from headgates.workbench.source import Lines, Source
 class ScoreRequest:
     """Everything that a score may take. source: the model without gates, its text and its folder; valid: the
     validation lines on which outputs are scored; sentences: training pairs that are read, 0 for the score's
-    own number; a fixed sample
-    where the run has more."""
+    own number; a sample where the run has more. seed: of the sample, and of what else the score draws."""
 
     source: Source
     valid: Lines = ((), ())  # type: ignore[assignment]  # for scores that need no outputs
@@ -72,10 +71,25 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     made = source.folder.cached(
         f"{request.file}.json",
         cache_key(name, request),
-        lambda: {"heads": compute_scores(score, request).to_json()},
+        lambda: timed_scores(score, request),
         fresh=request.fresh,
     )
     return checked_scores(source, f"{request.file}.json", made, request.kinds)
+
+
+def timed_scores(score: Score, request: ScoreRequest) -> dict[str, Any]:
+    begin = time.perf_counter()
+    scores = compute_scores(score, request)
+    return {"heads": scores.to_json(), "seconds": time.perf_counter() - begin}
+
+
+def scoring_seconds(name: str, request: ScoreRequest) -> float:
+    """The seconds that `head_scores` took, then or now."""
+    if not measures_each_head(SCORES[name]):
+        request = replace(request, kinds=None)
+    file = f"scores/{score_file(name, request)}.json"
+    content = request.source.folder.stored(file, cache_key(name, request))
+    return float((content or {}).get("seconds", 0.0))
 
 
 def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -88,7 +102,7 @@ def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
         "text": source.corpus.digest(),
         "pairs": [pairs_read(score, request), pairs_sampled(score, request)] if score.reads_pairs else None,
         "absolute": request.absolute if score.from_gradients else None,
-        "seed": request.seed if score.seeded else None,
+        "seed": request.seed if draws(score, request) else None,
         "valid": digest_lines(*request.valid) if outputs else None,
         "beam": beam_of(source) if outputs else None,
     }
@@ -129,7 +143,7 @@ def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **opti
     given = options | {name: getattr(request, name) for name in score.takes}
     return function(
         request.source.predictor.model,
-        request.source.train_batches(pairs_read(score, request)),
+        request.source.train_batches(pairs_read(score, request), request.seed),
         *arguments,
         **given,
     )
@@ -143,6 +157,11 @@ def pairs_read(score: Score, request: ScoreRequest) -> int:
 def pairs_sampled(score: Score, request: ScoreRequest) -> int:
     """How many training pairs are sampled for the score; 0 where it reads all of the run's."""
     return request.source.sampled(pairs_read(score, request))
+
+
+def draws(score: Score, request: ScoreRequest) -> bool:
+    """Whether the score depends on the seed: by its sample, or by what it draws itself."""
+    return "seed" in score.takes or (score.reads_pairs and pairs_sampled(score, request) > 0)
 
 
 def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
@@ -202,7 +221,7 @@ def score_file(name: str, request: ScoreRequest) -> str:
         f"beam{beam}": outputs and beam > 1,
         f"v{lines}": outputs and lines < len(request.source.corpus.valid),
         "+".join(kinds_suffix(request.kinds)): outputs and kinds_suffix(request.kinds),
-        f"seed{request.seed}": score.seeded,
+        f"seed{request.seed}": score.by_chance or (draws(score, request) and request.seed != 1),
     }
     said = [mark for mark, differs in marks.items() if differs]
     return "-".join([score.family or name, *said, *text_suffix(request.source)])

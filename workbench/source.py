@@ -27,6 +27,7 @@ from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import after_first, first
+from headgates.data.text import SAMPLE_SEED
 from headgates.gates import HeadMap, attach
 from headgates.models.checkpoint import weights_digest
 from headgates.models.translator import Translator
@@ -121,12 +122,12 @@ class Source:
         or 0."""
         return self.corpus.sampled(sentences, of=self.train_sentences)
 
-    def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
-        """Every training pair once, longest first; of a fixed sample of so many `sentences` alone unless 0.
-        Nothing is read before the first."""
+    def train_batches(self, sentences: int = 0, seed: int = SAMPLE_SEED) -> Iterator[Batch]:
+        """Every training pair once, longest first; of the seed's sample of so many `sentences` alone unless
+        0. Nothing is read before the first."""
         corpus, sampled = self.corpus, self.sampled(sentences)
         if sampled:
-            corpus = replace(corpus, train=corpus.train.first(self.train_sentences).sample(sampled))
+            corpus = replace(corpus, train=corpus.train.first(self.train_sentences).sample(sampled, seed))
         yield from self.data(corpus, train_sentences=sampled).batches("train", BATCH_TOKENS)
 
     def lines(self, split: str, count: int = 0) -> Lines:

@@ -1,6 +1,7 @@
 """The runs of `fit.py`: a base, the base trained on, gates on its heads, rows of scores at a number of heads,
 and the open heads from random weights."""
 
+import time
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -20,11 +21,19 @@ from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
 from headgates.workbench.closing import Calibration, close_heads
+from headgates.workbench.distilled_text import distilled_seconds
 from headgates.workbench.dynamics import Dynamics
 from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab, Run
-from headgates.workbench.scores import closed_by, compute_scores, head_scores, kinds_suffix, ranked
+from headgates.workbench.scores import (
+    closed_by,
+    compute_scores,
+    head_scores,
+    kinds_suffix,
+    ranked,
+    scoring_seconds,
+)
 from headgates.workbench.source import Source
 
 HEAD_START = 2.5  # log_alpha at the ends of a score's order
@@ -134,13 +143,13 @@ def learn_gates(run: Run, method: GateMethod, predictor: Predictor) -> HeadMap:
     """Train the gates, make them exactly 0 or 1, evaluate the model before and after, and return the open
     heads (bool)."""
     config, model, weights, evaluation = run.config, predictor.model, run.folder / "best.pt", run.evaluation
-    bank, result = train_gates(run, method, predictor, target=config.target_heads)
+    bank, result, compute = train_gates(run, method, predictor, target=config.target_heads)
     if is_first():
         bank.save(run.folder / "gates.json")
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     open_heads, soft = bank.open(), bank.values()
     exact, expected = open_heads.map(lambda row: row.double()), bank.open_prob().sum()
-    add = partial(evaluation.add, expected_open_heads=expected, stage=result.to_json())
+    add = partial(evaluation.add, expected_open_heads=expected, stage=result.to_json(), compute=compute)
     if method.soft in config.systems:
         add(method.soft, weights, predictor, soft.map(lambda row: row > 0), xi=soft)
     detach(model)
@@ -161,9 +170,9 @@ def train_gates(
     target: int | dict[str, int] | None,
     name: str = "gates",
     prefix: str = "",
-) -> tuple[GateBank, StageResult]:
+) -> tuple[GateBank, StageResult, dict[str, float]]:
     """Train gates on the predictor's heads as they are now, and return them, exact where a stage made them
-    so, with how it went.
+    so, with how it went and the seconds of its parts (`ResultRow.compute`).
 
     With `gates.reconstruct` the heads are chosen first, in a stage of its own and on frozen weights; then
     weights are refitted, and the stage trains them with the closed heads at 0.
@@ -173,44 +182,59 @@ def train_gates(
     config, model, gates = run.config, predictor.model, run.config.gates
     start = replace(run.text.source(run.base), predictor=predictor)
     start.corpus = run.text.corpus  # read already
-    options = method.gate_options(gates) | head_start(run, method, start, target)
+    started, choice = head_start(run, method, start, target)
+    options = method.gate_options(gates) | started
     if method.controlled_by == "heads":
         options["target_heads"] = target
     bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
     budget = budget_of(method, config, target)
     if gates.reconstruct is None:
         gating = Gating(gates, budget, epochs=config.finetune.epochs)
-        return bank, run.train_on(name, predictor, prefix=prefix, gating=gating)
+        result = run.train_on(name, predictor, prefix=prefix, gating=gating)
+        return bank, result, compute_of(run, result, choice)
     chosen = f"{prefix}choice-"
     stage = replace(config.finetuning, epochs=gates.choose_epochs, average=0.0)  # gates move too far for one
     model.requires_grad_(False)
     bank.requires_grad_(True)
     gating = Gating(replace(gates, settle=0.0), budget, epochs=stage.epochs)
-    run.train_on(f"{name}: choice", predictor, stage, prefix=chosen, gating=gating)
+    choice += run.train_on(f"{name}: choice", predictor, stage, prefix=chosen, gating=gating).seconds
     bank.binarise()
     closed = bank.closed()
     detach(model)
     model.requires_grad_(True)
-    close_heads(model, closed, gates.reconstruct, Calibration(start))
+    begin = time.perf_counter()
+    close_heads(model, closed, gates.reconstruct, Calibration(start, seed=config.seed))
+    refit = time.perf_counter() - begin
     attach(model, gate="mask", kinds=config.kinds, xi=(~closed).map(lambda row: row.double()))
     result = run.train_on(name, predictor, prefix=prefix)
     for file in ("best.pt", "last.pt"):
         (run.folder / f"{chosen}{file}").unlink(missing_ok=True)
-    return bank, result
+    return bank, result, compute_of(run, result, choice, refit)
+
+
+def compute_of(
+    run: Run, result: StageResult | None, choice: float, refit: float = 0.0
+) -> dict[str, float]:
+    """The seconds of what made a row, by `ResultRow.compute`; parts that it has not are left out."""
+    parts = {"choice": choice, "refit": refit}
+    if result is not None:
+        parts |= {"text": distilled_seconds(run.text, run.base), "training": result.seconds}
+    return {name: round(seconds, 1) for name, seconds in parts.items() if seconds}
 
 
 def head_start(
     run: Run, method: GateMethod, start: Source, target: int | dict[str, int] | None
-) -> dict[str, HeadMap]:
+) -> tuple[dict[str, HeadMap], float]:
     """Where the gates start: HEAD_START above or below the middle at the ends of the order of the method's
-    score, and 0 where as many are above as stay; nothing where all start alike. Scores of the base are kept
-    in its folder, those of a model with fewer heads are not."""
-    by = method.start_by
+    score, and 0 where as many are above as stay; nothing where all start alike. And the seconds of the score.
+    Scores of the base are kept in its folder, those of a model with fewer heads are not."""
+    by, begin = method.start_by, time.perf_counter()
     if by is None:
-        return {}
+        return {}, 0.0
     request = run.lab.score_request(start)
     unpruned = all(row.all() for row in heads_left(start.model).values())
     scores = head_scores(by, request) if unpruned else compute_scores(SCORES[by], request)
+    seconds = scoring_seconds(by, request) if unpruned else time.perf_counter() - begin
     scores = HeadMap({site: row for site, row in scores.select(run.config.kinds).items() if site.heads})
     # each layer scaled as pruning by it does: a raw order would empty whole layers
     flat = ranked(by, scores).flat()
@@ -218,7 +242,7 @@ def head_start(
     keep = sum(target.values()) if isinstance(target, dict) else target
     assert keep is not None  # methods with a start have a number of heads
     starts = HEAD_START * (ranks - (len(flat) - keep)) / (len(flat) / 2)
-    return {method.init: scores.like(starts)}
+    return {method.init: scores.like(starts)}, seconds
 
 
 def add_removed(run: Run, method: GateMethod, predictor: Predictor, open_heads: HeadMap) -> None:
@@ -306,22 +330,34 @@ def add_rows_of(run: Run, score: str, rows: list[ScoreRow], *, keep: int) -> Non
     source = run.text.source(run.base)
     request = run.lab.score_request(source)
     scores = head_scores(score, request).select(config.kinds)
+    choice, begin = scoring_seconds(score, request), time.perf_counter()
     per_kind = config.target_heads if isinstance(config.target_heads, dict) else None
     closed = closed_by(score, scores, request=request, keep=keep if per_kind is None else per_kind)
+    choice += time.perf_counter() - begin
     folder.write_json(f"scores/{SCORES[score].family or score}.json", scores.to_json())
     xi = (~closed).map(lambda row: row.double())
     for closing, of_closing in groupby(rows, key=lambda row: row.closing):
         source, weights = run.text.source(run.base), run.base / "best.pt"
-        predictor = source.predictor
+        predictor, refit = source.predictor, 0.0
         if closing != ZERO:  # refitted on a sample of the run's own training text
-            close_heads(source.model, closed, closing, Calibration(source))
+            begin = time.perf_counter()
+            close_heads(source.model, closed, closing, Calibration(source, seed=config.seed))
+            refit = time.perf_counter() - begin
             weights = folder / f"{file_name(ScoreRow(score, closing).name)}.pt"
             run.task.save_model(weights, predictor)
         attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
         for row in of_closing:
-            stage = None
+            result = None
             if row.trained:
                 result = run.train_on(row.name, predictor, prefix=f"{file_name(row.name)}-")
                 (folder / f"{file_name(row.name)}-last.pt").unlink(missing_ok=True)
-                weights, stage = folder / result.weights, result.to_json()
-            run.evaluation.add(row.name, weights, predictor, ~closed, xi=xi, stage=stage)
+                weights = folder / result.weights
+            run.evaluation.add(
+                row.name,
+                weights,
+                predictor,
+                ~closed,
+                xi=xi,
+                stage=result and result.to_json(),
+                compute=compute_of(run, result, choice, refit),
+            )

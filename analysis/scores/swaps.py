@@ -34,13 +34,14 @@ def swapped(
     *,
     loss: Loss = batch_loss,
     draw: object = None,
+    seed: object = None,
     by_kind: bool = False,
 ) -> HeadMap:
     """Return `closed` (True: closed) with heads that changed places, as many closed in all, or with by_kind
     of each kind, as before.
 
-    loss (model, batch): summed over units. draw: of the order's function, not needed. The model is left as it
-    was. It runs once for each head. Raises ValueError without any batch."""
+    loss (model, batch): summed over units. draw, seed: of the order's function, not needed. The model is
+    left as it was. It runs once for each head. Raises ValueError without any batch."""
     device = next(model.parameters()).device
     text = [on_device(batch, device) for batch in batches]
     held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths

@@ -67,7 +67,7 @@ def compare(config: "CompareConfig") -> int:
             folder,
             config,
             runs=config.runs,
-            data_dir=config.data_dir,
+            data_dir=comparison.shared.data_dir,
             retry=True,
             base=comparison.base,
         )
