@@ -69,6 +69,11 @@ class CompareConfig(SourceOptions, GridOptions):
         "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, gates, "
         "search",
     )
+    also: list[str] = setting(
+        [],
+        "further test sets for the same models, a table each: corpora by name or folder (also inside "
+        "--data-dir), or two files, SOURCE:REFERENCE",
+    )
     name: str | None = setting(
         None, "name of the comparison, which is written to RUNS/compare-NAME; default that of the base"
     )

@@ -27,7 +27,7 @@ from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import SIZE, interval_text, measure_cells, search_title, show, size_cells
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import Measure
+from headgates.workbench.row import PARTS, Measure
 from headgates.workbench.table import Row, markdown_table, write_table
 
 NAME = "compare"
@@ -135,6 +135,7 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
         "p_value": row.main.p_value,
         **{metric.name: row.measures[metric.name].value for metric in metrics[1:]},
         "loss": point.loss,
+        **{f"{part}_seconds": (row.compute or {}).get(part) for part in PARTS},
         "run": point.run,
         "system": row.system,
     }
@@ -165,6 +166,7 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
         **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
         "loss": group.loss,
         **{name: group.mean_size(name) for name in SIZE},
+        **{f"{part}_seconds": group.seconds_of(part) for part in PARTS},
     }
     return {name: value for name, value in row.items() if value is not None}
 
@@ -196,6 +198,7 @@ def group_tables(
     first, *others = metrics
     head = ["method", "heads", "seeds", "of seeds", first.title, "95%", *(metric.title for metric in others)]
     head += ["difference", "95%", "p (Holm)", "valid. loss", "heads shared", *SIZE]
+    head += [f"{part} (s)" for part in PARTS]
     tables = {}
     for epochs in compared.all_epochs:
         bases, reference = (compared.base, compared.continued.get(epochs)), compared.reference(epochs)
@@ -223,6 +226,7 @@ def group_tables(
                     "" if group.loss is None else f"{group.loss:.4f}",
                     nearest(group, compared),
                     *size_cells(*map(group.mean_size, SIZE)),
+                    *("" if (s := group.seconds_of(part)) is None else f"{s:.0f}" for part in PARTS),
                 ]
             )
         tables[epochs] = head, rows

@@ -90,6 +90,11 @@ class Group:
         values = [getattr(point.row, name) for point in self.points]
         return None if None in values else fmean(values)
 
+    def seconds_of(self, part: str) -> float | None:
+        """The mean over seeds of a part of `ResultRow.compute`; None where one is not known."""
+        parts = [point.row.compute for point in self.points]
+        return None if None in parts else fmean((each or {}).get(part, 0.0) for each in parts)
+
     @cached_property
     def resampled(self) -> list[Floats]:
         """Of each seed (R,): its score in each resample."""

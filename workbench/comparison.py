@@ -60,6 +60,7 @@ class Comparison:
         self.shared = with_base_settings(shared, self.base)
         self.text = ExperimentText(self.shared)
         self.unpruned = self.text.source(self.base)  # the base as it is, for its scores
+        self.others = [self.unpruned.other(corpus) for corpus in config.also]
         self.total = heads_left(self.unpruned.model).select(self.shared.kinds).count()
         self.heads = list(config.heads) or list(
             dict.fromkeys(max(1, round(share * self.total)) for share in SHARES)

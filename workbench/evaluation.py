@@ -28,6 +28,7 @@ from headgates.analysis.significance import (
 )
 from headgates.configs.cli import config_hash
 from headgates.configs.methods import GateMethod
+from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import HeadMap, detach, heads_left, remove
@@ -36,7 +37,7 @@ from headgates.tasks.base import Predictor, Task
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name
 from headgates.workbench.row import COMPARED, Measure, ResultRow
-from headgates.workbench.source import Lines
+from headgates.workbench.source import Lines, Source
 
 BINARISING_GAP = (
     0.3  # of the metric that decides, between soft and exact gates, above which the user is warned
@@ -78,6 +79,15 @@ def size_without(model: nn.Module, closed: HeadMap | None) -> int:
         detach(model)
         remove(model, closed)
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("head_gates."))
+
+
+def scored_on(source: Source, test: Lines) -> Scored:
+    """A run's system on another test set, whose outputs its folder keeps."""
+    key = evaluation_key(source.task.prediction_settings(source.predictor), test)
+    kept, name = RunFolder(source.folder / f"evaluations/{config_hash(key)}"), file_name(source.system)
+    if not (kept / f"hypotheses/{name}.txt").is_file():
+        kept.write_outputs(source.system, source.task.outputs(source.predictor, test[0]))
+    return score(kept.outputs(source.system), test[1], source.task.metrics)
 
 
 def evaluation_key(settings: dict[str, Any], test: Lines) -> dict[str, Any]:

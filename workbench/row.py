@@ -13,6 +13,7 @@ from typing import Any
 from headgates.configs.systems import BASES, record
 
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
+PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
 COMPARED = (
     "ci95",
     "difference",

@@ -27,6 +27,7 @@ from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import after_first, first
+from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.data.text import SAMPLE_SEED
 from headgates.gates import HeadMap, attach
 from headgates.models.checkpoint import weights_digest
@@ -134,6 +135,27 @@ class Source:
         """The first `count` source and reference lines of a split, all for 0."""
         text = self.corpus.split(split).first(count)
         return list(text.sources), list(text.targets)
+
+    def other(self, corpus: str, count: int = 0) -> tuple[str, Lines]:
+        """The name and the first `count` test lines (0: all) of another corpus, or of two files
+        (SOURCE:REFERENCE), between the run's languages. Raises ValueError if there is none, or the run's
+        vocabularies do not know its script."""
+        settings = self.config | {"data_dir": self.data_dir}
+        name, text = self.task.other_text(settings, corpus, self.corpus)
+        text = text.first(count)
+        lines, vocabs = (list(text.sources), list(text.targets)), self.with_vocabularies
+        for side, vocab, own in zip(
+            ("source", "reference"), (vocabs.source_vocab, vocabs.target_vocab), lines, strict=True
+        ):
+            share = vocab.specials.unknown_share(vocab.encode(own))
+            if share > MOST_UNKNOWN:
+                raise ValueError(
+                    f"the vocabulary of {self.folder.path} cannot encode {name}: {share:.0%} of its {side} "
+                    f"pieces are unknown "
+                    f"(at most {MOST_UNKNOWN:.0%} are taken); give a test set from {self.config.get('src')} "
+                    f"to {self.config.get('tgt')}"
+                )
+        return name, lines
 
 
 def open_source(

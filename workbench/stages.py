@@ -212,9 +212,7 @@ def train_gates(
     return bank, result, compute_of(run, result, choice, refit)
 
 
-def compute_of(
-    run: Run, result: StageResult | None, choice: float, refit: float = 0.0
-) -> dict[str, float]:
+def compute_of(run: Run, result: StageResult | None, choice: float, refit: float = 0.0) -> dict[str, float]:
     """The seconds of what made a row, by `ResultRow.compute`; parts that it has not are left out."""
     parts = {"choice": choice, "refit": refit}
     if result is not None:

@@ -12,7 +12,6 @@ import torch
 
 from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import digest_lines
-from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.models.translator import Translator
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.related import open_gate_run, siblings
@@ -52,26 +51,6 @@ class UnprunedModel(Source):
         )
         unpruned.corpus = source.corpus
         return unpruned
-
-    def other(self, corpus: str) -> tuple[str, Lines]:
-        """The name and the first --test-sentences test lines of another corpus, between the run's languages.
-        Raises ValueError if there is none, or the run's vocabularies do not know its script."""
-        settings = self.config | {"data_dir": self.data_dir}
-        name, text = self.task.other_text(settings, corpus, self.corpus)
-        text = text.first(self.test_sentences)
-        lines, vocabs = (list(text.sources), list(text.targets)), self.with_vocabularies
-        for side, vocab, own in zip(
-            ("source", "reference"), (vocabs.source_vocab, vocabs.target_vocab), lines, strict=True
-        ):
-            share = vocab.specials.unknown_share(vocab.encode(own))
-            if share > MOST_UNKNOWN:
-                raise ValueError(
-                    f"the vocabulary of {self.folder.path} cannot encode {name}: {share:.0%} of its {side} "
-                    f"pieces are unknown "
-                    f"(at most {MOST_UNKNOWN:.0%} are taken); give a test set from {self.config.get('src')} "
-                    f"to {self.config.get('tgt')}"
-                )
-        return name, lines
 
     def learned(self) -> list[dict[str, Any]]:
         """Points of the gated runs on this base whose test set and search are those of this command: label,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgates.workbench.grid import GridPoint
     from headgates.workbench.point import MadePoint, Point
     from headgates.workbench.row import ResultRow
+    from headgates.workbench.source import Lines
 
 
 def main() -> int:
@@ -108,12 +109,9 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoin
 
 
 def write_results(comparison: "Comparison", points: "Sequence[GridPoint]", folder: "RunFolder") -> None:
-    """Write the files of the comparison, print its tables and its summary, and update the page of the base.
-    Raises ValueError without a finished point."""
-    from headgates.analysis.significance import RESAMPLES, resample_counts
+    """Write the files of the comparison, print its tables and its summary, of each test set, and update the
+    page of the base. Raises ValueError without a finished point."""
     from headgates.configs.systems import BASES
-    from headgates.report.compare_files import show_compared, write_compared
-    from headgates.report.compare_groups import Compared
     from headgates.report.fill import update_pages
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.point import MadePoint, Point
@@ -138,28 +136,63 @@ def write_results(comparison: "Comparison", points: "Sequence[GridPoint]", folde
             f"no point of {folder.path} is finished, so there is nothing to compare; its logs say why: "
             f"{folder / 'logs'}"
         )
-    metrics = comparison.text.task.metrics
-    counts = resample_counts(len(comparison.text.test[0]), RESAMPLES)
-    compared = Compared(made, list(bases.values()), counts)
+    failed = [f"{point.title}: {point.error}" for point in points if point.run is None]
+    write_comparison(comparison, made, [*bases.values()], folder, runs=runs, failed=failed)
+    for name, text in comparison.others:
+        say(f"{comparison.name}: {len(made) + len(bases)} systems on {name}")
+        ours, theirs = ([on_text(comparison, each, text) for each in some] for some in (made, bases.values()))
+        place = RunFolder(folder / name)
+        write_comparison(comparison, ours, theirs, place, runs=runs, failed=failed, on=name)
+    for page in update_pages(
+        comparison.base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus
+    ):
+        print(f"report: {page}")
+
+
+def write_comparison(
+    comparison: "Comparison",
+    made: "Sequence[MadePoint]",
+    bases: "Sequence[MadePoint]",
+    folder: "RunFolder",
+    *,
+    runs: dict[str, dict[str, Any]],
+    failed: Sequence[str],
+    on: str = "",
+) -> None:
+    """Write the files of the points on one test set, and print their tables and summary. on: its name, where
+    it is not the run's own."""
+    from headgates.analysis.significance import RESAMPLES, resample_counts
+    from headgates.report.compare_files import show_compared, write_compared
+    from headgates.report.compare_groups import Compared
+
+    metrics, title = comparison.text.task.metrics, f"{comparison.name}{on and ' on '}{on}"
+    counts = resample_counts(len(made[0].scored), RESAMPLES)
+    compared = Compared(made, bases, counts)
     sentences = write_compared(
         compared,
         folder,
         metrics=metrics,
-        title=f"{comparison.name}: methods compared on one base",
+        title=f"{title}: methods compared on one base",
         about={
             "base": comparison.base.path.name,
             "base_hash": comparison.base_hash,
             "kinds": comparison.shared.kinds,
         },
         runs=runs,
-        failed=[f"{point.title}: {point.error}" for point in points if point.run is None],
+        failed=failed,
         report=say,
     )
-    show_compared(compared, sentences, metrics=metrics, title=comparison.name)
-    for page in update_pages(
-        comparison.base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus
-    ):
-        print(f"report: {page}")
+    show_compared(compared, sentences, metrics=metrics, title=title)
+
+
+def on_text(comparison: "Comparison", point: "MadePoint", text: "Lines") -> "MadePoint":
+    """A made point on other test lines; its loss stays that of validation."""
+    from headgates.workbench.evaluation import measures_of, scored_on
+    from headgates.workbench.source import open_source
+
+    scored = scored_on(open_source(Path(comparison.config.runs) / point.run, point.row.system), text)
+    row = replace(point.row, measures=measures_of(scored), reference=None, evaluation={}, seconds=None)
+    return replace(point, row=row, scored=scored)
 
 
 def made_point(comparison: "Comparison", run: "RunFolder", point: "Point", row: "ResultRow") -> "MadePoint":

@@ -45,7 +45,7 @@ def prune(config: "PruneConfig") -> None:
 
     unpruned = UnprunedModel.open(config)
     print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
-    others = [unpruned.other(corpus) for corpus in config.also]
+    others = [unpruned.other(corpus, config.test_sentences) for corpus in config.also]
     if config.heads:
         points(unpruned, config)
     elif config.orders:
