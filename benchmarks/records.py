@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from headgates.configs.systems import label
 from headgates.workbench.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,9 +49,10 @@ def systems(name: str, wanted: Sequence[str]) -> Table:
             kinds = [row[kind] for kind in ("enc-self", "dec-self", "cross")]
             heads = f"{row['heads_open']}/{row['heads_total']}"
             scores = [f"{float(row[metric]):.2f}" for metric in ("bleu", "chrf")]
-            found.append([row["system"], row["lambda"], heads, *kinds, *scores, difference(row)])
+            found.append([label(row["system"]), row["lambda"], heads, *kinds, *scores, difference(row)])
     head = ["system", "λ", "heads", "enc-self", "dec-self", "cross", "BLEU", "chrF", "BLEU difference, 95%"]
-    return head, found
+    priced = any(row[1] for row in found)  # else the column of lambda is empty
+    return head[:1] + head[2 - priced :], [row[:1] + row[2 - priced :] for row in found]
 
 
 Points = dict[tuple[str, int], list[dict[str, str]]]

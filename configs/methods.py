@@ -80,6 +80,16 @@ class GateMethod:
         return f"{self.name}-scratch"
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Row -> what figures and tables call it."""
+        return {
+            self.exact: self.label,
+            self.soft: f"{self.label}, not yet exactly 0 or 1",
+            self.removed: f"{self.label}, closed heads removed",
+            self.scratch: "the same open heads, from random weights",
+        }
+
+    @property
     def rows(self) -> list[str]:
         """All rows of the method, in the order of a comparison."""
         return [self.soft, self.exact, self.removed]
@@ -103,14 +113,14 @@ class GateMethod:
 
 METHODS: dict[str, GateMethod] = {
     "l0": GateMethod(
-        "l0", gate="l0", options=HardConcreteOptions, controlled_by="lambda", label="learned gates"
+        "l0", gate="l0", options=HardConcreteOptions, controlled_by="lambda", label="learned gates by λ"
     ),
     "l0-target": GateMethod(
         "l0-target",
         gate="l0",
         options=HardConcreteOptions,
         controlled_by="heads",
-        label="learned gates, a number of heads",
+        label="learned gates",
         lagrangian=True,
     ),
     "l0-started": GateMethod(

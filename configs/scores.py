@@ -61,7 +61,6 @@ SCORES: dict[str, Score] = {
         GRADIENT,
         l2=True,
         sample=STANDS,
-        label="importance (Michel et al.)",
     ),
     "ablation": Score(
         "headgates.workbench.ablation:ablation_score",

@@ -18,6 +18,7 @@ from headgates.configs.methods import METHODS
 from headgates.configs.scores import SCORES
 
 BASES = ["base", "base-continued"]
+UNPRUNED = dict(zip(BASES, ("unpruned", "unpruned, trained as long"), strict=True))  # their labels
 USUAL_SCORES = ["importance"]  # beside the gates unless --systems says otherwise
 TRAINED = "trained"
 
@@ -83,12 +84,13 @@ def label(system: str) -> str:
     """What figures and tables call a system."""
     row = ScoreRow.parse(system)
     if row is None:
-        return METHODS[system].label if system in METHODS else system
+        named = [UNPRUNED, *(method.labels for method in METHODS.values())]
+        return next((labels[system] for labels in named if system in labels), system)
     words = [SCORES[row.score].label or row.score]
     if row.closing != ZERO:
         refitted = row.closing in RECONSTRUCTIONS and row.closing != "distill"
         words.append(f"{row.closing} refitted" if refitted else row.closing)
-    return ", ".join(words + [TRAINED] * row.trained)
+    return ", ".join(words + [f"{TRAINED} as long"] * row.trained)
 
 
 def default_systems(gate: str) -> list[str]:

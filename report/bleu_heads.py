@@ -76,7 +76,10 @@ def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], title: str) -> li
     head += [f"{main_metric.title} against the reference", "95%", "p", "parameters"]
     cells = []
     for row in rows:
+        if row["same_as"] or row["system"].endswith("-removed"):
+            continue
         first = ["" if row[name] is None else str(row[name]) for name in words]
+        first[0] = label(first[0])
         heads = [f"{row['heads_open']}/{row['heads_total']}", *(row[kind] for kind in KINDS)]
         between = (row["difference_low"], row["difference_high"])
         main = Measure(row["bleu"], "", (row["bleu_low"], row["bleu_high"]), row["difference"], between)

@@ -10,10 +10,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from headgates.configs.systems import label
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.tasks import task_of
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import Measure, ResultRow
+from headgates.workbench.row import Measure, ResultRow, one_each
 
 WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
 
@@ -87,7 +88,7 @@ def measure_cells(main: Measure, others: Iterable[float], *, is_reference: bool)
 def comparison_table(run: RunFolder) -> None:
     """Print what was found, the rows of a run's result.json, the signature of the metric, size and speed, and
     what the numbers cannot say."""
-    rows, config = run.rows(), run.config()
+    (rows, notes), config = one_each(run.rows()), run.config()
     first, *others = (metric.title for metric in task_of(config).metrics)
     reference = reference_of(run)
     kinds = list(rows[0].heads_by_kind)
@@ -102,12 +103,14 @@ def comparison_table(run: RunFolder) -> None:
         is_reference = row.system == reference.system
         measured = measure_cells(main, (each.value for each in further), is_reference=is_reference)
         mcnemar = [f"{main.p_mcnemar:.3f}" if main.p_mcnemar is not None else ""] * with_mcnemar
-        cells.append([row.system, *heads, *measured, *mcnemar, *size_cells(row.parameters, row.seconds)])
+        size = size_cells(row.parameters, row.seconds)
+        cells.append([label(row.system), *heads, *measured, *mcnemar, *size])
     print(result_sentence(run))
-    title = f"{run.path}: test set, {search_title(reference.search)}differences against {reference.system}"
+    against = f"differences against {label(reference.system)}"
+    title = f"{run.path}: test set, {search_title(reference.search)}{against}"
     show(title, [*columns, *["McNemar"] * with_mcnemar, *SIZE], cells)
     print(rows[0].main.signature)
-    for line in [*size_sentences(rows), *warnings_of(rows, config)]:
+    for line in [*notes, *size_sentences(rows), *warnings_of(rows, config)]:
         print(line)
 
 
@@ -135,10 +138,11 @@ def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
     if smallest.heads_open == base.heads_open:
         return []
     share = smallest.parameters / base.parameters
-    said = f"{smallest.system} has {share:.0%} of the parameters of {base.system}"
+    said = f"{label(smallest.system)}: {share:.0%} of the parameters"
     if min(base.seconds, smallest.seconds) >= LONG_ENOUGH:
         ratio, search = base.seconds / smallest.seconds, base.search and f" with {base.search}"
-        said += f" and is {ratio:.2f} times as fast (measured once each, one pass over the test set{search})"
+        how = f"measured once each, one pass over the test set{search}"
+        said += f", {ratio:.2f} times as fast as {label(base.system)} ({how})"
     return [said]
 
 
@@ -168,7 +172,7 @@ def result_sentence(run: RunFolder) -> str | None:
     sentence = f"{corpus}, {task.run_words(config)[1]}: {heads}"
     if own.main.difference is not None and own.system != own.reference and not reference.unlearned:
         interval = interval_text(own.main.difference_ci95)
-        sentence += f", {own.main.difference:+.2f} ({interval}) against {own.reference}"
+        sentence += f", {own.main.difference:+.2f} ({interval}) against {label(reference.system)}"
     lines, search = own.evaluation.get("sentences"), own.search and f" ({own.search})"
     sentence += f", on {lines:,} test sentences{search}." if lines else "."
     return f"{sentence} {reference.unlearned}." if reference.unlearned else sentence
@@ -183,16 +187,17 @@ def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any]) -> list[str]:
         warm_up, steps = config.get(group, {}).get("warmup_steps", 0), stage.get("steps")
         if steps is not None and warm_up >= steps:
             lines.append(
-                f"{row.system}: the learning rate never reached its peak ({group}.warmup_steps {warm_up}, "
-                f"and {steps} steps); lower it or train for longer"
+                f"{label(row.system)}: the learning rate never reached its peak ({group}.warmup_steps "
+                f"{warm_up}, and {steps} steps); lower it or train for longer"
             )
         if not row.is_base or not stage:
             continue
         if stage["converged"] is None or len(stage["losses"]) <= EPOCHS:
-            lines.append(f"{row.system}: too few epochs ({len(stage['losses'])}) to say if it is converged")
+            epochs = len(stage["losses"])
+            lines.append(f"{label(row.system)}: too few epochs ({epochs}) to say if it is converged")
         elif not stage["converged"]:
             lines.append(
-                f"{row.system} is not converged: its validation loss still fell by 0.5% over the last "
+                f"{label(row.system)} is not converged: its validation loss still fell by 0.5% over the last "
                 f"{EPOCHS} epochs; train it for longer"
             )
     return lines

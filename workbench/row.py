@@ -7,10 +7,10 @@ What this version does not know is kept as it is.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from headgates.configs.systems import BASES, record
+from headgates.configs.systems import BASES, label, record
 
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
 PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
@@ -136,6 +136,25 @@ class ResultRow:
             raise ValueError(
                 f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
             ) from error
+
+
+def one_each(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[str]]:
+    """The rows with each model once, and what is said of the rows that are left out: those that equal
+    another, and a model without its closed heads, whose parameters and seconds the row of the same gates
+    takes over."""
+    kept, notes = {row.system: row for row in rows}, []
+    for row in rows:
+        exact = kept.get(row.system.removesuffix("-removed"))
+        if row.same_as in kept:
+            notes.append(f"{label(row.system)}: the same model as {label(row.same_as)}")
+            del kept[row.system]
+        elif exact is not None and exact is not row:
+            kept[exact.system] = replace(exact, parameters=row.parameters, seconds=row.seconds)
+            lines = row.lines_unlike_masked or 0
+            same = f"all but {lines} lines are" if lines else "every line is"
+            notes.append(f"{label(row.system)}: {same} the same, and seconds are of this model")
+            del kept[row.system]
+    return [kept[row.system] for row in rows if row.system in kept], notes
 
 
 def search_words(settings: Mapping[str, Any]) -> str:

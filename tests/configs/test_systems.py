@@ -38,7 +38,7 @@ def test_a_record_says_what_was_closed_and_trained():
     }  # fmt: skip
     assert record("obs:mean") == {"method": "obs", "ablation": "mean", "reconstruct": None, "epochs": 0}
     assert record("l0-soft", 2)["method"] == "l0-soft"
-    assert label("importance:out:trained") == "importance (Michel et al.), out refitted, trained"
+    assert label("importance:out:trained") == "importance, out refitted, trained as long"
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_the_fewest_acceptable_heads_are_named(drawn, tmp_path):
 def test_panels_of_a_comparison_are_rows_of_training_and_columns_of_closings():
     rows = panels(compared(COMPARED, continued=range(195)))
     labels = [[[series.label for series in panel.series] for panel in row] for row in rows]
-    michel, subset = "importance (Michel et al.)", "learned subset"
+    michel, subset = "importance", "learned subset"
     assert labels == [[[michel], [michel]], [[michel, subset], [subset]]], "learned gates on top"
     assert [list(panel.levels.values()) for panel in (rows[0][0], rows[1][0])] == [[95.0], [95.0, 97.5]]
     importance = rows[1][0].series[0]

@@ -12,7 +12,6 @@ from headgates.configs.cli import read
 from headgates.configs.compare import CompareConfig
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
-from headgates.configs.scores import SCORES
 from headgates.workbench.comparison import PROTOCOL, Comparison, points
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.point import Point
@@ -40,20 +39,19 @@ def told(monkeypatch):
 def test_without_training_only_what_is_drawn_has_seeds():
     found = planned("--methods", "importance,random,weight-norm", "--finetune", 0, "--seeds", 3)
     assert Counter((point.method, point.asked) for point in found) == {
-        **{("importance", heads): 1 for heads in (9, 4)},
+        **{("importance", heads): 3 for heads in (9, 4)},
         **{("weight-norm", heads): 1 for heads in (9, 4)},
         **{("random", heads): 3 for heads in (9, 4)},
     }
-    assert SCORES["random"].seeded
+    refitted = planned("--methods", "weight-norm:out", "--finetune", 0, "--seeds", 3)
+    assert {point.seed for point in refitted} == {1, 2, 3}, "on a sample of its own"
 
 
 def test_learned_methods_have_points_with_training_alone_and_no_closing(told):
     found = list(points(told, [9, 4]))
     assert [point.asked for point in found if point.method == "first"] == [9, 4, 9, 4]
     assert {point.epochs for point in found if point.method == "first"} == {3}
-    assert len(found) == 2 * (2 * 3) + 2 * (1 + 2), (
-        "trained: two seeds of three methods; untrained: importance once, random twice"
-    )
+    assert len(found) == 2 * (2 * 3) + 2 * (2 + 2), "two seeds of three methods, and of two untrained"
     seeds = [point.seed for point in found]
     assert seeds == sorted(seeds), "a whole seed before the next"
 

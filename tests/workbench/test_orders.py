@@ -20,7 +20,9 @@ from tests.worlds.unpruned_model import head_masks, without
 def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, request_):  # noqa: F811
     """The text has fewer pairs than the samples."""
     model, task = dense.translator.model, dense.task
-    assert head_scores("obs", request_) == obs(model, dense.train_batches(), loss=task.loss)
+    assert head_scores("obs", request_) == obs(
+        model, dense.train_batches(), loss=task.loss, seed=request_.seed
+    )
     assert head_scores("fisher", request_) == fisher(model, dense.train_batches(), loss=task.loss)
     assert head_scores("fluctuation", request_) == fluctuation(model, dense.train_batches())
     assert head_scores("confidence", request_) == confidence(model, dense.train_batches())
@@ -34,13 +36,13 @@ def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, r
 def test_the_number_of_pairs_reaches_the_scores_that_read_some(dense, request_, name):  # noqa: F811
     asked, usual = [], dense.train_batches
 
-    def recorded(sentences=0):
-        asked.append(sentences)
-        return usual(sentences)
+    def recorded(sentences=0, seed=1):
+        asked.append((sentences, seed))
+        return usual(sentences, seed)
 
     dense.train_batches = recorded
     assert head_scores(name, request_) != head_scores(name, replace(request_, sentences=7))
-    assert asked == [SCORES[name].sample, 7]
+    assert asked == [(SCORES[name].sample, 3), (7, 3)]
 
 
 @pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "lrp"])

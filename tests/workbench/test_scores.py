@@ -124,9 +124,12 @@ def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
 def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, request_):
     model = dense.translator.model
     found = head_scores("importance", replace(request_, absolute="token", sentences=7))
-    assert found == importance(model, dense.train_batches(7), loss=dense.task.loss, absolute="token")
+    assert found == importance(model, dense.train_batches(7, 3), loss=dense.task.loss, absolute="token")
+    again = head_scores("importance", replace(request_, absolute="token", sentences=7, seed=4))
+    assert again == importance(model, dense.train_batches(7, 4), loss=dense.task.loss, absolute="token")
+    assert again != found, "another seed, another sample"
     assert found != importance(model, dense.train_batches(), loss=dense.task.loss, absolute="token")
-    assert found != importance(model, dense.train_batches(7), loss=dense.task.loss)
+    assert found != importance(model, dense.train_batches(7, 3), loss=dense.task.loss)
 
 
 def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PLANNED = -signal.SIGKILL  # the exit code of a process that was killed as planned
-TIMES = ("seconds", "tokens_per_second", "train_tokens_per_second", "train_seconds")
+TIMES = ("seconds", "compute", "tokens_per_second", "train_tokens_per_second", "train_seconds")
 FACTS = ("command", "commit", "date", "versions", "device")
 
 
