@@ -51,6 +51,14 @@ class Scored:
         return len(self.main_statistics)
 
     @property
+    def length(self) -> float | None:
+        """Words of the outputs for each word of the references, as BLEU counts them; None without BLEU."""
+        if "bleu" not in self.statistics:
+            return None
+        written, wanted = self.statistics["bleu"][:, :2].sum(0)
+        return float(written / wanted)
+
+    @property
     def main_name(self) -> str:
         """The name of the deciding metric."""
         return self.metrics[0].name

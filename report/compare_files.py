@@ -134,6 +134,7 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
         "difference_high": difference_high,
         "p_value": row.main.p_value,
         **{metric.name: row.measures[metric.name].value for metric in metrics[1:]},
+        "length": point.scored.length,
         "loss": point.loss,
         **{f"{part}_seconds": (row.compute or {}).get(part) for part in PARTS},
         "run": point.run,
@@ -164,6 +165,7 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
         "high": group.interval[1],
         **compared_with,
         **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
+        "length": group.length,
         "loss": group.loss,
         **{name: group.mean_size(name) for name in SIZE},
         **{f"{part}_seconds": group.seconds_of(part) for part in PARTS},
@@ -197,7 +199,7 @@ def group_tables(
     are compared with."""
     first, *others = metrics
     head = ["method", "heads", "seeds", "of seeds", first.title, "95%", *(metric.title for metric in others)]
-    head += ["difference", "95%", "p (Holm)", "valid. loss", "heads shared", *SIZE]
+    head += ["difference", "95%", "p (Holm)", "length", "valid. loss", "heads shared", *SIZE]
     head += [f"{part} (s)" for part in PARTS]
     tables = {}
     for epochs in compared.all_epochs:
@@ -223,6 +225,7 @@ def group_tables(
                         (group.mean_of(metric.name) for metric in others),
                         is_reference=group is reference,
                     ),
+                    "" if group.length is None else f"{group.length:.2f}",
                     "" if group.loss is None else f"{group.loss:.4f}",
                     nearest(group, compared),
                     *size_cells(*map(group.mean_size, SIZE)),

@@ -90,6 +90,12 @@ class Group:
         values = [getattr(point.row, name) for point in self.points]
         return None if None in values else fmean(values)
 
+    @property
+    def length(self) -> float | None:
+        """The mean over seeds of `Scored.length`."""
+        lengths = [point.scored.length for point in self.points]
+        return None if None in lengths else fmean(each or 0.0 for each in lengths)
+
     def seconds_of(self, part: str) -> float | None:
         """The mean over seeds of a part of `ResultRow.compute`; None where one is not known."""
         parts = [point.row.compute for point in self.points]

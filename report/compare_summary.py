@@ -33,7 +33,8 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
         if len(ranks := compared.ranks(epochs)) > 1:
             ranked = ", ".join(f"{label} {rank:.2f}" for label, rank in ranks.items())
             sentences.append(f"Mean rank {trained(epochs)}: {ranked}.")
-    sentences += [*closings(compared, metric), *training(compared, metric), caution(compared)]
+    sentences += [*closings(compared, metric), *training(compared, metric)]
+    sentences += [*same_training(compared), caution(compared)]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -150,6 +151,21 @@ def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
     if len(pairs) == 1:
         ends, over = interval_text(differences[0].interval), f"for {pairs[0][0].label}"
     return f"{fmean(gains):+.2f} {metric} {over} ({ends}; {counted})"
+
+
+def same_training(compared: Compared) -> list[str]:
+    """What the rows that are trained have in common, and what they have not."""
+    sentences = []
+    for epochs in filter(None, compared.all_epochs):
+        groups = [group for group in compared.groups if group.epochs == epochs]
+        steps = {(point.row.stage or {}).get("steps") for group in groups for point in group.points}
+        if len(groups) > 1 and len(steps) == 1 and None not in steps:
+            learned = [group for group in groups if group.first.learned]
+            within = [group.label for group in learned if not group.seconds_of("choice")]
+            but = f"; {', '.join(dict.fromkeys(within))} choose their heads within them" if within else ""
+            costs = "what choosing and refits took beside is in the columns of seconds"
+            sentences.append(f"Every row {trained(epochs)} has the same {steps.pop():,} steps{but}; {costs}.")
+    return sentences
 
 
 def caution(compared: Compared) -> str:

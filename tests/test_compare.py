@@ -6,9 +6,11 @@ import json
 import subprocess
 
 import pytest
+import sacrebleu
 
 from headgates.commands import compare
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
 
 pytestmark = pytest.mark.usefixtures("as_if_learned")
 POINTS = 2 + 3  # without training: importance at two counts; with an epoch: the same, and l0
@@ -32,7 +34,8 @@ def nothing_starts(monkeypatch):
     monkeypatch.setattr("headgates.workbench.jobs.subprocess.Popen", popen)
 
 
-def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, runs, monkeypatch):
+def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, runs, monkeypatch, tmp_path):
+    other = open_source(base.path).lines("valid", 9)
     words = (
         base.path,
         "--runs",
@@ -104,10 +107,23 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         lambda words, *_, **__: pytest.fail(f"started {words}"),
     )
     monkeypatch.setattr("headgates.workbench.provenance.commit", lambda: "0123abc")
-    code, out, error = compare_here(*words)
+    for side, lines in zip(("en", "de"), other, strict=True):
+        (tmp_path / f"other.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    also = f"{tmp_path / 'other.en'}:{tmp_path / 'other.de'}"
+    code, out, error = compare_here(*words, "--also", also)
     assert (code, error) == (0, "")
     assert "0 of them to make" in out
     assert json.loads((folder / "compare.json").read_text())["groups"] == content["groups"]
+    (elsewhere,) = folder.path.glob("*-other/compare.csv")
+    with elsewhere.open(newline="") as table:
+        found = {(row["method"], row["epochs"], row["heads_asked"]): row for row in csv.DictReader(table)}
+    assert found.keys() == rows.keys()
+    source = open_source(runs / trained, "importance:trained")
+    wanted = sacrebleu.corpus_bleu(source.translator.translate(other[0]), [other[1]])
+    measured = found["importance", "1", "2"]
+    assert float(measured["bleu"]) == pytest.approx(wanted.score)
+    assert float(measured["length"]) == pytest.approx(wanted.sys_len / wanted.ref_len)
+    assert float(measured["training_seconds"]) > 0
 
 
 def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch):

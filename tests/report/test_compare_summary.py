@@ -116,3 +116,13 @@ def test_of_a_base_that_learned_nothing_no_lead_is_told():
     (said,) = summary(found, metric="accuracy")
     assert said.startswith("base has not learned its task")
     assert leads(found) == []
+
+
+def test_the_training_that_rows_share_is_told_and_what_they_do_not_share():
+    points = learned(range(90))
+    for each in points:
+        each.row.stage = {"steps": 7}
+    (sentence,) = said(points, "the same 7 steps")
+    assert "; subset choose their heads within them;" in sentence
+    points[1].row.stage = {"steps": 8}
+    assert not said(points, "the same 7 steps")
