@@ -46,7 +46,7 @@ class CompareConfig(SourceOptions, GridOptions):
     heads: list[int] = setting(
         [],
         "numbers of heads kept open in total; default three quarters, half, a quarter and an eighth of all",
-        at_least=1,
+        at_least=0,
     )
     lambdas: list[float] = setting(
         [],
