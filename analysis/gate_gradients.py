@@ -3,7 +3,7 @@ which `find_sites` finds heads.
 
 The output of every head is multiplied by a factor of 1 (beside the head's own gate, if it has one): one
 number for the batch, one for each sentence, or one for each query position. The gradients of any function of
-(model, batch) to these factors are then taken:
+(model, batch) to these factors are then taken, at 1 or at any other point:
 
     with head_factors(model) as factors:
         for batch in batches:
@@ -69,13 +69,25 @@ class HeadFactors:
             xi, factor = (tensor if tensor.dim() == 3 else tensor[..., None] for tensor in (xi, factor))
         return xi * factor
 
-    def renew(self, batch: Any, *, per: Per, queries: Queries = query_tokens) -> None:
-        """Set new factors of 1 for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token."""
+    def renew(
+        self,
+        batch: Any,
+        *,
+        per: Per,
+        queries: Queries = query_tokens,
+        at: Mapping[HeadSite, Tensor] | None = None,
+    ) -> None:
+        """Set new factors for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token.
+
+        at: (H,) for each site, the point at which gradients are taken; None is 1."""
         for site in self.sites:
             rows, length = queries(self.model, site, batch).shape
             every = (rows, site.heads, length)
             shape = {"batch": every[1:2], "sentence": every[:2], "token": every}[per]
-            self.factors[site] = self.like.new_ones(shape).requires_grad_(True)
+            factor = self.like.new_ones(shape)
+            if at is not None:
+                factor *= at[site].to(factor)[:, None] if per == "token" else at[site].to(factor)
+            self.factors[site] = factor.requires_grad_(True)
 
     def gradients(self, values: Tensor, cotangents: Tensor | None = None) -> dict[Any, Tensor]:
         """The gradient of a scalar to every factor, in the factor's shape; 0 where the scalar does not depend

@@ -62,6 +62,18 @@ SCORES: dict[str, Score] = {
         l2=True,
         sample=STANDS,
     ),
+    "gradient": Score(
+        "headgates.analysis.scores.integrated:gradient",
+        ("loss", "ranks"),
+        sample=SAMPLE,
+        label="gradient, signed",
+    ),
+    "integrated": Score(
+        "headgates.analysis.scores.integrated:integrated",
+        ("loss", "ranks"),
+        sample=SAMPLE,
+        label="integrated gradients (4 points)",
+    ),
     "ablation": Score(
         "headgates.workbench.ablation:ablation_score",
         ("source", "valid", "kinds", "file", "fresh"),

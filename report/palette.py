@@ -87,6 +87,8 @@ LOOKS = {
     "l0-started": Look(OLIVE, "P"),
     "subset": Look(SKY, "p"),
     "importance": Look(BLACK, "v"),
+    "gradient": Look(BLACK, "<", (4, 2)),
+    "integrated": Look(TEAL, "D", (9, 3)),
     "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
     "random": Look(BLUE, "X", (7, 2, 1.5, 2)),
     "ablation": Look(ORANGE, "d", (6, 3)),
