@@ -1,4 +1,4 @@
-"""`headgates fit|prune|compare|analyze|translate|export|sweep`: the scripts of the checkout as one
+"""`headgates fit|prune|compare|analyze|explore|translate|export|sweep`: the scripts of the checkout as one
 command."""
 
 import sys
@@ -9,6 +9,7 @@ COMMANDS = {
     "prune": "close heads of a trained model without training",
     "compare": "compare all methods on one base, with confidence intervals",
     "analyze": "say what the heads of a trained model do",
+    "explore": "type a sentence, shut heads, and see what a model does then",
     "translate": "translate text, lines in and lines out",
     "export": "write a model for another runtime or library, and time it",
     "sweep": "run fit on a grid of settings",

@@ -28,9 +28,9 @@ function attentionPart(head) {
   const words = "Largest weight of each query: " + strongest(queries, keys, weights);
   return part(
     "Attention",
-    el("div", { class: "bar" }, sentences, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
+    el("div", { class: "bar" }, LIVE ? null : sentences, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
     svg(WIDTH, height, { class: "attention f-" + head.family.id, role: "img", "aria-label": words }, drawn),
-    el("p", { class: "note" }, `Your own sentences, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
+    LIVE ? null : note(`Your own sentences, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
   );
 }
 
@@ -93,7 +93,7 @@ function lines(head, queries, keys, weights) {
     queries.map((query, i) =>
       el(
         "g",
-        { class: "query" },
+        { class: "query", "data-query": i },
         el("rect", { x: 0, y: y(i) - row / 2, width: left, height: row }),
         writeBefore(left - 8, y(i) + 4, short(query), { class: "piece" }),
         weights[i].map((weight, j) => (weight < FAINTEST ? null : line(left, y(i), right, y(j), stroke(weight)))),

@@ -2,6 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const METRIC = data.metric ?? "BLEU"; // pages of before 0.2 say nothing
+const LIVE = data.live ?? null; // of explore.py's page, which has the model behind it
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "path", "circle", "rect", "text", "title"]);
@@ -48,8 +49,15 @@ const headsOf = (kind) => data.heads.filter((head) => head.kind === kind);
 const KINDS = [...new Set([...Object.keys(KIND_WORDS), ...data.heads.map((head) => head.kind)])].filter((kind) => headsOf(kind).length);
 
 const REMOVED_ALONE = `${METRIC} without this one head, against ${METRIC} with all`;
+// costs: it says what the model loses without the head; live: it is of the sentence that the reader typed
 const MEASURES = [
-  { key: "loss", words: "Cost in loss", digits: 3, unit: "nats a sentence", adds: "the cost of closing heads one at a time",
+  { key: "effect", words: "Effect alone", digits: 3, unit: "nats", adds: "the cost of shutting heads one at a time, on this sentence", costs: true, live: true,
+    what: "what shutting this head alone adds to the loss of the translation, on this sentence: exact" },
+  { key: "effect_now", words: "Effect now", digits: 3, unit: "nats", live: true,
+    what: "the loss with this head shut minus that with it open, all others open or shut as they are now: exact" },
+  { key: "patch_effect", words: "Patch effect", digits: 3, unit: "nats", live: true,
+    what: "what it adds to the loss when this head alone reads the second sentence: exact" },
+  { key: "loss", words: "Cost in loss", digits: 3, unit: "nats a sentence", adds: "the cost of closing heads one at a time", costs: true,
     what: "what closing this head alone adds to the loss, in nats a sentence: exact, on a sample" },
   { key: "importance", words: "Importance", digits: 3, unit: "nats a sentence", adds: "the importance", what: "mean |∂L/∂ξ| of the head's gate, in nats (Michel et al. 2019)" },
   { key: "lrp_share", words: "LRP share", digits: 3,
@@ -57,14 +65,20 @@ const MEASURES = [
   { key: "confidence", words: "Confidence", digits: 3, what: "mean of the largest attention weight, end of sentence left out" },
   { key: "entropy", words: "Entropy", digits: 2, what: "of its attention weights, in nats" },
 ];
-const KNOWN_MEASURES = MEASURES.filter(({ key }) => data.heads.some((head) => isNumber(head[key])));
+const KNOWN_MEASURES = MEASURES.filter(({ key, live }) => (LIVE && live) || data.heads.some((head) => isNumber(head[key])));
 
-// A value of a measure as a share of the range of all heads, from 0 or the lowest below it; its root, as a few heads are far above the rest.
-function shareOf(measure, head) {
-  const values = data.heads.map((other) => other[measure.key]).filter(isNumber);
-  const [low, high] = [Math.min(0, ...values), Math.max(...values)];
-  return isNumber(head[measure.key]) && high > low ? Math.sqrt((head[measure.key] - low) / (high - low)) : 0;
+// The values between which a measure is drawn: from 0 or the lowest below it. A live one is drawn from 0, and what is below has a mark.
+function rangeOf(measure) {
+  const values = data.heads.map((head) => head[measure.key]).filter(isNumber);
+  return [measure.live ? 0 : Math.min(0, ...values), Math.max(...values)];
 }
+
+// A value of a measure as a share of its range; its root, as a few heads are far above the rest.
+function shareOf(measure, head) {
+  const [low, high] = rangeOf(measure);
+  return isNumber(head[measure.key]) && high > low ? Math.sqrt(Math.max(0, head[measure.key] - low) / (high - low)) : 0;
+}
+const isBelow = (measure, head) => Boolean(measure?.live) && head[measure.key] < 0;
 const PALE = 0.55; // a share below it has a colour on which letters are ink
 // The colour of a share in [0, 1]: from little to much over a third colour between.
 const HEAT = ["var(--heat-low)", "var(--heat-middle)", "var(--heat-high)"];
@@ -124,6 +138,8 @@ for (const state of data.states ?? []) {
 }
 for (const states of SERIES.values())
   states.sort((a, b) => (b.unpruned ? 1 : 0) - (a.unpruned ? 1 : 0) || b.heads_open - a.heads_open || (a.lambda ?? 0) - (b.lambda ?? 0));
+
+const SHUTS = SERIES.size > 0 || LIVE !== null; // heads are open or shut here
 
 // Gates that a state does not name are not gated: open.
 function isOpen(head, state) {

@@ -1,5 +1,8 @@
 // The card of one head: its roles against their baselines, its numbers among the heads of its kind, its gates, where it looks.
 
+// What a card shows below its title, from top to bottom; each gives an element, several, or null.
+const CARD_PARTS = [attentionPart, rolesPart, measuresPart, statesPart, pathPart, offsetsPart];
+
 function drawCard() {
   const head = view.head;
   const pruned = (SERIES.get(view.series) ?? []).filter((state) => !state.unpruned);
@@ -15,13 +18,8 @@ function drawCard() {
       big,
       el("div", {}, el("h2", { id: "card-title", tabindex: "-1" }, cardFinding(head)), note([el("b", { id: "card-name" }, head.name), ` · ${place}`])),
     ),
-    attentionPart(head),
-    rolesPart(head),
-    measuresPart(head),
-    statesPart(head),
-    pathPart(head),
-    offsetsPart(head),
-  ];
+    CARD_PARTS.map((each) => each(head)),
+  ].flat();
   byId("card").replaceChildren(...parts.filter(Boolean));
   placeCard();
 }
@@ -35,7 +33,7 @@ function placeCard() {
 // What is known of the head, in a line: its role, and what it costs.
 function cardFinding(head) {
   const role = head.roles.length ? roleWords(head.roles[0].role) : null;
-  const measure = MEASURES[0];
+  const measure = MEASURES.find(({ key, costs }) => costs && isNumber(head[key])) ?? MEASURES[0];
   const begun = (words) => words[0].toUpperCase() + words.slice(1);
   if (!isNumber(head[measure.key])) return role ? begun(role) : head.name;
   const place = 1 + data.heads.filter((other) => other[measure.key] > head[measure.key]).length;

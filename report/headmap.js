@@ -53,6 +53,46 @@ function fitMap() {
   byId("map").style.setProperty("--cell", Math.max(26, Math.min(few ? 42 : beside ? 36 : 33, cell(beside ? KINDS.length : 1))) + "px");
 }
 
+// The selects above the map: by what a head is pruned, coloured and sized.
+function drawControls() {
+  const sizes = KNOWN_MEASURES.filter((measure) => measure.key !== "entropy");
+  const measureOf = (key) => sizes.find((measure) => measure.key === key) ?? null;
+  const chooseSeries = (name) => {
+    view.series = name;
+    view.state = startState();
+    drawSlider();
+    chooseState(view.state);
+  };
+  const chooseSize = (key) => {
+    sizeBy(measureOf(key));
+    paintState();
+  };
+  const chooseColour = (key) => {
+    colourBy(measureOf(key));
+    paintState();
+    drawCard();
+  };
+  const choice = (words, id, options, chooseValue) => {
+    const elements = options.map(([value, optionWords]) => el("option", { value }, optionWords));
+    return el("label", { class: "choice" }, words, el("select", { id, onchange: (event) => chooseValue(event.target.value) }, elements));
+  };
+  const measureOptions = sizes.map((measure) => [measure.key, measure.words]);
+  // roles where many heads have one, else what is known of all
+  const named = data.heads.filter((head) => head.roles.length).length;
+  const roleFirst = !sizes.length || named >= TOTAL / 4;
+  const colourOptions = named ? [["", "Role"], ...measureOptions] : measureOptions;
+  if (!roleFirst) colourOptions.sort(([a], [b]) => (a === "") - (b === ""));
+  const seriesOptions = [...SERIES.keys()].map((name) => [name, name]);
+  byId("controls").append(
+    SERIES.size > 1 ? choice("Pruned by ", "series", seriesOptions, chooseSeries) : "",
+    colourOptions.length > 1 ? choice("Colour ", "colour", colourOptions, chooseColour) : "",
+    sizes.length ? choice("Size ", "size", [...measureOptions, ["", "All alike"]], chooseSize) : "",
+  );
+  byId("heads-title").textContent = mapFinding();
+  sizeBy(sizes[0] ?? null);
+  colourBy(roleFirst ? null : sizes[0]);
+}
+
 function sizeBy(measure) {
   view.size = measure;
   for (const head of data.heads)
@@ -65,6 +105,7 @@ function colourBy(measure) {
   for (const head of data.heads) {
     const share = measure ? shareOf(measure, head) : 1;
     head.mark.classList.toggle("pale", share < PALE);
+    head.mark.classList.toggle("below", isBelow(measure, head));
     if (measure) head.mark.style.setProperty("--c", heat(share));
     else head.mark.style.removeProperty("--c");
   }
@@ -99,7 +140,7 @@ function paintState() {
   for (const count of document.querySelectorAll("#map .count")) {
     const heads = headsOf(count.dataset.kind);
     const open = heads.filter((head) => isOpen(head, view.state)).length;
-    count.textContent = SERIES.size ? `${open} of ${heads.length}` : plural(heads.length, "head");
+    count.textContent = SHUTS ? `${open} of ${heads.length}` : plural(heads.length, "head");
   }
   drawLegend();
 }
@@ -156,25 +197,26 @@ function drawLegend() {
       chip(family, view.colour ? "chip bare" : "chip"),
       span("what", family.words),
       bar("meter f-" + family.id, open / all.length),
-      span("number", SERIES.size ? `${open} of ${all.length}` : String(all.length)),
+      span("number", SHUTS ? `${open} of ${all.length}` : String(all.length)),
     );
   });
   const several = data.heads.some((head) => head.families.length > 1);
-  const rangeOf = (measure) => {
+  const endsOf = (measure) => {
     const values = data.heads.map((head) => head[measure.key]).filter(isNumber);
     return [Math.min(...values), Math.max(...values)];
   };
   const numbers = (measure, values) => values.map((value) => text(value, measure.digits));
   const notes = [
     view.size && view.size !== view.colour
-      ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, rangeOf(view.size)).join(" to ")}.`
+      ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, endsOf(view.size)).join(" to ")}.`
       : null,
-    SERIES.size ? "Hollow: shut." : null,
+    SHUTS ? "Hollow: shut." : null,
+    data.heads.some((head) => isBelow(view.colour, head)) ? "−: below 0, the loss is lower without it." : null,
     several ? "A dot in the corner: one more role." : null,
   ].filter(Boolean);
   let scale = null;
   if (view.colour) {
-    const [low, high] = [Math.min(0, rangeOf(view.colour)[0]), rangeOf(view.colour)[1]];
+    const [low, high] = rangeOf(view.colour);
     const ends = numbers(view.colour, [low, low + (high - low) / 4, high]).map((words) => span("number", words));
     const stops = [0, 0.25, 0.5, 0.75, 1].map(heat).join(", ");
     const words = `${view.size === view.colour ? "Colour and size" : "Colour"}: ${view.colour.words.toLowerCase()}${view.colour.unit ? ", " + view.colour.unit : ""}`;
@@ -183,7 +225,7 @@ function drawLegend() {
   const named = FOUND.length > 1 || FOUND[0] !== NO_FAMILY;
   byId("legend").replaceChildren(
     ...[scale].filter(Boolean),
-    !named ? "" : el("ul", { "aria-label": SERIES.size ? "roles, and how many heads with each are open" : "roles" }, rows),
+    !named ? "" : el("ul", { "aria-label": SHUTS ? "roles, and how many heads with each are open" : "roles" }, rows),
     note(notes.join(" ")),
   );
 }

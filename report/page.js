@@ -55,60 +55,6 @@ function drawTitle() {
   byId("summary").textContent = [data.result, heads, roles + several].filter(Boolean).join(" ");
 }
 
-function drawControls() {
-  const sizes = KNOWN_MEASURES.filter((measure) => measure.key !== "entropy");
-  const measureOf = (key) => sizes.find((measure) => measure.key === key) ?? null;
-  const chooseSeries = (name) => {
-    view.series = name;
-    view.state = startState();
-    drawSlider();
-    chooseState(view.state);
-  };
-  const chooseSize = (key) => {
-    sizeBy(measureOf(key));
-    paintState();
-  };
-  const chooseColour = (key) => {
-    colourBy(measureOf(key));
-    paintState();
-    drawCard();
-  };
-  const choice = (words, id, options, chooseValue) => {
-    const elements = options.map(([value, optionWords]) => el("option", { value }, optionWords));
-    return el("label", { class: "choice" }, words, el("select", { id, onchange: (event) => chooseValue(event.target.value) }, elements));
-  };
-  const measureOptions = sizes.map((measure) => [measure.key, measure.words]);
-  // roles where many heads have one, else what is known of all
-  const named = data.heads.filter((head) => head.roles.length).length;
-  const roleFirst = !sizes.length || named >= TOTAL / 4;
-  const colourOptions = named ? [["", "Role"], ...measureOptions] : measureOptions;
-  if (!roleFirst) colourOptions.sort(([a], [b]) => (a === "") - (b === ""));
-  const seriesOptions = [...SERIES.keys()].map((name) => [name, name]);
-  byId("controls").append(
-    SERIES.size > 1 ? choice("Pruned by ", "series", seriesOptions, chooseSeries) : "",
-    colourOptions.length > 1 ? choice("Colour ", "colour", colourOptions, chooseColour) : "",
-    sizes.length ? choice("Size ", "size", [...measureOptions, ["", "All alike"]], chooseSize) : "",
-  );
-  byId("heads-title").textContent = mapFinding();
-  sizeBy(sizes[0] ?? null);
-  colourBy(roleFirst ? null : sizes[0]);
-}
-
-function drawTheme() {
-  const dark = () =>
-    (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const name = () => {
-    byId("theme").textContent = dark() ? "Light" : "Dark";
-    byId("theme").setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
-  };
-  byId("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = dark() ? "light" : "dark";
-    name();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
-  name();
-}
-
 function flatPairs(value, before = "") {
   return Object.entries(value ?? {})
     .flatMap(([key, item]) =>
@@ -136,33 +82,8 @@ const GLOSSARY = [
   ["baseline of a role", "what a head would score by always looking at one distance (the best fixed offset), or by chance; a role must beat it"],
 ];
 
-// A link that saves what `make` gives under this name when it is clicked.
-function download(words, name, type, make) {
-  const onclick = (event) => {
-    const url = URL.createObjectURL(new Blob([make()], { type }));
-    el("a", { href: url, download: `${data.run ?? "report"}-${name()}` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-  };
-  return button({ class: "download", onclick }, words);
-}
-
-const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "font", "text-anchor"];
-
-// The chart as a file of its own: what the style sheet says of its elements is written into them.
-function chartAsSvg() {
-  const chart = byId("chart").querySelector("svg");
-  const copy = chart.cloneNode(true);
-  const copies = [copy, ...copy.querySelectorAll("*")];
-  [chart, ...chart.querySelectorAll("*")].forEach((element, i) => {
-    const style = getComputedStyle(element);
-    copies[i].setAttribute("style", DRAWN.map((property) => `${property}:${style.getPropertyValue(property)}`).join(";"));
-  });
-  copy.setAttribute("xmlns", SVG);
-  return new XMLSerializer().serializeToString(copy);
-}
-
 function drawDownloads() {
-  byId("curves-downloads").append(download("Save as SVG", () => "curves.svg", "image/svg+xml", chartAsSvg));
+  byId("curves-downloads").append(download("Save as SVG", () => "curves.svg", "image/svg+xml", () => svgFile(byId("chart").querySelector("svg"))));
   byId("table-downloads").append(download("Save as CSV", () => `${shownTable().name.toLowerCase().replace(/ /g, "-")}.csv`, "text/csv", tableAsCsv));
 }
 

@@ -7,7 +7,7 @@ decimals. NaN and infinity, which JSON lacks, become null.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -20,16 +20,9 @@ from headgates.report.palette import css_variables, page_looks
 
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
-SCRIPTS = (
-    "base.js",
-    "headmap.js",
-    "curves.js",
-    "card.js",
-    "attention.js",
-    "comparisons.js",
-    "tables.js",
-    "page.js",
-)  # in the order they stand in the page
+# in the order they stand in the page; the first are those of explore.py's page too
+SHARED_SCRIPTS = ("base.js", "headmap.js", "card.js", "attention.js", "frame.js")
+SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "comparisons.js", "tables.js", "page.js")
 PATH_POINTS = 90
 
 
@@ -47,11 +40,27 @@ def page(data: Mapping[str, Any]) -> str:
     heads = [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]]
     examples = [{**each, "weights": thousandths(each["weights"])} for each in data.get("examples") or []]
     looks = page_looks([str(curve["name"]) for curve in data.get("curves") or []])
+    return framed(
+        {**data, "heads": heads, "examples": examples, "looks": looks},
+        body="report_body.html",
+        styles=STYLES,
+        scripts=SCRIPTS,
+    )
+
+
+def framed(
+    data: Mapping[str, Any], *, body: str, styles: Sequence[str], scripts: Sequence[str], policy: str = ""
+) -> str:
+    """A page with the data in it: page.html with the files of its body, styles and scripts.
+
+    policy: what it may do beside drawing itself, in the words of a Content-Security-Policy."""
     return Template(text_of("page.html")).substitute(
         title=escape(f"{data.get('run') or 'report'} · headgates"),
-        style=css_variables() + "\n" + text_of(*STYLES),
-        script=text_of(*SCRIPTS),
-        data=embedded({**data, "heads": heads, "examples": examples, "looks": looks}),
+        style=css_variables() + "\n" + text_of(*styles),
+        body=text_of(body),
+        script=text_of(*scripts),
+        data=embedded(data),
+        policy=policy,
     )
 
 

@@ -13,6 +13,7 @@ from headgates.__main__ import COMMANDS
 from headgates.configs.analyze import AnalyzeConfig
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.compare import CompareConfig
+from headgates.configs.explore import ExploreConfig
 from headgates.configs.export import ExportConfig
 from headgates.configs.prune import PruneConfig
 from headgates.configs.schema import FitConfig
@@ -28,6 +29,7 @@ CONFIGS = {
     "prune": PruneConfig,
     "compare": CompareConfig,
     "analyze": AnalyzeConfig,
+    "explore": ExploreConfig,
     "export": ExportConfig,
     "translate": TranslateConfig,
     "sweep": SweepConfig,

@@ -11,6 +11,7 @@ import pytest
 
 from headgates.configs.analyze import AnalyzeConfig
 from headgates.configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
+from headgates.configs.explore import ExploreConfig
 from headgates.configs.export import ExportConfig
 from headgates.configs.fields import all_settings
 from headgates.configs.prune import PruneConfig
@@ -267,7 +268,7 @@ def test_help_begins_with_examples_and_names_the_settings_of_groups(capsys):
 
 
 @pytest.mark.parametrize(
-    "config_class", [PruneConfig, AnalyzeConfig, TranslateConfig, ExportConfig, SweepConfig]
+    "config_class", [PruneConfig, AnalyzeConfig, ExploreConfig, TranslateConfig, ExportConfig, SweepConfig]
 )
 def test_the_examples_of_every_help_are_commands_that_the_script_takes(config_class, capsys):
     examples = [

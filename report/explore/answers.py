@@ -1,0 +1,163 @@
+"""From the JSON that the page sends to calls of the models, and back. Every question is bounded: in the
+length of the sentence, in the beginning that it gives, in the heads that it names.
+
+Questions are objects with `model` (0, or 1 for --against), `text`, and `shut`, names of heads. `/api/say`
+also takes `prefix` (ids of target tokens that the output begins with), `site` (whose attention is wanted),
+and `other` with `patched` (a second sentence, and the heads that read it); `/api/effects` takes `other`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from headgates.gates import find_sites
+from headgates.report.page import thousandths
+from headgates.workbench.sentence_model import ALTERNATIVES, Change, Head, Said, SentenceModel
+
+LONGEST_TEXT = 1000  # characters of a sentence
+FIELDS = {
+    "/api/say": {"model", "text", "shut", "prefix", "site", "other", "patched"},
+    "/api/effects": {"model", "text", "shut", "other"},
+}
+
+
+class Answers:
+    """Answers the page's questions about one or two models."""
+
+    def __init__(self, models: Sequence[SentenceModel]):
+        self.models = models
+
+    def answer(self, path: str, question: Any) -> dict[str, Any]:
+        """The answer to a question. Raises ValueError with one line for the reader where it is none."""
+        if not isinstance(question, dict) or (unknown := sorted(set(question) - FIELDS[path])):
+            given = ", ".join(unknown) if isinstance(question, dict) else type(question).__name__
+            raise ValueError(f"expected an object with {', '.join(sorted(FIELDS[path]))}; got {given}")
+        model = self.model(question.get("model", 0))
+        text = sentence(question, "text")
+        shut = heads(model, question, "shut")
+        other = None if question.get("other") in (None, "") else sentence(question, "other")
+        if path == "/api/effects":
+            return effects(model, text, shut, other)
+        patched = heads(model, question, "patched")
+        if patched and other is None:
+            raise ValueError("patched heads read a second sentence: give `other`")
+        site = question.get("site")
+        if site is not None and site not in {each.name for each in model.modules}:
+            raise ValueError(f"the model has no site {site!r:.60}")
+        change = Change(shut, patched)
+        return say(model, text, change, prefix_of(question), site, other if patched else None)
+
+    def model(self, number: Any) -> SentenceModel:
+        if type(number) is not int or not 0 <= number < len(self.models):
+            raise ValueError(f"model: expected a number below {len(self.models)}, got {number!r:.60}")
+        return self.models[number]
+
+
+def sentence(question: Mapping[str, Any], name: str) -> str:
+    text = question.get(name)
+    if not isinstance(text, str):
+        raise ValueError(f"{name}: expected a sentence, got {type(text).__name__}")
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"{name}: {len(text)} characters; expected at most {LONGEST_TEXT}: shorten it")
+    # half a surrogate pair, which JSON can name, is no text
+    return " ".join(text.encode(errors="replace").decode().split())
+
+
+def heads(model: SentenceModel, question: Mapping[str, Any], name: str) -> frozenset[Head]:
+    """The heads that a list names. The run's own are shut where `shut` is left out."""
+    names = question.get(name)
+    if names is None:
+        return model.start if name == "shut" else frozenset()
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise ValueError(f"{name}: expected a list of heads such as decoder.0.cross.3")
+    if unknown := [each for each in names if each not in model.heads]:
+        raise ValueError(f"{name}: the model has no head {unknown[0]!r:.60}")
+    return frozenset(model.heads[each] for each in names)
+
+
+def prefix_of(question: Mapping[str, Any]) -> list[int]:
+    prefix = question.get("prefix") or []
+    if not isinstance(prefix, list) or not all(type(each) is int for each in prefix):
+        raise ValueError("prefix: expected a list of the ids of target tokens")
+    return prefix
+
+
+def say(
+    model: SentenceModel, text: str, change: Change, prefix: list[int], site: str | None, other: str | None
+) -> dict[str, Any]:
+    """What the model says as the run has it and under the change, with the probability of every token, and
+    the attention of one site under the change."""
+    now = whole = model.as_it_is(text)
+    same = whole.chosen.double()
+    if prefix or change != Change(model.start):
+        now = model.say(text, change, prefix=prefix, other=other, draft=whole.ids)
+        same = (
+            now.draft
+            if now.draft is not None
+            else model.token_log_probs(text, whole.ids, [change], other=other)[0]
+        )
+    found = {
+        "source": model.source_pieces(text),
+        "whole": {**said(model, whole), "now": rounded(same.exp()), "loss_now": -float(same.sum())},
+        "now": said(model, now),
+        "forced": len(prefix),
+    }
+    if site is not None:
+        found["example"] = attention(model, text, now, change, site, other)
+    return found
+
+
+def said(model: SentenceModel, said: Said) -> dict[str, Any]:
+    """The text, and of every token its piece, id, probability and the most probable tokens in its place."""
+    best = said.log_p.topk(min(ALTERNATIVES, said.log_p.shape[1]), dim=1)
+    tokens = []
+    for piece, number, p, values, ids in zip(
+        model.target_pieces(said.ids),
+        said.ids,
+        rounded(said.chosen.exp()),
+        best.values.exp(),
+        best.indices.tolist(),
+        strict=True,
+    ):
+        likely = [pair for pair in zip(ids, rounded(values), strict=True) if pair[1] > 0]
+        pieces = model.target_pieces([each for each, _ in likely])
+        alternatives = [
+            {"id": each, "piece": own, "p": share} for (each, share), own in zip(likely, pieces, strict=True)
+        ]
+        tokens.append({"piece": piece, "id": number, "p": p, "best": alternatives})
+    return {"text": model.written(said.ids), "tokens": tokens, "loss": -float(said.chosen.double().sum())}
+
+
+def attention(
+    model: SentenceModel, text: str, now: Said, change: Change, site: str, other: str | None
+) -> dict[str, Any]:
+    """The attention of one site on the sentence and what the model says now, as the page's drawings take
+    it."""
+    weights = now.weights or model.attention(text, now.ids, change, other=other)
+    written = model.target_pieces(now.ids)
+    return {
+        "source": model.source_pieces(text),
+        "target": ["<s>", *written[:-1]],
+        "produced": written,
+        "weights": thousandths({site: weights[site].tolist()} if site in weights else {}),
+    }
+
+
+def effects(model: SentenceModel, text: str, shut: frozenset[Head], other: str | None) -> dict[str, Any]:
+    """The exact effect of every head: alone, beside the heads that are shut, and of patching it alone."""
+    alone = model.effects_alone(text)
+    found = {"effect": alone, "effect_now": alone if shut == model.start else model.effects(text, shut)}
+    if other is not None:
+        found["patch_effect"] = model.patch_effects(text, other)
+    return found
+
+
+def rounded(values: Tensor) -> list[float]:
+    """Probabilities with five digits after the point, which the page's drawings need at most."""
+    return [round(value, 5) for value in values.tolist()]
+
+
+def site_rows(model: SentenceModel) -> list[dict[str, Any]]:
+    """site, kind, layer and head of every head."""
+    return [site.row(head) for site in find_sites(model.model) for head in range(site.heads)]

@@ -1,0 +1,79 @@
+"""explore.py's page: the head map, card and drawings of report.html, with the model behind them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgates.report.explore.answers import site_rows
+from headgates.report.page import SHARED_SCRIPTS, STYLES, framed
+from headgates.workbench.sentence_model import SentenceModel
+from headgates.workbench.source import Source
+
+SCRIPTS = (*SHARED_SCRIPTS, "sentence.js", "picture.js", "explore.js")
+KEPT = (
+    "roles",
+    "confidence",
+    "lrp_share",
+    "lrp_signed",
+    "importance",
+    "loss",
+    "entropy",
+    "offsets",
+    "ablation",
+)
+
+Cards = Mapping[tuple[str, int], Mapping[str, Any]]  # (site, head) -> what analyses found
+
+
+def explore_page(models: Sequence[SentenceModel], cards: Sequence[Cards], number: int, token: str) -> str:
+    """The page of model `number`; the token stands in it, and lets it ask."""
+    model = models[number]
+    rows = site_rows(model)
+    data = {
+        "run": label(model),
+        "metric": model.source.task.metrics[0].title,
+        "heads": [{**row, **cards[number].get((row["site"], row["head"]), {})} for row in rows],
+        "live": {
+            "token": token,
+            "number": number,
+            "translates": model.translates,
+            "target": model.source.config.get("tgt"),
+            "models": [
+                {
+                    "label": label(each),
+                    "heads": len(each.heads),
+                    "start": [name for name, head in each.heads.items() if head in each.start],
+                }
+                for each in models
+            ],
+        },
+    }
+    return framed(
+        data,
+        body="explore_body.html",
+        styles=(*STYLES, "explore.css"),
+        scripts=SCRIPTS,
+        policy="; connect-src 'self'; form-action 'self'",
+    )
+
+
+def label(model: SentenceModel) -> str:
+    """The run's name, and its system where that is not its own."""
+    folder, system = model.source.folder, model.source.system
+    name = folder.path.resolve().name
+    return name if system == folder.own_system() else f"{name}, {system}"
+
+
+def known_cards(source: Source) -> Cards:
+    """What analyze.py found about the heads of these weights; nothing where it was not run. To be asked
+    before the model has masks."""
+    file = f"analysis/{source.system}/cards.json"
+    if not (source.folder / file).is_file():
+        return {}
+    cure = f"`python analyze.py {source.folder.path} --fresh` makes it again"
+    data = source.folder.read_json(file, cure=cure)
+    if data.get("settings", {}).get("weights") != source.weights:
+        return {}
+    return {
+        (card["site"], card["head"]): {name: card[name] for name in KEPT if name in card}
+        for card in data["heads"]
+    }

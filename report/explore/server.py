@@ -1,0 +1,174 @@
+"""The server of the page: this machine alone, one question at a time, no files.
+
+It listens on 127.0.0.1. Another page of the same browser cannot reach the model: a name that an attacker
+points at 127.0.0.1 (DNS rebinding) fails by the Host header, a form or a script of another origin by the
+token, new at each start, that every question must carry in a header. A question is at most LONGEST_BODY
+bytes; while one is answered, WAITING others may wait. http.server of the standard library does all of this:
+one reader asks one model, which answers one question at a time, so a server that overlaps thousands of
+requests would wait for the same model.
+"""
+
+import errno
+import json
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import BoundedSemaphore
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from headgates.report.explore.answers import FIELDS, Answers
+from headgates.report.page import compact
+
+HOST = "127.0.0.1"
+LONGEST_BODY = 64 * 1024  # bytes: a sentence, and the names of all heads of a large model
+WAITING = 8  # questions that wait, the one that is answered counted
+SILENT = 20  # seconds that a connection may say nothing
+TOKEN_HEADER = "X-Headgates-Token"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+# the part of an address after # stays in the browser, so the old one's state is kept
+OTHER_START = """<!doctype html><meta charset="utf-8"><title>headgates</title>
+<p>Each start of explore.py has its own address. Open the one in its terminal,
+or paste what follows token= in it:</p>
+<form action="/"><input name="token" aria-label="token" autofocus> <button>Open</button></form>
+<script>document.forms[0].action = "/" + location.hash;</script>
+"""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `page(model number, token)` at / and `answers` at /api/...; `url` opens the first model's page.
+
+    Raises ValueError where the port is taken."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, answers: Answers, page: Callable[[int, str], str], *, port: int):
+        self.answers, self.page = answers, page
+        self.token = secrets.token_urlsafe(16)
+        self.free = BoundedSemaphore(WAITING)
+        # one thread for the model: torch makes its threads once, and questions follow each other
+        self.worker = ThreadPoolExecutor(1, "model")
+        try:
+            super().__init__((HOST, port), Handler)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            what = "is taken" if error.errno == errno.EADDRINUSE else "is not yours to take"
+            raise ValueError(f"--port {port} {what}; give another, or 0 for any that is free") from None
+        self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server_port}/?token={self.token}"
+
+    def knows(self, token: str | None) -> bool:
+        return secrets.compare_digest((token or "").encode(errors="replace"), self.token.encode())
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that leaves is no error; nothing is said of it."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection of a browser."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "headgates", ""
+    timeout = SILENT
+
+    def do_GET(self) -> None:
+        place = urlsplit(self.path)
+        if not self.from_here():
+            return
+        if place.path != "/":
+            self.refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+            return
+        query = parse_qs(place.query)
+        if not self.server.knows(query.get("token", [""])[0]):
+            self.reply(HTTPStatus.FORBIDDEN, OTHER_START, "text/html")
+            return
+        number = query.get("model", ["0"])[0]
+        if number not in map(str, range(len(self.server.answers.models))):
+            self.refuse(HTTPStatus.NOT_FOUND, "there is no such model here")
+            return
+        self.reply(HTTPStatus.OK, self.server.page(int(number), self.server.token), "text/html")
+
+    def do_POST(self) -> None:
+        if not self.from_here():
+            return
+        if not self.server.knows(self.headers.get(TOKEN_HEADER)):
+            self.refuse(
+                HTTPStatus.FORBIDDEN, "explore.py was started again; open the address that it printed"
+            )
+            return
+        if self.path not in FIELDS:
+            self.refuse(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(FIELDS)}")
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit():
+            self.refuse(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
+            return
+        if len(length) > 9 or int(length) > LONGEST_BODY:
+            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {LONGEST_BODY} bytes")
+            return
+        body = self.rfile.read(int(length))
+        if not self.server.free.acquire(blocking=False):
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING} questions wait already; try again")
+            return
+        try:
+            answer = self.server.worker.submit(
+                self.server.answers.answer, self.path, read_json(body)
+            ).result()
+        except ValueError as error:
+            self.refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:  # the page says so, and the server goes on
+            self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        else:
+            self.reply(HTTPStatus.OK, compact(answer), "application/json")
+        finally:
+            self.server.free.release()
+
+    def from_here(self) -> bool:
+        """Whether the address was this server's own, in the browser's words; else the request is refused."""
+        origin = self.headers.get("Origin")
+        own = self.headers.get("Host", "") in self.server.hosts
+        if own and (origin is None or origin.removeprefix("http://") in self.server.hosts):
+            return True
+        self.refuse(HTTPStatus.FORBIDDEN, f"expected the address http://{HOST}:{self.server.server_port}/")
+        return False
+
+    def refuse(self, status: HTTPStatus, reason: str) -> None:
+        """One line of JSON; what is left of the request is not read."""
+        self.close_connection = True
+        self.reply(status, json.dumps({"error": " ".join(reason.split())[:500]}), "application/json")
+
+    def reply(self, status: HTTPStatus, text: str, kind: str) -> None:
+        content = text.encode(errors="replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Security-Policy", POLICY)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *words: Any) -> None:
+        """The terminal is left to the address."""
+
+
+def read_json(body: bytes) -> Any:
+    """Raises ValueError where the body is no JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("expected JSON") from None

@@ -1,0 +1,200 @@
+"""explore.py's page in a real browser, by clicking: sentence, heads, steps, patches, address, picture."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+
+from headgates.commands.explore import server_of
+from headgates.configs.explore import ExploreConfig
+from headgates.report.explore.server import Server
+from headgates.workbench.sentence_model import Change
+from tests.report.test_explore_server import GATED, HEADS, RUN, TEXT
+
+OTHER = "the old dog sees a small man."  # of as many pieces
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with server_of(ExploreConfig(source=RUN, against=GATED, port=0, threads=1)) as one:
+        thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield one
+        one.shutdown()
+        thread.join()
+
+
+class Page:
+    """The page in a tab; what its console says is kept."""
+
+    def __init__(self, browser: Any, server: Server, state: str = "", **options: Any):
+        self.server, self.model = server, server.answers.models[0]
+        self.said: list[str] = []
+        self.tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+        self.tab.set_default_timeout(20_000)
+        self.tab.on("console", lambda message: self.said.append(message.text))
+        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.tab.goto(server.url + state)
+
+    def settled(self) -> "Page":
+        self.tab.wait_for_selector("html[data-asking=false]", state="attached")
+        return self
+
+    def type(self, selector: str, text: str) -> "Page":
+        self.tab.fill(selector, text)
+        self.tab.press(selector, "Enter")
+        return self.settled()
+
+    def click(self, selector: str) -> "Page":
+        self.tab.click(selector)
+        return self.settled()
+
+    def head(self, name: str) -> "Page":
+        return self.click(f'button.mark[data-name="{name}"]')
+
+    def shut(self, name: str) -> "Page":
+        return self.head(name).head(name)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.tab.locator(selector).all_inner_texts()
+
+
+@pytest.fixture
+def page(browser, server) -> Iterator[Page]:
+    one = Page(browser, server).type("#text", TEXT)
+    yield one
+    assert one.said == [], "the console stays empty"
+    one.tab.close()
+
+
+def test_a_stranger_types_a_sentence_shuts_two_heads_and_sees_why(page):
+    whole = page.model.as_it_is(TEXT)
+    own, beside = page.texts("#rows .text")
+    assert own == page.model.written(whole.ids)
+    assert beside == page.server.answers.models[1].written(page.server.answers.models[1].as_it_is(TEXT).ids)
+    alone = page.model.effects(TEXT, frozenset())
+    for name in HEADS:
+        page.shut(name)
+        assert f"{alone[name]:.3f}" in page.tab.inner_text(".measures").replace("−", "-")
+    assert page.tab.locator("button.mark.shut").count() == 2
+    assert "46 of 48 heads open" in page.tab.inner_text("#state-words")
+    said = page.model.say(TEXT, Change(frozenset(page.model.heads[name] for name in HEADS)))
+    assert page.texts("#rows .text")[1] == page.model.written(said.ids)
+    both = sum(alone[name] for name in HEADS)
+    assert f"= {both:.2f}" in page.tab.inner_text("#why")
+    page.click("#open-all")
+    assert page.tab.locator("button.mark.shut").count() == 0
+    assert page.texts("#rows .text") == [own, beside]
+
+
+def test_the_address_holds_all_of_it(page, browser):
+    page.shut(HEADS[0]).click('[data-step="1"]').click(".choices li:nth-child(2) button")
+    page.tab.click("[data-drawing=heat]")
+    page.shut(HEADS[1]).click('[data-step="2"]')
+    rows, state = page.texts("#rows .text"), "#" + page.tab.url.partition("#")[2]
+    assert unquote(state).count("decoder.") == 3
+    other = Page(browser, page.server, state).settled()
+    assert other.texts("#rows .text") == rows
+    assert other.tab.inner_text("#card-name") == page.tab.inner_text("#card-name") == HEADS[1]
+    assert other.tab.locator(".attention .cell").count() == page.tab.locator(".attention .cell").count() > 0
+    assert other.tab.inner_text("#step h3") == page.tab.inner_text("#step h3")
+    assert other.tab.locator("button.mark.shut").count() == 2
+    other.click("#other-model")  # the same address, with the heads of the second model
+    assert other.tab.locator("button.mark.shut").count() == 15
+    assert other.tab.input_value("#text") == TEXT
+    assert other.said == []
+    other.tab.close()
+
+
+def test_the_reader_steps_through_and_goes_on_from_another_token(page):
+    page.head("decoder.1.cross.3").click('[data-step="1"]')
+    assert page.tab.inner_text("#step h3").startswith("Step 2 of 9")
+    assert page.tab.locator(".query.at").count() == 1
+    page.click('[data-key="on"]')
+    assert page.tab.inner_text("#step h3").startswith("Step 3 of 9")
+    page.click('[data-key="back"]')
+    second = page.tab.inner_text(".choices li:nth-child(2) .piece")
+    page.click(".choices li:nth-child(2) button")
+    tokens = page.texts(".now .tokens .piece")
+    assert tokens[1] == second
+    first = page.model.as_it_is(TEXT)
+    prefix = [first.ids[0], int(first.log_p[1].topk(2).indices[1])]
+    assert page.texts("#rows .text")[1] == page.model.written(
+        page.model.say(TEXT, Change(), prefix=prefix).ids
+    )
+    page.click('[data-key="own"]')
+    assert page.tab.locator(".now").count() == 0
+
+
+def test_heads_are_patched_from_a_second_sentence(page):
+    page.click("#second summary").type("#other", OTHER)
+    page.head("decoder.1.cross.3")
+    effects = page.model.patch_effects(TEXT, OTHER)
+    assert f"{effects['decoder.1.cross.3']:.3f}" in page.tab.inner_text(".measures").replace("−", "-")
+    page.click("#patch")
+    assert page.tab.locator(".mark.patched").count() == 1
+    rise = effects["decoder.1.cross.3"]
+    assert f"{'+' if rise > 0 else '−'}{abs(rise):.2f}" in page.tab.inner_text("#why")
+    page.type("#other", "a cat.")
+    assert "equal lengths" in page.tab.inner_text("#trouble")
+    page.said.clear()  # Chromium writes of every refused question
+
+
+def test_it_is_used_with_the_keyboard(page):
+    at = "document.activeElement.dataset.name"
+    page.tab.focus('button.mark[data-name="encoder.0.enc-self.0"]')
+    page.tab.keyboard.press("ArrowRight")
+    page.tab.keyboard.press("x")
+    page.settled()
+    assert page.tab.evaluate(at) == "encoder.0.enc-self.1"
+    assert page.texts("#state-words") == ["47 of 48 heads open"]
+    page.tab.focus("#turn")
+    page.tab.keyboard.press("Enter")
+    page.settled()
+    assert page.texts("#state-words") == ["48 of 48 heads open"]
+    assert page.tab.evaluate("document.activeElement.id") == "turn"
+    page.tab.keyboard.press("Escape")
+    assert page.tab.evaluate(at) == "encoder.0.enc-self.1"
+
+
+def test_the_picture_holds_sentence_map_and_attention(page):
+    page.shut(HEADS[0])
+    with page.tab.expect_download() as saved:
+        page.tab.click("#state >> text=Save as SVG")
+    drawn = ElementTree.parse(saved.value.path()).getroot()
+    svg = "{http://www.w3.org/2000/svg}"
+    assert TEXT in [each.text for each in drawn.iter(f"{svg}text")]
+    assert len(list(drawn.iter(f"{svg}circle"))) == 48
+    assert len(list(drawn.iter(f"{svg}line"))) > 5
+    assert all("fill" in each.get("style", "") for each in drawn.iter(f"{svg}circle"))
+
+
+@pytest.mark.parametrize("options", [{"viewport": {"width": 390, "height": 844}}, {"color_scheme": "dark"}])
+def test_a_narrow_and_a_dark_page_show_everything(browser, server, options):
+    one = Page(browser, server, **options).type("#text", TEXT).shut(HEADS[0])
+    width = one.tab.viewport_size["width"]
+    assert one.tab.evaluate("document.documentElement.scrollWidth") <= width
+    red = "Number(getComputedStyle(document.body)[name].match(/\\d+/)[0])"
+    ink, paper = (one.tab.evaluate(f"name => {red}", name) for name in ("color", "backgroundColor"))
+    assert (ink < paper) == ("color_scheme" not in options)
+    assert one.said == []
+    one.tab.close()
+
+
+def test_an_empty_page_and_what_cannot_be_answered_are_said_plainly(browser, server):
+    one = Page(browser, server).settled()
+    assert one.tab.evaluate("document.activeElement.id") == "text"
+    assert "Infinity" not in one.tab.inner_text("body")
+    one.type("#text", "dog " * 70)
+    assert "expected at most 64" in one.tab.inner_text("#trouble")
+    one.type("#text", TEXT)
+    assert one.tab.locator("#trouble").is_hidden()
+    one.tab.goto(server.url.replace("token=", "token=x") + "#text=old")
+    one.tab.fill("input", server.token)
+    one.tab.press("input", "Enter")
+    one.settled()
+    assert one.tab.input_value("#text") == "old"
+    one.tab.close()
