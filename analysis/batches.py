@@ -32,10 +32,10 @@ Item = TypeVar("Item")
 
 
 def sites_of(model: nn.Module, kinds: Iterable[str] | None) -> dict[HeadSite, nn.Module]:
-    """The attentions of these kinds (all unless named) that have heads. Raises ValueError for an unknown
+    """The sites of these kinds (attentions unless named) that have heads. Raises ValueError for an unknown
     kind, and where there is none."""
     chosen = check_kinds(kinds)
-    found = {site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads}
+    found = {site: module for site, module in find_sites(model, chosen).items() if site.heads}
     if not found:
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}; name other kinds")
     return found
@@ -72,10 +72,10 @@ def summed(tensor: Tensor, ranks: Ranks | None) -> Tensor:
 def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
     """(B, L) bool, True at the query positions that are not padding."""
     if not isinstance(batch, Mapping):
-        if site.kind == "enc-self":
+        if site.stack == "encoder":
             return batch.source != model.source_specials.padding
         return batch.target_out != model.target_specials.padding
-    of = "decoder_" if site.kind != "enc-self" and is_encoder_decoder(model) else ""
+    of = "decoder_" if site.stack == "decoder" and is_encoder_decoder(model) else ""
     if (mask := batch.get(f"{of}attention_mask")) is not None:
         return mask.bool()
     for name in ("input_ids", "inputs_embeds"):

@@ -32,6 +32,8 @@ from headgates.analysis.batches import (
 )
 from headgates.gates import HeadGate, HeadMap, HeadSite, attach, detach, reattach
 from headgates.gates.gram import Ranks
+from headgates.gates.headmap import check_kinds
+from headgates.gates.remove import kinds_with
 from headgates.gates.sites import BANK
 
 Per = Literal["batch", "sentence", "token"]
@@ -133,16 +135,17 @@ def head_factors(
     value. Afterwards the model is as it was, gates included. Raises ValueError if the model has no heads of
     the kinds, or has gates and not `keep_gates`."""
     bank = getattr(model, BANK, None) if keep_gates else None
+    own_gates = {} if bank is None else dict(bank.items())
+    masked = kinds_with(closed, own_gates).union(check_kinds(kinds))
     with frozen(model):
         if bank is not None:
             detach(model)
         try:
-            masks = attach(model, gate="mask")  # refuses a model with gates
+            masks = attach(model, gate="mask", kinds=masked)  # refuses a model with gates
             try:
                 if closed is not None:
                     masks.assign({site: (~row).double() for site, row in closed.items()})
                 like = next((each for each in model.parameters() if each.is_floating_point()), torch.ones(()))
-                own_gates = {} if bank is None else dict(bank.items())
                 yield HeadFactors(
                     model, sites_of(model, kinds), dict(masks.items()), own_gates, like.detach()
                 )

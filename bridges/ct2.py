@@ -4,7 +4,8 @@ sources, tried with 4.8.5.
 A decoder or encoder of CTranslate2 has one number of heads (self- and cross-attention of a decoder share it),
 but every attention has a head width of its own. So an attention is filled up to the largest number in its
 stack with heads of zeros: their values are 0, W_O's columns too, and nothing is added. One that lost all its
-heads gets heads of width 1.
+heads gets heads of width 1. A feed-forward layer takes its width from its weights; one that lost all its
+neurons gets one of zeros.
 
 Letters: D model width, H heads, K head width.
 """
@@ -20,9 +21,9 @@ from torch import Tensor, nn
 
 from headgates.bridges.ct2_search import piece_names
 from headgates.bridges.foreign import STACKS, position_table
-from headgates.gates import find_sites
+from headgates.gates import ALL_KINDS, find_sites
 from headgates.models.attention import MultiHeadAttention
-from headgates.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from headgates.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
 from headgates.models.translator import Translator
 
 
@@ -35,7 +36,7 @@ def write(translator: Translator, folder: Path) -> None:
     at vocabularies that do
     not fit it."""
     model = translator.model
-    if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
+    if any(getattr(module, "gate", None) is not None for module in find_sites(model, ALL_KINDS).values()):
         raise ValueError(
             "the model has gates; remove its closed heads first (gates.remove, or "
             "bridges.formats.without_gates)"
@@ -94,8 +95,7 @@ def specification(model: Transformer) -> Any:
             if isinstance(layer, DecoderLayer):
                 fill(own.attention.layer_norm, layer.cross_residual.norm)
             fill(own.ffn.layer_norm, layer.feed_residual.norm)
-            fill(own.ffn.linear_0, layer.feed_forward.inner)
-            fill(own.ffn.linear_1, layer.feed_forward.outer)
+            fill_feed_forward(own.ffn, layer.feed_forward)
         spec.scale_embeddings = config.embedding_scale  # by sqrt(D)
         table = spec.embeddings[0] if side == "source" else spec.embeddings
         fill(table, getattr(model, f"{side}_embedding"))
@@ -135,6 +135,17 @@ def fill_attention(
     fill(spec.linear[-1], attention.out_proj)
     spec.linear[-1].weight = to_numpy(F.pad(attention.out_proj.weight, (0, missing)))  # (D, H * K)
     spec.head_dim = np.int32(width)
+
+
+def fill_feed_forward(spec: Any, layer: FeedForward) -> None:
+    """Copy the neurons of a feed-forward layer into `spec`, or one of zeros where none is left."""
+    missing = int(not layer.outer.in_features)
+    fill(spec.linear_0, layer.inner)
+    fill(spec.linear_1, layer.outer)
+    if missing:
+        spec.linear_0.weight = to_numpy(F.pad(layer.inner.weight, (0, 0, 0, missing)))  # (F, D)
+        spec.linear_0.bias = to_numpy(F.pad(layer.inner.bias, (0, missing)))
+        spec.linear_1.weight = to_numpy(F.pad(layer.outer.weight, (0, missing)))  # (D, F)
 
 
 def fill(spec: Any, module: nn.Module) -> None:

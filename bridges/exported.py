@@ -149,11 +149,14 @@ def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
 def check_sizes(model: Description, folder: Path) -> None:
     """Raises ValueError where the model has more numbers than the files in the folder have bytes."""
     there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    config, widths = model.config, {"encoder_layers": "ffn", "decoder_layers": "decoder_ffn"}
-    said = max(model.source_vocab, model.target_vocab) * config.d_model + sum(
-        2 * getattr(config, layers) * config.d_model * (getattr(config, width) or config.ffn)
-        for layers, width in widths.items()
-    )  # of feed-forward layers and a table alone
+    config, whole = model.config, model.config.heads_of_kinds
+    layers = {"enc-ffn": config.encoder_layers, "dec-ffn": config.decoder_layers}
+    neurons = sum(number * whole[kind] for kind, number in layers.items())
+    for name, left in model.heads.items():
+        kind = name.rpartition(".")[2]
+        neurons -= whole[kind] - left if kind in layers else 0
+    # of feed-forward layers and a table alone
+    said = (max(model.source_vocab, model.target_vocab) + 2 * neurons) * config.d_model
     if said > there:
         raise ValueError(f"{said:,} numbers in {there:,} bytes")
 

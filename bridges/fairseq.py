@@ -31,6 +31,7 @@ from headgates.bridges.foreign import (
     STACKS,
     Converted,
     ForeignModel,
+    check_all_neurons,
     fairseq_name,
     filled,
     position_table,
@@ -466,6 +467,7 @@ def open(folder: Path, shape: Description, threads: int) -> Translator:
 def check(model: Transformer) -> None:
     """Raises ValueError, naming it, at what a checkpoint of fairseq cannot hold."""
     config = model.config
+    check_all_neurons(model, "fairseq")
     if model.heads or not all(row.all() for row in heads_left(model).values()):
         raise ValueError(
             "this system has removed heads, and fairseq's layers have equally many each: export one with "

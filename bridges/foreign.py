@@ -13,6 +13,7 @@ from torch import Tensor
 from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
+from headgates.gates import FFN_KINDS, heads_left
 from headgates.models import checkpoint
 from headgates.models.description import table_length
 from headgates.models.positions import sinusoids
@@ -109,3 +110,13 @@ def filled(
     what = f"{origin} does not hold the weights of our Transformer with its settings"
     with reworded(what, "is it whole?", RuntimeError, ValueError, TypeError):
         return checkpoint.filled(make, asdict(config), state)
+
+
+def check_all_neurons(model: Transformer, library: str) -> None:
+    """Raises ValueError at a model without some of its feed-forward neurons, whose layers differ in width."""
+    left = heads_left(model, FFN_KINDS)
+    if left.count() < left.heads_total:
+        raise ValueError(
+            f"this system has {left.count():,} of {left.heads_total:,} feed-forward neurons left, and in "
+            f"{library} all layers of a stack have one width; take --to ct2, onnx or torch"
+        )

@@ -26,6 +26,7 @@ from torch import Tensor
 from headgates.bridges.foreign import (
     Converted,
     ForeignModel,
+    check_all_neurons,
     fairseq_name,
     position_table,
     shared_tables,
@@ -350,6 +351,7 @@ def write(translator: Translator, folder: Path) -> None:
     Raises ValueError, naming the setting and what to do, where no class of Hugging Face's computes the
     same."""
     model = translator.model
+    check_all_neurons(model, "transformers")
     name = family_of(model)
     write_tokenizer(translator, folder)
     state = their_state(model, FAMILIES[name])

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 import yaml
 
-from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled
+from headgates.bridges.foreign import STACKS, Converted, ForeignModel, check_all_neurons, filled
 from headgates.bridges.marian_vocab import MarianVocab, read_sides
 from headgates.configs.fields import check_ranges, shortened
 from headgates.configs.json_file import load_json
@@ -571,6 +571,7 @@ def common_heads(model: Transformer) -> int:
 def check(model: Transformer) -> None:
     """Raises ValueError at a model that Marian cannot express."""
     config, specials = model.config, model.target_specials
+    check_all_neurons(model, "Marian")
     for name, values in CAN_BE.items():
         if getattr(config, name) not in values:
             raise ValueError(

@@ -13,8 +13,17 @@ from headgates.configs.did_you_mean import did_you_mean
 
 FLAG = "--heads-per-kind"
 KINDS = ["enc-self", "dec-self", "cross"]
+FFN_KINDS = ["enc-ffn", "dec-ffn"]  # of feed-forward layers
+KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": [*KINDS, *FFN_KINDS]}  # words for several kinds
+KIND_WORDS = [*KIND_GROUPS, *KINDS, *FFN_KINDS]
 # the setting's help
 ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"
+
+
+def kinds_named(words: Sequence[str]) -> list[str]:
+    """The kinds that words of `KIND_WORDS` stand for, in the house's order."""
+    named = {kind for word in words for kind in KIND_GROUPS.get(word, [word])}
+    return [kind for kind in KIND_GROUPS["all"] if kind in named]
 
 
 def parse_budget(items: Sequence[str]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from headgates.configs.closing import ABLATIONS, CLOSINGS, RECONSTRUCTIONS, TARGETS, ZERO
 from headgates.configs.fields import check_plain_name
+from headgates.configs.heads_per_kind import FFN_KINDS, KIND_WORDS, kinds_named
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
 from headgates.configs.scores import SCORES
 from headgates.configs.source import SourceOptions
@@ -27,6 +28,7 @@ class PruneConfig(SourceOptions):
     python prune.py runs/toy-en-de-none-s1 --by importance,random
     python prune.py runs/toy-en-de-none-s1 --ablate one
     python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
+    python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
     """
 
     source: str = setting(
@@ -41,7 +43,10 @@ class PruneConfig(SourceOptions):
         items=ORDERS,
     )
     kinds: list[str] = setting(
-        KINDS, "kinds of attention whose heads are closed, comma-separated", items=KINDS
+        KINDS,
+        f"what is closed, comma-separated: kinds of attention ({', '.join(KINDS)}), of feed-forward layers "
+        f"({', '.join(FFN_KINDS)}), or heads, ffn, all",
+        items=KIND_WORDS,
     )
     each_kind: bool = setting(
         False, "one curve for each of the kinds, the others left whole (Michel et al., section 5)"
@@ -98,8 +103,16 @@ class PruneConfig(SourceOptions):
         "instead of curves: close down to exactly so many open heads in all; several, comma-separated",
         at_least=0,
     )
+    neurons: list[int] = setting(
+        [],
+        "with --kinds ffn or all: close down to so many open feed-forward neurons in all, each layer to a "
+        "multiple of 16; several, comma-separated",
+        at_least=0,
+    )
     save: str | None = setting(
-        None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's"
+        None,
+        "with one --heads or --neurons: the name of a new run of the model without what is closed, beside "
+        "SOURCE's",
     )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
@@ -124,6 +137,7 @@ class PruneConfig(SourceOptions):
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        object.__setattr__(self, "kinds", kinds_named(self.kinds))  # the class is frozen for everybody else
         asked = ", ".join(self.orders) or "empty"
         for flag, given in {"recompute": self.recompute, "abs": self.abs != "sentence"}.items():
             if given and not USES_GRADIENT & set(self.orders):
@@ -156,9 +170,22 @@ class PruneConfig(SourceOptions):
             raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
 
     def check_heads(self) -> None:
-        """Raises ValueError at --heads or --save that cannot be done, as far as the settings alone tell."""
+        """Raises ValueError at --heads, --neurons or --save that cannot be done, as far as the settings alone
+        tell."""
+        neurons = [kind for kind in self.kinds if kind in FFN_KINDS]
+        if self.neurons and not neurons:
+            raise ValueError("--neurons closes feed-forward neurons: add --kinds ffn, or all for heads too")
+        if self.heads and self.kinds == neurons:
+            raise ValueError("--heads closes heads, and --kinds names none: give --neurons, or --kinds all")
+        if neurons and not (self.heads or self.neurons):
+            raise ValueError(
+                "curves and ablations are of heads: with --kinds ffn or all give --neurons, how many stay"
+            )
+        if wrong := [order for order in self.orders if neurons and not SCORES[order].of_neurons]:
+            able = ", ".join(name for name, score in SCORES.items() if score.of_neurons)
+            raise ValueError(f"--by {wrong[0]} scores no feed-forward neurons; these do: {able}")
         if self.save is not None:
-            if len(self.heads) != 1 or len(self.orders) != 1:
+            if max(len(self.heads), len(self.neurons)) != 1 or len(self.orders) != 1:
                 raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
             if not CLOSINGS[self.closing].permanent:
                 raise ValueError(
@@ -173,7 +200,7 @@ class PruneConfig(SourceOptions):
             "--step": self.step != 0.1,
         }
         for flag, given in beside.items():
-            if given and self.heads:
+            if given and (self.heads or self.neurons):
                 raise ValueError(f"{flag} is for curves and ablations; leave it out with --heads")
 
     @property

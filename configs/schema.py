@@ -107,6 +107,16 @@ class ModelConfig(Architecture):
     def heads_of_decoder(self) -> int:
         return self.decoder_heads or self.heads
 
+    @property
+    def heads_of_kinds(self) -> dict[str, int]:
+        """Heads of every attention, and neurons of every feed-forward layer, by kind."""
+        return {
+            "enc-self": self.heads,
+            **dict.fromkeys(("dec-self", "cross"), self.heads_of_decoder),
+            "enc-ffn": self.ffn,
+            "dec-ffn": self.decoder_ffn or self.ffn,
+        }
+
     def norm_of(self, stack: str) -> str:
         """pre or post. stack: encoder, decoder."""
         return self.norm if stack == "encoder" or self.decoder_norm == "same" else self.decoder_norm

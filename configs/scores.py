@@ -29,6 +29,7 @@ class Score:
     sample: int | None = None  # None where no training pair is read, or not by a number of its own
     refine: str | None = None
     label: str | None = None
+    one_by_one: bool = False  # it closes, or opens, every head alone: neurons are too many
 
     @property
     def from_gradients(self) -> bool:
@@ -46,9 +47,14 @@ class Score:
         return self.reads_pairs or "seed" in self.takes
 
     @property
+    def of_neurons(self) -> bool:
+        """Scores feed-forward neurons too; the others read attention, or close every head alone."""
+        return "kinds" in self.takes and not self.one_by_one
+
+    @property
     def by_chance(self) -> bool:
         """Nothing but a seed decides: one curve for each of several seeds."""
-        return self.takes == ("seed",)
+        return "seed" in self.takes and not self.reads_pairs
 
 
 GRADIENT = ("absolute", "kinds", "closed", "loss", "ranks")
@@ -77,9 +83,10 @@ SCORES: dict[str, Score] = {
     "ablation": Score(
         "headgates.workbench.ablation:ablation_score",
         ("source", "valid", "kinds", "file", "fresh"),
+        one_by_one=True,
     ),
-    "random": Score("headgates.analysis.scores.random_score:random_score", ("seed",)),
-    "weight-norm": Score("headgates.analysis.scores.weight_norm:weight_norm"),
+    "random": Score("headgates.analysis.scores.random_score:random_score", ("seed", "kinds")),
+    "weight-norm": Score("headgates.analysis.scores.weight_norm:weight_norm", ("kinds",)),
     "reverse": Score(
         "headgates.analysis.scores.importance:importance",
         GRADIENT,
@@ -89,21 +96,24 @@ SCORES: dict[str, Score] = {
         sample=STANDS,
         label="importance, highest first",
     ),
-    "obs": Score("headgates.analysis.scores.obs:obs", ("loss", "draw", "seed"), sample=SAMPLE),
+    "obs": Score("headgates.analysis.scores.obs:obs", ("loss", "draw", "seed", "kinds"), sample=SAMPLE),
     "obs-swap": Score(
         "headgates.analysis.scores.obs:obs",
-        ("loss", "draw", "seed"),
+        ("loss", "draw", "seed", "kinds"),
         family="obs",
         sample=SAMPLE,
         refine="headgates.analysis.scores.swaps:swapped",
+        one_by_one=True,
     ),
     "fisher": Score(
         "headgates.analysis.scores.fisher:fisher",
-        ("loss", "ranks"),
+        ("loss", "kinds", "ranks"),
         sample=SAMPLE,
         refine="headgates.analysis.scores.fisher:rearranged",
     ),
-    "fluctuation": Score("headgates.analysis.scores.fluctuation:fluctuation", ("loss",), sample=SAMPLE),
+    "fluctuation": Score(
+        "headgates.analysis.scores.fluctuation:fluctuation", ("loss", "kinds"), sample=SAMPLE
+    ),
     "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
     "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
     "loss": Score("headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), sample=FEW),

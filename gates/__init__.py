@@ -16,7 +16,7 @@ from .bank import GateBank
 from .base import HeadGate
 from .budget import GateWatch, LambdaBudget, NotANumber, TargetBudget
 from .hard_concrete import HardConcrete
-from .headmap import KINDS, HeadMap, HeadSite
+from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
 from .mask import HeadMask, gate_heads
 from .pruned_folder import load_pruned, save_pruned
 from .reconstruct import Refit, fold_mean, reconstruct, rescale, zero_heads
@@ -29,6 +29,8 @@ from .sites import attach, detach, find_sites, reattach
 from .subset import Subset
 
 __all__ = [
+    "ALL_KINDS",
+    "FFN_KINDS",
     "GATES",
     "KINDS",
     "SITE_RULES",

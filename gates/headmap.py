@@ -2,7 +2,9 @@
 and reports.
 
 Gate values, importance scores, masks and roles are all HeadMaps, so every selector meets the same curve,
-removal and report. Letters: H heads of a site.
+removal and report. A feed-forward layer is a site too: a neuron is one column of its output projection as a
+head is K columns of W_O. Wherever this room says head, a neuron may stand, a head of width 1. Letters: H
+heads of a site.
 """
 
 import json
@@ -19,13 +21,17 @@ from torch import Tensor
 
 from .names import check_name
 
-KINDS = ("enc-self", "dec-self", "cross")
-_SITE_NAME = re.compile(r"(encoder|decoder)\.(\d+)\.(enc-self|dec-self|cross)")
+KINDS = ("enc-self", "dec-self", "cross")  # of attention
+FFN_KINDS = ("enc-ffn", "dec-ffn")  # of feed-forward layers
+ALL_KINDS = KINDS + FFN_KINDS
+KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": ALL_KINDS}  # words for several kinds
+_SITE_NAME = re.compile(rf"(encoder|decoder)\.(\d+)\.({'|'.join(ALL_KINDS)})")
 
 
 @dataclass(frozen=True, order=True)
 class HeadSite:
-    """One attention layer, written `encoder.0.enc-self` or `decoder.2.cross`; layers count from 0."""
+    """One attention or feed-forward layer, written `encoder.0.enc-self`, `decoder.2.cross` or
+    `decoder.2.dec-ffn`; layers count from 0. heads: of an attention, or neurons of a feed-forward layer."""
 
     kind_order: int
     layer: int
@@ -33,12 +39,12 @@ class HeadSite:
 
     @classmethod
     def at(cls, kind: str, layer: int, heads: int) -> "HeadSite":
-        return cls(KINDS.index(check_kinds([kind])[0]), layer, heads)
+        return cls(ALL_KINDS.index(check_kinds([kind])[0]), layer, heads)
 
     @classmethod
     def parse(cls, name: str, heads: int) -> "HeadSite":
         match = _SITE_NAME.fullmatch(name)
-        if not match or (match[1] == "encoder") != (match[3] == "enc-self"):
+        if not match or (match[1] == "encoder") != match[3].startswith("enc-"):
             raise ValueError(
                 f"expected a site such as 'encoder.0.enc-self' or 'decoder.2.cross', got {name!r}"
             )
@@ -46,11 +52,16 @@ class HeadSite:
 
     @property
     def kind(self) -> str:
-        return KINDS[self.kind_order]
+        return ALL_KINDS[self.kind_order]
+
+    @property
+    def stack(self) -> str:
+        """encoder or decoder."""
+        return "encoder" if self.kind.startswith("enc-") else "decoder"
 
     @property
     def name(self) -> str:
-        return f"{'encoder' if self.kind == 'enc-self' else 'decoder'}.{self.layer}.{self.kind}"
+        return f"{self.stack}.{self.layer}.{self.kind}"
 
     def row(self, head: int) -> dict[str, Any]:
         """The columns of a table that say which head it is."""
@@ -58,18 +69,20 @@ class HeadSite:
 
 
 def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
-    """`kinds` in the house's order, all of them for None. Raises ValueError at an unknown or empty list."""
-    chosen = set(KINDS if kinds is None else kinds.split(",") if isinstance(kinds, str) else kinds)
+    """`kinds` in the house's order, those of heads for None; the words "heads", "ffn" and "all" stand for
+    several. Raises ValueError at an unknown or empty list."""
+    named = KINDS if kinds is None else kinds.split(",") if isinstance(kinds, str) else kinds
+    chosen = {kind for name in named for kind in KIND_GROUPS.get(name, (name,))}
     for kind in sorted(chosen):
-        check_name("kind of attention", kind, KINDS)
+        check_name("kind of attention", kind, ALL_KINDS)
     if not chosen:
         raise ValueError(f"expected at least one kind of attention of {KINDS}, got none")
-    return tuple(kind for kind in KINDS if kind in chosen)
+    return tuple(kind for kind in ALL_KINDS if kind in chosen)
 
 
 class HeadMap(Mapping[HeadSite, Tensor]):
     """(site, head) -> number or bool: for every site a tensor (H,) on the CPU, float64 or bool, in the order
-    enc-self, dec-self, cross."""
+    enc-self, dec-self, cross, enc-ffn, dec-ffn."""
 
     def __init__(self, values: Mapping[HeadSite, Any]):
         self._values: dict[HeadSite, Tensor] = {}
@@ -127,16 +140,21 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         """The number of true (or non-zero) heads."""
         return int((self.flat() != 0).sum())
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of its sites."""
+        return list(dict.fromkeys(site.kind for site in self))
+
     def by_kind(self) -> dict[str, float]:
         """The sum over each kind's heads; kinds without a site are left out."""
-        kinds = dict.fromkeys(site.kind for site in self)
-        return {kind: self.select([kind]).sum() for kind in kinds}
+        return {kind: self.select([kind]).sum() for kind in self.kinds}
 
     def map(self, change: Callable[[Tensor], Any]) -> "HeadMap":
         return HeadMap({site: change(row) for site, row in self.items()})
 
     def select(self, kinds: Iterable[str] | None) -> "HeadMap":
-        chosen = check_kinds(kinds)
+        """The rows of these kinds, all unless named."""
+        chosen = check_kinds(ALL_KINDS if kinds is None else kinds)
         return HeadMap({site: row for site, row in self.items() if site.kind in chosen})
 
     def l2_per_layer(self) -> "HeadMap":

@@ -1,5 +1,5 @@
-"""The output projections of a model's attentions, whichever way their weights lie, with the heads of each
-that stay.
+"""The output projections of a model's attentions and feed-forward layers, whichever way their weights lie,
+with the heads or neurons of each that stay.
 
 Letters: N positions, P columns of X, H heads, K head width, D model width, I width of W_V's inputs.
 """
@@ -14,14 +14,11 @@ from torch import Tensor, nn
 
 from .evaluation_mode import evaluation_mode
 from .headmap import HeadMap, HeadSite
-from .remove import closed_now
+from .remove import closed_now, kinds_with
 from .rules import rule_of
 from .site_rule import SiteRule, check_own_weights, columns_of, plain_projection
 from .site_walk import Forward, Mixer, Positions, Sublayer, one_pass, open_sites, rows_of
 from .sites import find_sites
-
-# its last layer is (outputs, inputs), and is given (B, L, inputs)
-FEED_FORWARD = SiteRule(heads="1", mode="hook")
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Output:
     """The output projection of one site, whichever way its weight lies."""
 
     site: HeadSite
-    module: nn.Module  # the attention
+    module: nn.Module  # the attention or feed-forward layer
     rule: SiteRule
     out: nn.Linear
     keep: Tensor  # (H,) bool
@@ -86,21 +83,18 @@ class Output:
 def outputs_of(
     model: nn.Module, closed: HeadMap, sublayers: Iterable[Sublayer] = (), *, values: bool = False
 ) -> dict[HeadSite, Output]:
-    """The output projections of all sites with heads, and the last linear layers of the other sublayers.
-    values: with their mixers.
+    """The output projections of all attentions with heads, of the feed-forward layers of the map's kinds, and
+    of all sublayers. values: with their mixers.
 
     Raises ValueError where the map does not fit the model, or two share one weight."""
-    modules = open_sites(model)
     parts = {each.site: each for each in sublayers}
-    rows = closed_now(find_sites(model), closed)  # it may have sites all of whose heads are gone
+    kinds = kinds_with(closed, parts)
+    rows = closed_now(find_sites(model, kinds), closed)  # it may have sites all of whose heads are gone
     found = {}
-    for site, module in modules.items():
+    for site, module in open_sites(model, kinds).items():
         rule, mixer = rule_of(module), parts[site].mixer if values else None
         out = plain_projection(module, rule.out)
         found[site] = Output(site, module, rule, out, ~rows[site], mixer)
-    for site, part in parts.items():
-        if site not in found:
-            found[site] = Output(site, part.module, FEED_FORWARD, part.out, torch.ones(1, dtype=torch.bool))
     check_own_weights(output.out.weight for output in found.values())
     return found
 

@@ -33,7 +33,7 @@ from torch import nn
 
 from .attach_modes import check_ungated
 from .folder_sizes import check_folder
-from .headmap import HeadMap, HeadSite
+from .headmap import ALL_KINDS, KINDS, HeadMap, HeadSite
 from .position_bias import OwnColumns
 from .remove import heads_left, named_site, remove, set_heads_left
 from .rules import rule_of
@@ -106,8 +106,11 @@ def is_hugging_face(model: nn.Module) -> bool:
 
 
 def numbers_left(model: nn.Module) -> dict[str, list[int]]:
-    """The first numbers of the heads that each site has left."""
-    return {site.name: row.nonzero().flatten().tolist() for site, row in heads_left(model).items()}
+    """The first numbers of the heads that each attention has left, and those of the neurons of feed-forward
+    layers that lost some."""
+    left = heads_left(model, ALL_KINDS)
+    told = {site: row for site, row in left.items() if site.kind in KINDS or not row.all()}
+    return {site.name: row.nonzero().flatten().tolist() for site, row in told.items()}
 
 
 def saved_config(model: Any) -> Any:
@@ -223,7 +226,7 @@ def unpruned(model: nn.Module | None, name: str, folder: Path) -> nn.Module:
     if type(model).__name__ != name:
         raise ValueError(f"{folder} holds the weights of a {name}, the model is a {type(model).__name__}")
     check_ungated(model)
-    if not heads_left(model).flat().all():
+    if not heads_left(model, ALL_KINDS).flat().all():
         raise ValueError("the model has lost heads already; give a new one, with all its heads")
     return model
 
@@ -322,7 +325,7 @@ def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -
     which they were."""
     rows = {}
     for name, row in heads.items():
-        now, _ = named_site(find_sites(model), name)
+        now, _ = named_site(find_sites(model, ALL_KINDS), name)
         site = HeadSite.at(now.kind, now.layer, of or now.heads)
         if row and row[-1] >= site.heads:
             raise ValueError(

@@ -1,5 +1,5 @@
 """Reconstruction after closing: the weights that are left at each site are refitted, without training, to
-give what the site gave before.
+give what the site gave before. Neurons of a feed-forward layer are heads of width 1.
 
     reconstruct(model, closed, batches, forward)  # in place: W_O and its bias refitted by ridge regression,
                                                   # closed heads' columns zero
@@ -165,10 +165,12 @@ def walk_sites(
     outputs = outputs_of(model, closed, parts, values=values)
     if all(output.keep.all() for output in outputs.values()):
         return []
-    unpruned = unpruned_copy(model, outputs)
+    unpruned, kinds = unpruned_copy(model, outputs), {site.kind for site in outputs}
     with (
-        SiteWalk(model, forward, sublayers=parts, mixed=values) as walk,
-        SiteWalk(unpruned, forward, fixed=True, sublayers=sublayers(unpruned)) as unpruned_walk,
+        SiteWalk(model, forward, kinds=kinds, sublayers=parts, mixed=values) as walk,
+        SiteWalk(
+            unpruned, forward, kinds=kinds, fixed=True, sublayers=sublayers(unpruned)
+        ) as unpruned_walk,
     ):
         first = next(iter(batches), None)
         if first is None:

@@ -1,5 +1,6 @@
 """Closed heads leave the weights for good: rows of W_Q, W_K and W_V (and of their biases), columns of W_O.
-The bias of W_O stays.
+The bias of W_O stays. Neurons of feed-forward layers leave the same way: rows of the first weight, columns of
+the last.
 
     removed = remove(model, bank)   # in place; the outputs are those of the model with its gates at 0 or 1
 
@@ -11,7 +12,7 @@ width, D model width.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, cast
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from .attach_modes import check_model, check_ungated, scale_columns
 from .bank import GateBank
-from .headmap import KINDS, HeadMap, HeadSite
+from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
 from .names import nearest
 from .own_heads import OwnConfig, take_own_heads
 from .position_bias import share_out_bias
@@ -81,7 +82,7 @@ def remove(
     detach(model)
     try:
         check_ungated(model)
-        sites = find_sites(model)
+        sites = find_sites(model, kinds_with(closed, fold))
         gone, xi, changes = planned(sites, closed, fold, original)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         changed = [each for site, each in sites.items() if not (xi[site] == 1).all()]
@@ -92,6 +93,12 @@ def remove(
             reattach(model, bank)
         raise
     return Removed(gone, parameters - sum(parameter.numel() for parameter in model.parameters()))
+
+
+def kinds_with(*maps: Mapping[HeadSite, Any] | None) -> set[str]:
+    """The kinds of attention, and those of the maps' sites."""
+    named = (site for each in maps if isinstance(each, Mapping) for site in each)
+    return {*KINDS, *(site.kind for site in named if isinstance(site, HeadSite))}
 
 
 def apply(model: nn.Module, sites: Mapping[HeadSite, nn.Module], changes: list[Change]) -> None:
@@ -161,7 +168,7 @@ def cut(site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Ten
     if keep.all() and xi is not None:  # the gates are folded, nothing else: its forward stays its own
         check_columns(module, rule, out, site.heads)
         return [(out, "weight", scale_columns(out.weight.detach(), xi, transposed=rule.transposed))]
-    names = tuple(dict.fromkeys((rule.q, rule.k, rule.v)))
+    names = rule.inputs
     if not all(names):
         raise ValueError(
             f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and "
@@ -177,11 +184,11 @@ def cut(site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Ten
     columns = out.weight.shape[1 - side]  # H * K
     changes: list[Change] = [(module, name, value) for name, value in refit.items()]
     norms, whole = cut_norms(module, rule, into, stays)
-    width = {part: sizes[name] / len(blocks[name]) for part in "qkv" for name in [getattr(rule, part)]}
+    width = {name: sizes[name] / len(blocks[name]) for name in names}  # of a block of rows
     if (
         any(sizes[name] % len(blocks[name]) for name in names if name not in whole)
-        or (width["q"] != width["k"] and not whole)
-        or width["v"] * site.heads != columns
+        or (not rule.inner and width[rule.q] != width[rule.k] and not whole)
+        or any(width[name] * site.heads != columns for name in rule.inner or [rule.v])
     ):
         shown = ", ".join(f"{name} {size}" for name, size in {**sizes, rule.out: columns}.items())
         shared = f" divided by {group}, the heads of one key head" if group > 1 else ""
@@ -304,9 +311,10 @@ def resized(linear: nn.Module, weight: Tensor, side: int) -> list[Change]:
 # ---------------------------------------------------------------- which heads are left
 
 
-def heads_left(model: nn.Module) -> HeadMap:
-    """True where a head is still there, numbered as before any removal."""
-    rows = {site: left_of(site, module) for site, module in find_sites(model).items()}
+def heads_left(model: nn.Module, kinds: Iterable[str] | None = None) -> HeadMap:
+    """True where a head of these kinds (of attention unless named) is still there, numbered as before any
+    removal."""
+    rows = {site: left_of(site, module) for site, module in find_sites(model, kinds).items()}
     return HeadMap({HeadSite.at(site.kind, site.layer, len(row)): row for site, row in rows.items()})
 
 
@@ -315,7 +323,7 @@ def set_heads_left(model: nn.Module, left: HeadMap) -> None:
     was saved.
 
     Raises ValueError at a site that the model lacks, or one with another number of heads left."""
-    modules, sites = {}, find_sites(model)
+    modules, sites = {}, find_sites(model, ALL_KINDS)
     for was, row in left.items():
         site, modules[was] = named_site(sites, was.name)
         if int(row.sum()) != site.heads:
@@ -334,7 +342,8 @@ def named_site(sites: Mapping[HeadSite, nn.Module], name: str) -> tuple[HeadSite
     """The model's own site of this name, whose heads may have become fewer. Raises ValueError at none."""
     found = {site.name: (site, module) for site, module in sites.items()}
     if name not in found:
-        raise ValueError(f"the model has no attention {name}{nearest(name, list(found))}")
+        layer = "feed-forward layer" if name.endswith(FFN_KINDS) else "attention"
+        raise ValueError(f"the model has no {layer} {name}{nearest(name, list(found))}")
     return found[name]
 
 

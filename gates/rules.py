@@ -126,6 +126,9 @@ LAYOUTS = (
 # of an attention class, or several where instances differ: the first whose projections are there
 SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
+    "headgates.models.transformer.FeedForward": SiteRule(  # our own too
+        heads="outer.in_features", slot="gate", inner=("inner",), out="outer", zero_heads=True
+    ),
     **dict.fromkeys(
         [
             *("MarianAttention", "BartAttention", "MBartAttention", "PegasusAttention", "WhisperAttention"),
@@ -200,7 +203,7 @@ def is_tested(module: nn.Module) -> bool:
 
 def has_projections(module: nn.Module, rule: SiteRule) -> bool:
     parts = dict(module.named_modules())
-    return all(name in parts for name in (rule.q, rule.k, rule.v, rule.out))
+    return all(name in parts for name in (*rule.inputs, rule.out))
 
 
 def layout_of(module: nn.Module) -> SiteRule | None:

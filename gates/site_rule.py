@@ -1,5 +1,8 @@
-"""How one attention class is read: how its gates are attached, which attributes hold its sizes and which its
-projections.   Letters: B batch, H heads, L query positions, K head width.
+"""How one attention or feed-forward class is read: how its gates are attached, which attributes hold its
+sizes and which its projections.
+
+A neuron of a feed-forward layer is one column of its output projection, read as a head of width 1.   Letters:
+B batch, H heads or neurons, L query positions, K head width.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,12 +19,13 @@ FUSED = ("parts", "heads")
 
 @dataclass(frozen=True)
 class SiteRule:
-    """How one attention class is held. All names but `slot` may lie deeper in the module: "output.dense".
+    """How one class is held: an attention or, where `inner` is named, a feed-forward layer. All names but
+    `slot` may lie deeper in the module: "output.dense".
 
     Raises ValueError at an unknown mode or batch axis, or unless one of `heads` and `head_width` is named."""
 
     heads: str = ""  # the attribute with the number of heads H
-    head_width: str = ""  # the attribute with K, where none says H: then H = the columns of W_O / K
+    head_width: str = ""  # the attribute with K, where none says H: then H = the columns of `out` / K
     mode: str = "slot"  # "slot", "hook" or "weight"
     slot: str = "gate"  # mode "slot": the attribute that holds a gate or None
     batch_axis: int = (
@@ -32,6 +36,8 @@ class SiteRule:
     k: str = "k_proj"
     v: str = "v_proj"
     out: str = "out_proj"
+    # of a feed-forward layer, in the place of q, k and v: the projections whose rows are the neurons
+    inner: tuple[str, ...] = ()
     # how the rows lie in a weight of several: "parts", all of q, of k, then of v, or "heads", for each key
     # head those of its heads' q, then its k, then its v
     fused: str = "parts"
@@ -69,6 +75,16 @@ class SiteRule:
                 f"{self.batch_axis}"
             )
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The projections before `out`, each once."""
+        return self.inner or tuple(dict.fromkeys((self.q, self.k, self.v)))
+
+    @property
+    def values(self) -> str:
+        """The projection whose rows, in blocks, are the columns of `out`."""
+        return self.inner[-1] if self.inner else self.v
+
 
 def heads_of(module: nn.Module, rule: SiteRule) -> int:
     """The number of heads that this attention has now. Raises ValueError where the rule does not lead to a
@@ -99,8 +115,11 @@ def group_of(module: nn.Module, rule: SiteRule) -> int:
 
 
 def blocks_of(module: nn.Module, rule: SiteRule, name: str, heads: int) -> list[tuple[str, int]]:
-    """The blocks of rows of one projection in their order: of "q", "k" or "v", and of which of its heads.
-    Raises ValueError where the rule puts q and only one of the others in one weight."""
+    """The blocks of rows of one projection in their order: of "q", "k" or "v", and of which of its heads; of
+    a feed-forward layer a row is a neuron's, of "v". Raises ValueError where the rule puts q and only one of
+    the others in one weight."""
+    if rule.inner:
+        return [("v", neuron) for neuron in range(heads)]
     parts = "".join(part for part in "qkv" if getattr(rule, part) == name)
     if parts not in ("q", "k", "v", "kv", "qkv"):
         raise ValueError(
@@ -217,16 +236,16 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
             f"the {columns} columns of {rule.out} do not divide into the {heads} heads of {name}; "
             "look at `heads`, `out` and `transposed` of its SiteRule"
         )
-    if rule.out in (rule.q, rule.k, rule.v):
+    if rule.out in rule.inputs:
         raise ValueError(
             f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after "
             "the heads"
         )
     parts = dict(module.named_modules())
-    if rule.v in parts:  # a rule for gating alone need not name v
-        rows, blocks = sizes_of(parts[rule.v], rule)[0], blocks_of(module, rule, rule.v, heads)
+    if rule.values in parts:  # a rule for gating alone need not name v
+        rows, blocks = sizes_of(parts[rule.values], rule)[0], blocks_of(module, rule, rule.values, heads)
         if rows * heads != columns * len(blocks):
             raise ValueError(
-                f"{rule.out} of {name} has {columns} columns and {rule.v} {rows} rows: expected the "
+                f"{rule.out} of {name} has {columns} columns and {rule.values} {rows} rows: expected the "
                 "inputs of W_O to be the heads' outputs; look at `out` and `v` of its SiteRule"
             )

@@ -10,8 +10,7 @@ at the sites before it.
 
 A pass ends where the site has been reached, and begins after the last layer that is behind: the output of
 that layer lies in a temporary folder. So a layer runs about once for each of its sites and batches, and
-memory does not grow with the text. Of a model whose `Sublayer`s are
-given, the feed-forward parts are sites too, the last linear layer in the place of W_O.
+memory does not grow with the text. The last linear layer of a feed-forward layer stands in the place of W_O.
 """
 
 import re
@@ -27,7 +26,7 @@ from torch import Tensor, nn
 
 from .attach_modes import check_ungated
 from .evaluation_mode import evaluation_mode
-from .headmap import HeadSite
+from .headmap import KINDS, HeadSite
 from .rules import rule_of
 from .site_rule import SiteRule, projection
 from .sites import find_sites
@@ -40,15 +39,6 @@ _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbere
 
 class Reached(Exception):
     """The pass has come to where it should end."""
-
-
-class FeedForwardSite(HeadSite):
-    """A feed-forward part, written `encoder.0.ffn`: no attention, but a stop of the walk. kind: of the
-    attention before it, whose positions it has; heads: 1, as all of it stays."""
-
-    @property
-    def name(self) -> str:
-        return f"{super().name.removesuffix(self.kind)}ffn"
 
 
 @dataclass(frozen=True)
@@ -67,38 +57,33 @@ class Sublayer:
     """A part f of a layer that adds y = f(x) to the residual stream x; a norm may stand before f or after the
     sum.
 
-    site: a HeadSite of the model or a FeedForwardSite. module: f, which ends with `out`. stream: the module
-    whose first input is x. mixer: of an attention."""
+    site: of the model, f. stream: the module whose first input is x. mixer: of an attention."""
 
     site: HeadSite
-    module: nn.Module
-    out: nn.Linear
     stream: nn.Module
     mixer: Mixer | None = None
 
 
 class SiteWalk:
-    """One walk through one model in evaluation mode. fixed: no W_O will change. sublayers: those whose
-    residual stream is known. mixed: W_V of the sublayers with a mixer will change too. Raises ValueError at a
-    model with gates."""
+    """One walk through one model in evaluation mode, over its sites of some kinds. fixed: no W_O will change.
+    sublayers: those whose residual stream is known. mixed: W_V of the sublayers with a mixer will change too.
+    Raises ValueError at a model with gates."""
 
     def __init__(
         self,
         model: nn.Module,
         forward: Forward,
         *,
+        kinds: Iterable[str] = KINDS,
         fixed: bool = False,
         sublayers: Iterable[Sublayer] = (),
         mixed: bool = False,
     ):
         self.model, self.forward, self.fixed = model, forward, fixed
-        self.sites = open_sites(model)
+        self.sites = open_sites(model, kinds)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
         self.streams = {each.site: each.stream for each in sublayers}
         self.mixers = {each.site: each.mixer for each in sublayers if mixed and each.mixer is not None}
-        for each in sublayers:
-            if each.site not in self.sites:
-                self.sites[each.site], self.outs[each.site] = each.module, each.out
         self.modules = dict(model.named_modules())
         paths = {module: path for path, module in self.modules.items()}
         matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
@@ -218,10 +203,10 @@ class SiteWalk:
         return self.loaded[stack]
 
 
-def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
-    """The sites with heads. Raises ValueError at a model with gates."""
+def open_sites(model: nn.Module, kinds: Iterable[str]) -> dict[HeadSite, nn.Module]:
+    """The sites of these kinds that have heads left. Raises ValueError at a model with gates."""
     check_ungated(model)
-    return {site: module for site, module in find_sites(model).items() if site.heads}
+    return {site: module for site, module in find_sites(model, kinds).items() if site.heads}
 
 
 def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any]) -> None:

@@ -1,6 +1,7 @@
-"""Where the heads of a model are, and how a gate is put on them and taken off again.
+"""Where the heads of a model are, and its feed-forward neurons, and how a gate is put on them and taken off
+again.
 
-A site is found by its attention class's name in `SITE_RULES` or by its layout, and by its path in the model.
+A site is found by its class's name in `SITE_RULES` or by its layout, and by its path in the model.
 """
 
 import re
@@ -13,7 +14,7 @@ from torch import nn
 
 from .attach_modes import ATTACH_MODES, check_model, check_ungated, holds
 from .bank import GateBank
-from .headmap import HeadMap, HeadSite, check_kinds
+from .headmap import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, check_kinds
 from .names import check_name
 from .registry import GATES
 from .rules import SITE_RULES, is_tested, known_rule, rule_of
@@ -25,16 +26,22 @@ BANK = "head_gates"  # the model's attribute that holds the bank while attached
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.(?:\w+\.)*[A-Za-z_]\w*$")
 
 
-def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
-    """Every attention layer of the model that a rule or a layout fits, in the order enc-self, dec-self,
-    cross.
+def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[HeadSite, nn.Module]:
+    """Every layer of these kinds (attentions unless named) that a rule or a layout fits, in the order
+    enc-self, dec-self, cross, enc-ffn, dec-ffn.
 
-    Warns of attentions without a rule beside them. Raises ValueError if there is none with a rule, or where a
-    rule does not name the number of heads."""
+    Warns of attentions without a rule beside them. Raises ValueError if there is neither an attention with a
+    rule nor a feed-forward layer that is asked for, or where a rule does not name the number of heads."""
     check_model(model)
+    chosen = check_kinds(kinds)
+    with_ffn = not set(FFN_KINDS).isdisjoint(chosen)
     found: dict[HeadSite, nn.Module] = {}
     modules = dict(model.named_modules())
-    rules = {path: rule for path, module in modules.items() if (rule := known_rule(module)) is not None}
+    rules = {
+        path: rule
+        for path, module in modules.items()
+        if (rule := known_rule(module)) is not None and (with_ffn or not rule.inner)
+    }
     alike: dict[str, list[str]] = {}  # a path without its numbers -> all of its paths
     for path in rules:
         alike.setdefault(re.sub(r"\d+", "#", path), []).append(path)
@@ -46,7 +53,7 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
         site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
         if site in found:
             raise ValueError(
-                f"{path!r} and another attention are both {site.name}; gate the two models one by one"
+                f"{path!r} and another layer are both {site.name}; gate the two models one by one"
             )
         found[site] = module
     unknown = unknown_attentions(model)
@@ -65,15 +72,17 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
             f"the heads of {names} are left alone, as no rule knows them; to find them, add: {lines}",
             stacklevel=3,
         )
-    return dict(sorted(found.items()))
+    return {site: found[site] for site in sorted(found) if site.kind in chosen}
 
 
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
     """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it, or
-    its `is_causal`, in this order."""
+    its `is_causal`, in this order. Of a feed-forward layer enc-ffn or dec-ffn, by its path."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
     stack = next((part for part in reversed(parents) if part in ("encoder", "decoder")), "")
+    if rule.inner:
+        return "enc-ffn" if stack == "encoder" else "dec-ffn"
     # multihead_attn: the cross-attention of nn.TransformerDecoderLayer
     in_decoder = stack == "decoder" or "Decoder" in around[0]
     if re.search("cross|encoder|encdec", name.lower()) or (name == "multihead_attn" and in_decoder):
@@ -102,8 +111,8 @@ def attach(
     share: str | None = None,
     **options: Any,
 ) -> GateBank:
-    """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one
-    bank.
+    """Put a gate on every head of the chosen kinds and return them all as one bank: of attentions unless
+    kinds are named, on every feed-forward neuron too with "ffn" or "all".
 
     share: "head", a gate a head, or "group", one for all heads that share a key head, as such heads can only
     be removed together. The default is "group" for learned gates and "head" for masks. `options` go to the
@@ -120,7 +129,7 @@ def attach(
     check_ungated(model)
     by_group = share == "group" or (share is None and not GATES[gate].given)
     chosen = check_kinds(kinds)
-    modules = {site: each for site, each in find_sites(model).items() if site.kind in chosen and site.heads}
+    modules = {site: each for site, each in find_sites(model, chosen).items() if site.heads}
     if not modules:
         raise ValueError(f"the model has no heads of the kinds {chosen}")
     gates = {}
@@ -182,7 +191,7 @@ def reattach(model: nn.Module, bank: GateBank) -> None:
     """Put a bank that `detach` took off the model back on it. Raises ValueError if the model has gates
     now."""
     check_ungated(model)
-    hold_heads(model, bank, find_sites(model))
+    hold_heads(model, bank, find_sites(model, ALL_KINDS))
 
 
 def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.Module]) -> None:

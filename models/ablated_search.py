@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadMap, HeadSite, attach, detach
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.remove import kinds_with
 from headgates.models.decode_on import DecodingStart, decode_on
 from headgates.models.draft_check import Drafts, farthest_distances
 from headgates.models.search import length_limits
@@ -65,7 +66,7 @@ def ablated_translations(
     beam 1: greedy search by drafts, exact in fp32. Wider beams search one mask after the other. Raises
     ValueError if the model already has gates, or a mask has a site that the model lacks."""
     model = translator.model
-    bank = attach(model, gate="mask")
+    bank = attach(model, gate="mask", kinds=kinds_with(*ablations))
     try:
         check_sites(bank, ablations)
         with evaluation_mode(model):
@@ -175,7 +176,7 @@ def group_by_first_layer(ablations: Sequence[HeadMap]) -> dict[FirstLayer, list[
     close nothing are left out."""
     groups: dict[FirstLayer, list[int]] = {}
     for number, closed in enumerate(ablations):
-        touched = [(site.kind != "enc-self", site.layer) for site, row in closed.items() if row.any()]
+        touched = [(site.stack == "decoder", site.layer) for site, row in closed.items() if row.any()]
         if touched:
             in_decoder, layer = min(touched)
             groups.setdefault(("decoder" if in_decoder else "encoder", layer), []).append(number)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from headgates.gates import HeadGate, gate_heads
+from headgates.gates.attach_modes import scale_columns
 from headgates.models.cpu_kernels import Dropout, Linear, attend, product
 
 
@@ -63,13 +64,17 @@ class MultiHeadAttention(nn.Module):
         q = self.split(self.q_proj(x))  # (B, H, L, K)
         z = attend(q, keys, values, bias, self.dropout, self.keep)
         xi = None if self.gate is None else self.gate(rows, span)
-        if xi is None or xi.dim() > 1:
-            z = z if xi is None else gate_heads(z, xi)
-            return self.out_proj(z.transpose(1, 2).flatten(2))
-        # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
-        weight, bias_O = self.out_proj.weight, self.out_proj.bias
-        columns = weight * xi.repeat_interleave(self.head_width).to(weight.dtype)
-        return product(z.transpose(1, 2).flatten(2), columns, bias_O)
+        if xi is not None and xi.dim() > 1:
+            z, xi = gate_heads(z, xi), None
+        return project(z.transpose(1, 2).flatten(2), self.out_proj, xi)
+
+
+def project(z: Tensor, out: Linear, xi: Tensor | None) -> Tensor:
+    """`out` of z (B, L, H * K), head h times xi_h of (H,); the same product, taken on the columns of its
+    weight: H * K by D numbers instead of every position's."""
+    if xi is None:
+        return out(z)
+    return product(z, scale_columns(out.weight, xi, transposed=False), out.bias)
 
 
 def linear(inputs: int, outputs: int) -> Linear:

@@ -21,7 +21,7 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.ranks import is_first
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
-from headgates.gates import HeadMap, heads_left, set_heads_left
+from headgates.gates import ALL_KINDS, HeadMap, heads_left, set_heads_left
 from headgates.gates.folder_sizes import check_layers
 from headgates.models.description import read_description
 from headgates.models.transformer import Transformer
@@ -85,9 +85,10 @@ def check_bytes(path: str | Path) -> None:
 
 
 def architecture(model: Transformer) -> dict[str, Any]:
-    """Return the description from which `build` makes the same model. heads_left: the heads that remain, if
-    some were removed."""
-    remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
+    """Return the description from which `build` makes the same model. heads_left: the heads and neurons that
+    remain, if some were removed."""
+    left = heads_left(model, ALL_KINDS)
+    remaining = {site.name: row.tolist() for site, row in left.items() if not row.all()}
     return {
         "model": asdict(model.config),
         "source_vocab": model.source_vocab,

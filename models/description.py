@@ -15,8 +15,8 @@ POSITIONS = 1024  # rows of a table in the place of sinusoids, or as many as the
 
 @dataclass(frozen=True)
 class Description:
-    """Settings, sizes of the vocabularies and special tokens. heads: of each site that has fewer than the
-    settings say; heads_left: which remain, where some were removed."""
+    """Settings, sizes of the vocabularies and special tokens. heads: or neurons, of each site that has fewer
+    than the settings say; heads_left: which remain, where some were removed."""
 
     config: ModelConfig
     source_vocab: int
@@ -36,7 +36,8 @@ def read_description(content: dict[str, Any]) -> Description:
         source, target = (SpecialTokens(**content[f"{side}_specials"]) for side in ("source", "target"))
         sizes = int(content["source_vocab"]), int(content["target_vocab"])
         heads = content.get("heads") or {}
-        if not all(0 <= number <= config.d_model for number in heads.values()):
+        largest = {"ffn": max(config.ffn, config.decoder_ffn or 0)}  # by how a site's name ends
+        if not all(0 <= n <= largest.get(name[-3:], config.d_model) for name, n in heads.items()):
             raise ValueError(f"it says {shortened(heads)} heads at a width of {config.d_model}")
         return Description(config, *sizes, source, target, heads, content.get("heads_left") or {})
 

@@ -10,15 +10,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headgates.gates import HeadSite, find_sites
-from headgates.gates.site_walk import FeedForwardSite, Mixer, Sublayer
+from headgates.gates import ALL_KINDS, FFN_KINDS, find_sites
+from headgates.gates.site_walk import Mixer, Sublayer
 from headgates.models.cpu_kernels import attention_weights
 from headgates.models.transformer import Residual, Transformer
 
+RESIDUALS = {  # the attribute of a layer that adds the outputs of a site of this kind to the stream
+    "enc-self": "self_residual",
+    "dec-self": "self_residual",
+    "cross": "cross_residual",
+    **dict.fromkeys(FFN_KINDS, "feed_residual"),
+}
+
 
 def sublayers(model: nn.Module) -> list[Sublayer]:
-    """All attentions with heads and feed-forward parts. An SSRU has no output projection, and passes the
-    stream on as it is.
+    """All attentions with heads and feed-forward layers with neurons. An SSRU has no output projection, and
+    passes the stream on as it is.
 
     Raises ValueError at a model of another class."""
     if not isinstance(model, Transformer):
@@ -27,27 +34,15 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
             "our own Transformer, which models "
             "of fairseq, Marian and Hugging Face become too; close with repair"
         )
-    layers: dict[str, Any] = {
-        "enc-self": model.encoder.layers,
-        "dec-self": model.decoder.layers,
-        "cross": model.decoder.layers,
-    }
     found = []
-    for site, attention in find_sites(model).items():
+    module: Any
+    for site, module in find_sites(model, ALL_KINDS).items():
         if site.heads:
-            layer = layers[site.kind][site.layer]
-            residual = layer.cross_residual if site.kind == "cross" else layer.self_residual
-            found.append(sublayer(site, attention, "out_proj", residual))
-    for kind in ("enc-self", "cross"):
-        for number, layer in enumerate(layers[kind]):
-            site = FeedForwardSite.at(kind, number, 1)
-            found.append(sublayer(site, layer.feed_forward, "outer", layer.feed_residual))
+            layer = getattr(model, site.stack).layers[site.layer]
+            residual: Residual = getattr(layer, RESIDUALS[site.kind])
+            mixer = None if site.kind in FFN_KINDS else Mixer(module.v_proj, partial(mixed, module))
+            found.append(Sublayer(site, residual.norm if residual.pre else module, mixer))
     return found
-
-
-def sublayer(site: HeadSite, module: Any, out: str, residual: Residual) -> Sublayer:
-    mixer = None if isinstance(site, FeedForwardSite) else Mixer(module.v_proj, partial(mixed, module))
-    return Sublayer(site, module, getattr(module, out), residual.norm if residual.pre else module, mixer)
 
 
 def mixed(

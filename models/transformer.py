@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from headgates.configs.fields import check_ranges
 from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
-from headgates.gates import find_sites
-from headgates.models.attention import MultiHeadAttention
+from headgates.gates import ALL_KINDS, HeadGate, find_sites
+from headgates.gates.attach_modes import scale_heads
+from headgates.models.attention import MultiHeadAttention, linear, project
 from headgates.models.cpu_kernels import Dropout, Linear
 from headgates.models.decoder_state import DecoderState, KeysValues
 from headgates.models.positions import sinusoids
@@ -32,14 +33,26 @@ Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
 
 
 class FeedForward(nn.Module):
+    """`ffn` neurons; with none left the bias of `outer` comes out."""
+
     def __init__(self, d_model: int, ffn: int, dropout: float, activation: str = "relu"):
         super().__init__()
-        self.inner, self.outer = Linear(d_model, ffn), Linear(ffn, d_model)
+        self.inner, self.outer = linear(d_model, ffn), linear(ffn, d_model)
         self.dropout = Dropout(dropout)
         self.activation = ACTIVATIONS[activation]
+        self.gate: HeadGate | None = None  # the slot, as an attention's
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(self.activation(self.inner(x))))
+    def forward(
+        self, x: Tensor, *, rows: Tensor | None = None, span: tuple[int, int] | None = None
+    ) -> Tensor:
+        """The output (B, L, D) for x (B, L, D); rows and span as in an attention."""
+        if not self.outer.in_features:
+            return self.outer.bias.expand_as(x)
+        z = self.dropout(self.activation(self.inner(x)))
+        xi = None if self.gate is None else self.gate(rows, span)
+        if xi is not None and xi.dim() > 1:
+            z, xi = scale_heads(z, xi, batch_axis=0), None
+        return project(z, self.outer, xi)
 
 
 class Residual(nn.Module):
@@ -58,11 +71,11 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig, heads: int):
+    def __init__(self, config: ModelConfig, heads: int, ffn: int):
         super().__init__()
         width = config.d_model // config.heads
         self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
-        self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout, config.activation)
+        self.feed_forward = FeedForward(config.d_model, ffn, config.dropout, config.activation)
         self.self_residual, self.feed_residual = (Residual(config, "encoder") for _ in range(2))
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
@@ -72,7 +85,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig, self_heads: int, cross_heads: int):
+    def __init__(self, config: ModelConfig, self_heads: int, cross_heads: int, ffn: int):
         super().__init__()
         sizes = config.d_model // config.heads_of_decoder, config.attention_dropout
         self.self_attention: Any = (  # either, told apart by isinstance
@@ -81,9 +94,7 @@ class DecoderLayer(nn.Module):
             else MultiHeadAttention(config.d_model, self_heads, *sizes)
         )
         self.cross_attention = MultiHeadAttention(config.d_model, cross_heads, *sizes)
-        self.feed_forward = FeedForward(
-            config.d_model, config.decoder_ffn or config.ffn, config.dropout, config.activation
-        )
+        self.feed_forward = FeedForward(config.d_model, ffn, config.dropout, config.activation)
         self.self_residual, self.cross_residual, self.feed_residual = (
             Residual(config, "decoder") for _ in range(3)
         )
@@ -115,14 +126,18 @@ class DecoderLayer(nn.Module):
             return y.view_as(x)
 
         x = self.cross_residual(self.self_residual(x, mix), cross)
-        return self.feed_residual(x, self.feed_forward)
+        return self.feed_residual(x, partial(self.feed_forward, rows=state.row_sentences, span=span))
 
 
 class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
+        whole = config.heads_of_kinds
         self.layers: Any = nn.ModuleList(  # of EncoderLayer
-            EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads))
+            EncoderLayer(
+                config,
+                *(heads.get(f"encoder.{i}.{kind}", whole[kind]) for kind in ("enc-self", "enc-ffn")),
+            )
             for i in range(config.encoder_layers)
         )
         self.norm = final_norm(config, "encoder")
@@ -137,10 +152,14 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
-        unpruned = config.heads_of_decoder
+        whole = config.heads_of_kinds
         self.layers: Any = nn.ModuleList(  # of DecoderLayer
             DecoderLayer(
-                config, *(heads.get(f"decoder.{i}.{kind}", unpruned) for kind in ("dec-self", "cross"))
+                config,
+                *(
+                    heads.get(f"decoder.{i}.{kind}", whole[kind])
+                    for kind in ("dec-self", "cross", "dec-ffn")
+                ),
             )
             for i in range(config.decoder_layers)
         )
@@ -166,7 +185,7 @@ def final_norm(config: ModelConfig, stack: str) -> nn.Module:
 class Transformer(nn.Module):
     """Sources (B, S) and target inputs (B, T) to logits (B, T, V).
 
-    heads: heads of each site that has fewer than the configuration says ("decoder.1.cross" -> 3).
+    heads: or neurons, of each site that has fewer than the configuration says ("decoder.1.cross" -> 3).
     source_specials, target_specials: how the vocabularies number their special tokens. Raises ValueError at
     settings that do not fit together."""
 
@@ -241,11 +260,10 @@ class Transformer(nn.Module):
 
     @property
     def heads(self) -> dict[str, int]:
-        """Heads of each site that has fewer than the configuration says."""
-        whole = {"encoder": self.config.heads, "decoder": self.config.heads_of_decoder}
-        return {
-            site.name: site.heads for site in find_sites(self) if site.heads != whole[site.name.split(".")[0]]
-        }
+        """Heads, or neurons, of each site that has fewer than the configuration says."""
+        whole = self.config.heads_of_kinds
+        sites = find_sites(self, ALL_KINDS)
+        return {site.name: site.heads for site in sites if site.heads != whole[site.kind]}
 
     def reset_parameters(self) -> None:
         """Xavier for the projections, zero biases, embeddings of variance 1 / D (Vaswani et al.'s scaling

@@ -25,7 +25,15 @@ from headgates.report.compare_summary import summary, trained
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.table import SIZE, interval_text, measure_cells, search_title, show, size_cells
+from headgates.report.table import (
+    SIZE,
+    interval_text,
+    measure_cells,
+    neurons_text,
+    search_title,
+    show,
+    size_cells,
+)
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import PARTS, Measure
 from headgates.workbench.table import Row, markdown_table, write_table
@@ -198,7 +206,10 @@ def group_tables(
     """epochs -> the head and the rows of its table: the groups of so much training, after the bases that they
     are compared with."""
     first, *others = metrics
-    head = ["method", "heads", "seeds", "of seeds", first.title, "95%", *(metric.title for metric in others)]
+    points = [point.row for group in in_order(compared) for point in group.points]
+    neurons = any(row.neurons_open is not None for row in points)
+    head = ["method", "heads", *["neurons"] * neurons, "seeds", "of seeds", first.title, "95%"]
+    head += [metric.title for metric in others]
     head += ["difference", "95%", "p (Holm)", "length", "valid. loss", "heads shared", *SIZE]
     head += [f"{part} (s)" for part in PARTS]
     tables = {}
@@ -218,6 +229,7 @@ def group_tables(
                 [
                     group.label,
                     f"{group.heads:g}" if lam is None else f"{group.heads:.4g} (λ {lam:g})",
+                    *[neurons_text(group.first.row)] * neurons,
                     str(seeds),
                     interval_text(group.range, ".2f") if seeds > 1 else "",
                     *measure_cells(

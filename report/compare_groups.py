@@ -143,14 +143,21 @@ class Compared:
     def __init__(self, points: Sequence[MadePoint], bases: Sequence[MadePoint], counts: Floats):
         def grouped(points: Sequence[MadePoint]) -> list[Group]:
             def key(point: MadePoint) -> Any:
-                return point.epochs, point.label, -(point.asked or 0), point.lam or 0.0
+                return (
+                    point.epochs,
+                    point.label,
+                    -(point.asked or 0),
+                    -(point.neurons or 0),
+                    point.lam or 0.0,
+                )
 
             return [Group(list(same), counts) for _, same in groupby(sorted(points, key=key), key=key)]
 
         self.groups, found = grouped(points), grouped(bases)
         alike: dict[Any, list[Group]] = {}  # pooled; a lambda may leave any number of heads
         for group in [*self.groups, *found]:
-            alike.setdefault((group.epochs, group.first.asked, group.label in BASES), []).append(group)
+            size = group.first.asked, group.first.neurons
+            alike.setdefault((group.epochs, size, group.label in BASES), []).append(group)
         for pool in alike.values():
             luck = seed_variance([group.values for group in pool], [group.resampled for group in pool])
             for group in pool:

@@ -93,13 +93,16 @@ def comparison_table(run: RunFolder) -> None:
     reference = reference_of(run)
     kinds = list(rows[0].heads_by_kind)
     with_mcnemar = any(row.main.p_mcnemar is not None for row in rows)
-    columns = ["system", "heads", *kinds, first, "95%", *others, "difference", "95%", "p"]
+    neurons = any(row.neurons_open is not None for row in rows)
+    columns = ["system", "heads", *kinds, *["neurons"] * neurons, first, "95%", *others]
+    columns += ["difference", "95%", "p"]
     cells = []
     for row in rows:
         main, *further = row.measures.values()
         if reference.unlearned:
             main = Measure(main.value, main.signature, main.ci95)
         heads = [f"{row.heads_open}/{row.heads_total}", *(str(row.heads_by_kind[kind]) for kind in kinds)]
+        heads += [neurons_text(row)] * neurons
         is_reference = row.system == reference.system
         measured = measure_cells(main, (each.value for each in further), is_reference=is_reference)
         mcnemar = [f"{main.p_mcnemar:.3f}" if main.p_mcnemar is not None else ""] * with_mcnemar
@@ -124,6 +127,11 @@ def search_title(search: str) -> str:
     return search and f"{search}, "
 
 
+def neurons_text(row: ResultRow) -> str:
+    """Open feed-forward neurons of all, such as 1536/3072; empty where none is closed."""
+    return "" if row.neurons_open is None else f"{row.neurons_open}/{row.neurons_total}"
+
+
 def size_cells(parameters: float | None, seconds: float | None) -> list[str]:
     """The cells of SIZE; empty where not known."""
     return ["" if parameters is None else f"{parameters:,.0f}", "" if seconds is None else f"{seconds:.3g}"]
@@ -135,7 +143,7 @@ def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
     base, smallest = rows[0], min(rows, key=lambda row: (row.seconds is None, row.parameters or math.inf))
     if not (base.seconds and smallest.seconds and base.parameters and smallest.parameters):
         return []
-    if smallest.heads_open == base.heads_open:
+    if (smallest.heads_open, smallest.neurons_open) == (base.heads_open, base.neurons_open):
         return []
     share = smallest.parameters / base.parameters
     said = f"{label(smallest.system)}: {share:.0%} of the parameters"
@@ -168,7 +176,7 @@ def result_sentence(run: RunFolder) -> str | None:
     config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
     task, reference = task_of(config), reference_of(run)
     title = next((metric.title for metric in task.metrics if metric.name == own.metric), own.metric)
-    heads = f"with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
+    heads = f"with {own.open_words} the model has {own.main.value:.2f} {title}"
     sentence = f"{corpus}, {task.run_words(config)[1]}: {heads}"
     if own.main.difference is not None and own.system != own.reference and not reference.unlearned:
         interval = interval_text(own.main.difference_ci95)

@@ -116,6 +116,40 @@ def test_all_heads_may_go_and_all_may_stay(runs, base, prune_here):
     assert open_source(whole.path).weights == open_source(base.path).weights
 
 
+def test_neurons_close_to_a_multiple_of_16_a_layer_and_the_rest_is_a_run(runs, base, prune_here, called):
+    words = ["--kinds", "ffn", "--by", "obs", "--reconstruct", "out", *FEW, "--save", "narrow"]
+    code, out, error = prune_here(base.path, *words, "--neurons", "48")
+    assert code == 0, error
+    run = RunFolder.open(runs / "narrow")
+    (row,) = run.rows()
+    assert (row.heads_open, row.neurons_open, row.neurons_total) == (HEADS, 48, 128)
+    assert sum(row.neurons_by_site.values()) == 48
+    assert not any(left % 16 for left in row.neurons_by_site.values())
+    assert "6 of 6 heads and 48 of 128 feed-forward neurons" in out
+    assert re.search(r"^base .* 128/128 .*^obs:out .* 48/128 ", out, re.MULTILINE | re.DOTALL)
+    source = open_source(run.path, finished=True)
+    assert row.parameters == base.rows()[0].parameters - 80 * (2 * source.model.config.d_model + 1)
+    lines = source.lines("test", 17)[0]
+    assert source.translator.translate(lines, beam=1) == run.outputs("base")
+    code, out, error = called(export)(run.path, "--to", "torch", "--sentences", "7")
+    assert code == 0, error
+    assert "7 of 7" in out
+    code, out, error = called(export)(run.path, "--to", "hf", "--sentences", "7")
+    assert "48 of 128 feed-forward neurons left" in error
+    assert "take --to ct2, onnx or torch" in error
+
+
+def test_heads_and_neurons_have_a_number_each_and_a_table_of_both(base, prune_here):
+    words = ["--kinds", "all", "--by", "importance", "--reconstruct", "out+ffn", *FEW]
+    code, out, error = prune_here(base.path, *words, "--heads", "4", "--neurons", "39,16")
+    assert code == 0, error
+    table = out[out.index("without training") :]
+    assert re.findall(r"^importance:out\+ffn\s+(\d)\s+(\S+)", table, re.MULTILINE) == [
+        ("4", "48/128"),
+        ("4", "16/128"),
+    ]
+
+
 def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
     before = {path.name for path in runs.iterdir()}
     code, out, error = prune_here(
@@ -141,6 +175,11 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
         (["--save", "a/b", "--heads", "2"], ["--save: expected a plain name"]),
         (["--heads", "-1"], ["--heads: expected a number at least 0, got -1"]),
         (["--heads", "2", "--step", "0.2"], ["--step is for curves"]),
+        (["--neurons", "16"], ["add --kinds ffn, or all for heads too"]),
+        (["--kinds", "ffn", "--heads", "2"], ["give --neurons, or --kinds all"]),
+        (["--kinds", "enc-ffn", "--ablate", "one"], ["curves and ablations are of heads"]),
+        (["--kinds", "all", "--neurons", "16", "--by", "lrp"], ["--by lrp scores no feed-forward neurons"]),
+        (["--kinds", "fnn", "--neurons", "16"], ["--kinds", "fnn", "did you mean 'ffn'"]),
         (["--ablate", "one", "--ablation", "mean"], ["--ablate closes heads with zero"]),
         (
             ["--set", "calibration_sentences=9"],
@@ -159,6 +198,7 @@ def test_settings_that_make_no_sense_are_refused(prune_here, words, parts):
     [
         (["--heads", "7"], ["--heads 7", "has 6 heads", "expected 0 to 6"]),
         (["--heads", "1", "--kinds", "cross"], ["--kinds cross", "keep 4 open", "expected 4 to 6"]),
+        (["--neurons", "129", "--kinds", "ffn"], ["--neurons 129", "128 feed-forward neurons", "0 to 128"]),
     ],
 )
 def test_numbers_of_heads_that_cannot_be_are_refused_before_anything_is_translated(

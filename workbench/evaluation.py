@@ -31,7 +31,7 @@ from headgates.configs.methods import GateMethod
 from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
-from headgates.gates import HeadMap, detach, heads_left, remove
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, detach, heads_left, remove
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor, Task
 from headgates.workbench.folder import RunFolder
@@ -56,19 +56,27 @@ def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = N
 
 def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     """The fields of a row that say which heads are open: of the sites of `open_heads` those, elsewhere all
-    that were not removed. Heads are numbered as before any removal."""
+    that were not removed. Heads are numbered as before any removal. Those of neurons, where the model lost
+    some or `open_heads` has some."""
     given = {} if open_heads is None else {site.name: row.bool() for site, row in open_heads.items()}
-    present, by_kind, by_site = heads_left(model), dict[str, int](), dict[str, list[int]]()
+    present, open_now = heads_left(model, ALL_KINDS), dict[HeadSite, torch.Tensor]()
     for site, left in present.items():
         is_open, row = left.clone(), given.get(site.name, left)
         is_open[left] = row[left] if len(row) == len(left) else row
-        by_site[site.name] = is_open.nonzero().flatten().tolist()
-        by_kind[site.kind] = by_kind.get(site.kind, 0) + len(by_site[site.name])
-    return {
-        "heads_open": sum(by_kind.values()),
-        "heads_total": present.heads_total,
-        "heads_by_kind": by_kind,
-        "heads_by_site": by_site,
+        open_now[site] = is_open
+    heads, neurons = (HeadMap({s: r for s, r in open_now.items() if s.kind in g}) for g in (KINDS, FFN_KINDS))
+    fields = {
+        "heads_open": heads.count(),
+        "heads_total": heads.heads_total,
+        "heads_by_kind": {kind: int(number) for kind, number in heads.by_kind().items()},
+        "heads_by_site": {site.name: row.nonzero().flatten().tolist() for site, row in heads.items()},
+    }
+    if neurons.count() == neurons.heads_total and not any(site.name in given for site in neurons):
+        return fields
+    return fields | {
+        "neurons_open": neurons.count(),
+        "neurons_total": neurons.heads_total,
+        "neurons_by_site": {site.name: int(row.sum()) for site, row in neurons.items()},
     }
 
 
@@ -128,7 +136,8 @@ class Evaluation:
         seconds = time.perf_counter() - begin
         heads = heads_of(predictor.model, open_heads)
         gated = hasattr(predictor.model, "head_gates")
-        masked = gated and heads["heads_open"] < heads_left(predictor.model).count()
+        present = heads_left(predictor.model, ALL_KINDS if "neurons_open" in heads else None).count()
+        masked = gated and heads["heads_open"] + heads.get("neurons_open", 0) < present
         row = ResultRow(
             system=system,
             measures={},
@@ -140,7 +149,7 @@ class Evaluation:
         )
         self.add_scored(row, outputs, weights, xi)
         metric = self.task.metrics[0]
-        say(f"{system}: {row.heads_open} of {row.heads_total} heads, {metric.title} {row.main.value:.2f}")
+        say(f"{system}: {row.open_words}, {metric.title} {row.main.value:.2f}")
         return row
 
     def add_scored(self, row: ResultRow, outputs: Sequence[str], weights: Path, xi: HeadMap | None) -> None:

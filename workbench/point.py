@@ -18,13 +18,15 @@ from headgates.workbench.row import ResultRow
 @dataclass(frozen=True)
 class Point:
     """A method at a number of heads. method: one that learns, a score, or a base. epochs: of training, 0 for
-    none; asked: its number of heads, None where lambda (`lam`) decides. run_hash: of its run of fit.py;
+    none; asked: its number of heads, None where lambda (`lam`) decides; neurons: its number of feed-forward
+    neurons, None for all. run_hash: of its run of fit.py;
     needs: the hash of the continued base which runs of its seed and epochs share (none without training)."""
 
     method: str
     epochs: int
     seed: int
     asked: int | None = None
+    neurons: int | None = None
     lam: float | None = None
     closing: str = ZERO
     run_hash: str = ""

@@ -1,12 +1,14 @@
-"""Close down to an exact number of heads, without training: what is lost against the unpruned model, and a
-run of what is left."""
+"""Close down to a number of heads, and of feed-forward neurons, without training: what is lost against the
+unpruned model, and a run of what is left."""
 
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,7 +21,7 @@ from headgates.configs.systems import ScoreRow
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.parallel import ParallelText
 from headgates.data.ranks import all_sum, first, share
-from headgates.gates import HeadMap, find_sites, remove
+from headgates.gates import FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
@@ -29,30 +31,64 @@ from headgates.workbench.folder import RunFolder
 from headgates.workbench.named_paths import check_free
 from headgates.workbench.point import MadePoint
 from headgates.workbench.row import ResultRow
-from headgates.workbench.scores import head_scores, ranked, refined
+from headgates.workbench.scores import ScoreRequest, head_scores, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
 from headgates.workbench.unpruned_model import UnprunedModel
 
+WIDTH = 16  # a layer keeps a multiple of it of its neurons: processors multiply so many at once
 
-def checked_total(unpruned: UnprunedModel, config: PruneConfig) -> int:
-    """The model's number of heads. Raises ValueError at a number of --heads that cannot be reached by closing
-    heads of the kinds."""
-    heads = {site: site.heads for site in find_sites(unpruned.model)}
-    total = sum(heads.values())
-    kept = sum(
-        min(count, config.at_least) if site.kind in config.kinds else count for site, count in heads.items()
-    )
-    for count in config.heads:
-        if not kept <= count <= total:
-            why = (
-                f"; --kinds {','.join(config.kinds)} and --at-least {config.at_least} keep {kept} open"
-                if kept
-                else ""
-            )
-            raise ValueError(
-                f"--heads {count}: {unpruned.folder.path} has {total} heads{why}; expected {kept} to {total}"
-            )
-    return total
+
+@dataclass(frozen=True)
+class Target:
+    """How many heads, and feed-forward neurons, are to stay open; None: all."""
+
+    heads: int | None = None
+    neurons: int | None = None
+
+
+def targets_of(unpruned: UnprunedModel, config: PruneConfig) -> list[Target]:
+    """Every number of --heads with every number of --neurons, the most first. Raises ValueError at one that
+    cannot be reached by closing what --kinds names."""
+    chosen: list[list[int | None]] = []
+    for flag, what, kinds, asked in (
+        ("--heads", "heads", KINDS, config.heads),
+        ("--neurons", "feed-forward neurons", FFN_KINDS, config.neurons),
+    ):
+        chosen.append([*sorted(asked, reverse=True)] or [None])
+        counts = {site: site.heads for site in find_sites(unpruned.model, kinds)} if asked else {}
+        total = sum(counts.values())
+        kept = sum(
+            min(n, config.at_least) if site.kind in config.kinds else n for site, n in counts.items()
+        )
+        for count in asked:
+            if not kept <= count <= total:
+                why = (
+                    f"; --kinds {','.join(config.kinds)} and --at-least {config.at_least} keep {kept} open"
+                    if kept
+                    else ""
+                )
+                raise ValueError(
+                    f"{flag} {count}: {unpruned.folder.path} has {total} {what}{why}; expected {kept} to "
+                    f"{total}"
+                )
+    return [Target(*pair) for pair in product(*chosen)]
+
+
+def closed_to(
+    target: Target, order: str, scores: HeadMap, request: ScoreRequest, *, at_least: int
+) -> HeadMap:
+    """The map (True: closed) that leaves so many open, by ranked scores of the kinds that may close: heads
+    exactly, the neurons of each layer by a multiple of WIDTH."""
+    closed: dict[HeadSite, Any] = {}
+    budgets = ((KINDS, target.heads, 1), (FFN_KINDS, target.neurons, WIDTH))
+    for kinds, count, multiple in budgets:
+        if count is not None:
+            own = scores.select(kinds)
+            whole = sum(site.heads for site in find_sites(request.source.model, kinds))
+            keep = own.heads_total - (whole - count)  # of those that may close
+            closed |= dict(close_to(own, keep, at_least=at_least, multiple=multiple))
+    found = HeadMap(closed)
+    return found if at_least else refined(order, found, request)  # a refined choice knows no floor
 
 
 def measure_points(
@@ -62,16 +98,18 @@ def measure_points(
     *,
     save: Path | None,
 ) -> list[MadePoint]:
-    """The model with all heads, then each order at each number of heads, most first, on the test set. save:
-    the folder of the new run of the only point.
+    """The unpruned model, then each order at each number of heads and neurons, most first, on the test set.
+    save: the folder of the new run of the only point.
 
-    Raises ValueError at a number of heads that cannot be, or where `save` is taken."""
-    total = checked_total(unpruned, config)
+    Raises ValueError at a number that cannot be, or where `save` is taken."""
+    targets = targets_of(unpruned, config)
+    total = sum(site.heads for site in find_sites(unpruned.model))
+    everything = heads_left(unpruned.model, config.kinds)  # as open as it is
     counts = resample_counts(len(unpruned.test[0]), RESAMPLES)
     evaluation = evaluation_key(unpruned.task.prediction_settings(unpruned.predictor), unpruned.test)
     points: list[MadePoint] = []
 
-    def measure(method: str, count: int, closed: HeadMap | None) -> None:
+    def measure(method: str, target: Target, closed: HeadMap | None) -> None:
         """Add the model as it is, without its `closed` heads, as a point, and save it if asked."""
         closing, source, gone = ZERO if closed is None else config.closing, unpruned, None
         if closed is not None and CLOSINGS[closing].permanent:
@@ -85,6 +123,10 @@ def measure_points(
         seconds = time.perf_counter() - begin
         scored = score(outputs, unpruned.test[1], unpruned.task.metrics)
         masked = gone is None and closed is not None
+        opened = everything
+        if closed is not None:
+            others = {site: row for site, row in everything.items() if site.kind not in closed.kinds}
+            opened = HeadMap(others | dict(~closed))
         row = ResultRow(
             system=ScoreRow(method, closing).name,
             measures=measures_of(scored, points[0].scored if points else scored, counts),
@@ -92,7 +134,7 @@ def measure_points(
             seconds=None if masked else seconds,
             evaluation=evaluation,
             reference="base",
-            **heads_of(unpruned.model, None if closed is None else ~closed),
+            **heads_of(unpruned.model, opened),
         )
         if closed is None:
             row.above_trivial = above_trivial(outputs, unpruned.test[1], unpruned.task.metrics[0])
@@ -101,7 +143,8 @@ def measure_points(
                 method,
                 0,
                 config.seed,
-                asked=count,
+                asked=target.heads,
+                neurons=target.neurons,
                 closing=closing,
                 run=unpruned.folder.path.name,
                 row=row,
@@ -110,21 +153,19 @@ def measure_points(
             )
         )
         metric = unpruned.task.metrics[0]
-        say(f"{row.system}: {count} of {total} heads open, {metric.title} {scored.main:.2f}")
+        say(f"{row.system}: {row.open_words} open, {metric.title} {scored.main:.2f}")
         if save is not None and gone is not None:
             first(partial(save_point, save, source, config, points, gone, outputs))
 
-    measure("base", total, None)
+    measure("base", Target(total), None)
     for order in config.orders:
         request = score_request(unpruned, config, config.seed)
         scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
         scores = scores.select(config.kinds)
-        for count in sorted(config.heads, reverse=True):
-            keep = scores.heads_total - (total - count)  # of the kinds that may close
-            closed = close_to(scores, keep, at_least=config.at_least)
-            closed = closed if config.at_least else refined(order, closed, request)  # which knows no floor
+        for target in targets:
+            closed = closed_to(target, order, scores, request, at_least=config.at_least)
             with closed_heads(unpruned.model, closed, config.closing, calibration):
-                measure(order, count, closed)
+                measure(order, target, closed)
     return points
 
 

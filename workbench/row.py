@@ -56,7 +56,8 @@ class Measure:
 class ResultRow:
     """A system: how many heads are open, and how good it is.
 
-    heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. evaluation:
+    heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. neurons_open,
+    neurons_total, neurons_by_site: of feed-forward layers, where some neurons are closed. evaluation:
     what the outputs depend on beside the model. measures: metric -> numbers, the metric that decides first.
     compute: seconds of what made it of the base: the `choice` of heads, the `refit`, the base's translations
     (`text`), `training`. parameters: without those of closed heads. seconds: of translating the test set
@@ -70,6 +71,9 @@ class ResultRow:
     heads_by_kind: dict[str, int]
     measures: dict[str, Measure]
     heads_by_site: dict[str, list[int]] | None = None
+    neurons_open: int | None = None
+    neurons_total: int | None = None
+    neurons_by_site: dict[str, int] | None = None
     parameters: int | None = None
     seconds: float | None = None
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -94,6 +98,14 @@ class ResultRow:
     def main(self) -> Measure:
         """The metric that decides."""
         return self.measures[self.metric]
+
+    @property
+    def open_words(self) -> str:
+        """What is open, in words: "54 of 72 heads"; with the neurons where some are closed."""
+        heads = f"{self.heads_open} of {self.heads_total} heads"
+        if self.neurons_open is None:
+            return heads
+        return f"{heads} and {self.neurons_open:,} of {self.neurons_total:,} feed-forward neurons"
 
     @property
     def search(self) -> str:

@@ -15,7 +15,8 @@ from headgates.configs.scores import SCORES, Score
 from headgates.data import ranks
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
-from headgates.gates import KINDS, HeadMap, find_sites
+from headgates.gates import FFN_KINDS, KINDS, HeadMap, find_sites
+from headgates.gates.headmap import KIND_GROUPS, check_kinds
 from headgates.models.progress import minutes, say
 from headgates.workbench.source import Lines, Source
 
@@ -64,7 +65,7 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     Scores of a model with heads already closed (`closed`) are always computed and never kept."""
     score, source = SCORES[name], request.source
     if request.closed is None and not measures_each_head(score):
-        request = replace(request, kinds=None)  # one file for all kinds, which others read too
+        request = replace(request, kinds=whole_groups(request.kinds))  # one file, which others read too
     request = replace(request, file=f"scores/{score_file(name, request)}")
     if request.closed is not None:
         return compute_scores(score, request)
@@ -86,7 +87,7 @@ def timed_scores(score: Score, request: ScoreRequest) -> dict[str, Any]:
 def scoring_seconds(name: str, request: ScoreRequest) -> float:
     """The seconds that `head_scores` took, then or now."""
     if not measures_each_head(SCORES[name]):
-        request = replace(request, kinds=None)
+        request = replace(request, kinds=whole_groups(request.kinds))
     file = f"scores/{score_file(name, request)}.json"
     content = request.source.folder.stored(file, cache_key(name, request))
     return float((content or {}).get("seconds", 0.0))
@@ -116,8 +117,8 @@ def checked_scores(
         scores = HeadMap.from_json(made["heads"])
     except (KeyError, ValueError) as error:
         raise source.folder.foreign(file, f"it holds no scores of heads ({error})") from error
-    for site in find_sites(source.predictor.model):
-        if site.heads and (kinds is None or site.kind in kinds) and site not in scores:
+    for site in find_sites(source.predictor.model, kinds):
+        if site.heads and site not in scores:
             raise source.folder.foreign(file, f"it has no scores of the {site.heads} heads of {site.name}")
     return scores
 
@@ -211,7 +212,7 @@ def step_counts(heads: int, step: float) -> list[int]:
 def score_file(name: str, request: ScoreRequest) -> str:
     """The file name in scores/, with everything the scores depend on beside the model and its own text."""
     score, beam = SCORES[name], beam_of(request.source)
-    outputs, lines = measures_each_head(score), len(request.valid[0])
+    outputs, lines, kinds = measures_each_head(score), len(request.valid[0]), kinds_suffix(request.kinds)
     sampled = pairs_sampled(score, request)
     asked = request.sentences or (0 if score.from_gradients else score.sample)  # importance of all needs none
     marks = {
@@ -220,7 +221,7 @@ def score_file(name: str, request: ScoreRequest) -> str:
         f"n{asked}": score.reads_pairs and asked and not sampled,
         f"beam{beam}": outputs and beam > 1,
         f"v{lines}": outputs and lines < len(request.source.corpus.valid),
-        "+".join(kinds_suffix(request.kinds)): outputs and kinds_suffix(request.kinds),
+        "+".join(kinds): (outputs or not {*FFN_KINDS}.isdisjoint(request.kinds or ())) and kinds,
         f"seed{request.seed}": score.by_chance or (draws(score, request) and request.seed != 1),
     }
     said = [mark for mark, differs in marks.items() if differs]
@@ -254,6 +255,13 @@ def beam_of(source: Source) -> int:
 
 
 def kinds_suffix(kinds: Sequence[str] | None) -> list[str]:
-    """The kinds as part of a file name; none if all are chosen."""
-    chosen = [kind for kind in KINDS if kinds is None or kind in kinds]
-    return [] if len(chosen) == len(KINDS) else ["+".join(chosen)]
+    """The kinds as part of a file name; none if all of attention are chosen."""
+    chosen = check_kinds(kinds)
+    words = {kinds: word for word, kinds in KIND_GROUPS.items()}
+    return [] if chosen == KINDS else [words.get(chosen, "+".join(chosen))]
+
+
+def whole_groups(kinds: Sequence[str] | None) -> tuple[str, ...] | None:
+    """All kinds of attention, None, of feed-forward layers, or both, where any of them is asked for."""
+    both = [group for group in (KINDS, FFN_KINDS) if kinds is None or set(group) & set(kinds)]
+    return None if both == [KINDS] or kinds is None else tuple(kind for group in both for kind in group)

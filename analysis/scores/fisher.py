@@ -68,11 +68,12 @@ def rearranged(
     *,
     loss: Loss = batch_loss,
     by_kind: bool = False,
+    kinds: object = None,
     ranks: Ranks | None = None,
 ) -> HeadMap:
     """Return `closed` with heads exchanged within their sites, so by_kind or not: what `Score.refine`
-    calls."""
-    blocks = fisher_blocks(model, batches, loss=loss, kinds={site.kind for site in closed}, ranks=ranks)
+    calls. kinds: those of `closed`."""
+    blocks = fisher_blocks(model, batches, loss=loss, kinds=closed.kinds, ranks=ranks)
     return HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
 
 

@@ -18,12 +18,18 @@ from headgates.gates import HeadMap
 
 
 @torch.no_grad()
-def fluctuation(model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None) -> HeadMap:
-    """Return the standardised fluctuation of every head: about 0 on average within a site, 0 where all
-    channels are alike.
+def fluctuation(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    kinds: Iterable[str] | None = None,
+) -> HeadMap:
+    """Return the standardised fluctuation of every head of the kinds (of attention unless named): about 0 on
+    average within a site, 0 where all channels are alike.
 
     loss (model, batch): only for its pass through the model."""
-    statistics = site_statistics(model, batches, forward=loss)
+    statistics = site_statistics(model, batches, forward=loss, kinds=kinds)
     return HeadMap(
         {
             site: standardised(channels(each)).unflatten(0, (site.heads, -1)).mean(1)

@@ -29,6 +29,7 @@ from headgates.analysis.scores.site_statistics import SiteStatistics, site_stati
 from headgates.gates import HeadMap, HeadSite
 
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
+STEPS = 128  # of a site at most: of more heads, which are neurons, several close at a step
 
 
 @torch.no_grad()
@@ -39,16 +40,17 @@ def obs(
     loss: Loss = batch_loss,
     draw: Draw = sampled_targets,
     seed: int = 0,
+    kinds: Iterable[str] | None = None,
 ) -> HeadMap:
     """Return the place of every head in the order of closing, from 0.
 
     Sites do not depend on each other, so the heads of some sites alone close in the same order. loss (model,
     batch): summed over units. draw (model, batch, generator): the batch with targets sampled from what the
-    model says. seed: of the targets. Raises ValueError without
-    any batch."""
+    model says. seed: of the targets. kinds: of attention unless named. Raises ValueError without any
+    batch."""
     generator = torch.Generator().manual_seed(seed)
     statistics = site_statistics(
-        model, batches, loss=lambda model, batch: loss(model, draw(model, batch, generator))
+        model, batches, loss=lambda model, batch: loss(model, draw(model, batch, generator)), kinds=kinds
     )
     return closing_places({site: closing_costs(each) for site, each in statistics.items()})
 
@@ -64,22 +66,33 @@ def closing_places(costs: dict[HeadSite, list[tuple[int, float]]]) -> HeadMap:
 
 
 def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
-    """(head, e) of one site's heads, in the order in which they close: always the one with the smallest e."""
-    G = damped(statistics.covariance)
-    Y = statistics.weight @ G  # (D, HK), the covariance of y and z
-    columns = torch.arange(len(G)).view(statistics.heads, -1)  # (H, K)
-    left = list(range(statistics.heads))
-    order = []
-    while left:
-        some = columns[left].flatten()
-        inverse = torch.linalg.inv(G[some][:, some])
-        W = Y[:, some] @ inverse  # (D, SK), refitted
-        costs = []
-        for own in columns[: len(left)]:
-            error = W[:, own].T @ statistics.fisher @ W[:, own]  # (K, K)
-            costs.append(float(torch.linalg.solve(inverse[own][:, own], error).trace()) * statistics.count)
-        cheapest = costs.index(min(costs))
-        order.append((left.pop(cheapest), costs[cheapest]))
+    """(head, e) of one site's heads, in the order in which they close: always the one with the smallest e, or
+    of more than STEPS the few with the smallest.
+
+    When the columns C close, (G_S)^-1 and the refitted W lose what they owe to C: W -= W_C A (G^-1)_C and
+    G^-1 -= (G^-1)_C^T A (G^-1)_C with A = [(G^-1)_CC]^-1."""
+    inverse = torch.linalg.inv(damped(statistics.covariance))  # of the heads that are left, in their rows
+    values, vectors = torch.linalg.eigh(statistics.fisher)
+    root = vectors * values.clamp_min(0).sqrt()
+    W = root.T @ statistics.weight  # (D, HK), refitted, so weighed that e is a sum of squares
+    columns = torch.arange(len(inverse)).view(statistics.heads, -1)  # (H, K)
+    left, at_once = torch.arange(statistics.heads), -(-statistics.heads // STEPS)
+    order: list[tuple[int, float]] = []
+    while len(left):
+        own = columns[left]  # (S, K)
+        parts = W[:, own].transpose(0, 1)  # (S, D, K)
+        both = torch.linalg.solve(inverse[own[:, :, None], own[:, None]], parts.mT @ parts)  # (S, K, K)
+        costs = both.diagonal(dim1=1, dim2=2).sum(1) * statistics.count
+        cheapest = costs.argsort(stable=True)[:at_once]
+        order += zip(left[cheapest].tolist(), costs[cheapest].tolist(), strict=True)
+        gone = own[cheapest].flatten()
+        rows = inverse[gone]
+        share = torch.linalg.solve(rows[:, gone], rows)  # (C, HK)
+        W = W - W[:, gone] @ share
+        inverse = inverse - rows.T @ share
+        stays = torch.ones(len(left), dtype=torch.bool)
+        stays[cheapest] = False
+        left = left[stays]
     return order
 
 

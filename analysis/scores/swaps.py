@@ -35,18 +35,19 @@ def swapped(
     loss: Loss = batch_loss,
     draw: object = None,
     seed: object = None,
+    kinds: object = None,
     by_kind: bool = False,
 ) -> HeadMap:
     """Return `closed` (True: closed) with heads that changed places, as many closed in all, or with by_kind
     of each kind, as before.
 
-    loss (model, batch): summed over units. draw, seed: of the order's function, not needed. The model is
-    left as it was. It runs once for each head. Raises ValueError without any batch."""
+    loss (model, batch): summed over units. draw, seed, kinds: of the order's function, not needed. The model
+    is left as it was. It runs once for each head. Raises ValueError without any batch."""
     device = next(model.parameters()).device
     text = [on_device(batch, device) for batch in batches]
     held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths
     fitted = [batch for number, batch in enumerate(text) if (number + 1) % EVERY] or text
-    statistics = site_statistics(model, fitted, forward=loss, kinds={site.kind for site in closed})
+    statistics = site_statistics(model, fitted, forward=loss, kinds=closed.kinds)
     choice = {site: row.clone() for site, row in closed.items() if site.heads}
     outputs = outputs_of(model, closed)
     unpruned: dict[HeadSite, Unpruned] = {

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from headgates.gates import HeadMap, find_sites
-from headgates.gates.headmap import check_kinds
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import blocks_of, heads_per_key, plain_projection
 
@@ -22,22 +21,24 @@ from headgates.gates.site_rule import blocks_of, heads_per_key, plain_projection
 def weight_norm(
     model: nn.Module, batches: Iterable[Any] = (), *, kinds: Iterable[str] | None = None
 ) -> HeadMap:
-    """Return |W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64.
+    """Return |W_O^h W_V^h|_F of every head of the kinds (of attention unless named), at least 0, in fp64; of
+    a neuron with the last of the weights before it in the place of W_V.
 
     A gate on the head does not change it, and the batches are not read. Raises ValueError at an attention
     whose rule leads to no plain projection of values."""
     del batches
-    chosen = check_kinds(kinds)
     norms = {}
-    for site, attention in find_sites(model).items():
-        if site.kind in chosen and site.heads:
-            rule = rule_of(attention)
-            blocks = blocks_of(attention, rule, rule.v, site.heads)
+    for site, module in find_sites(model, kinds).items():
+        if site.heads:
+            rule = rule_of(module)
+            blocks = blocks_of(module, rule, rule.values, site.heads)
             of_values = [place for place, (part, _) in enumerate(blocks) if part == "v"]
-            w_v = weight_at(attention, rule.v).unflatten(0, (len(blocks), -1))[of_values]
-            w_v = w_v.repeat_interleave(heads_per_key(attention, rule), 0)  # (H, K, D)
-            w_o = weight_at(attention, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
-            norms[site] = (w_o @ w_v).flatten(1).norm(dim=1)  # (H,)
+            w_v = weight_at(module, rule.values).unflatten(0, (len(blocks), -1))[of_values]
+            w_v = w_v.repeat_interleave(heads_per_key(module, rule), 0)  # (H, K, D)
+            w_o = weight_at(module, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
+            # |A B|^2 = tr(A^T A B B^T), of (K, K) in place of (D, D) a head
+            both = (w_o.mT @ w_o) * (w_v @ w_v.mT)
+            norms[site] = both.sum((1, 2)).clamp_min(0).sqrt()  # (H,)
     return HeadMap(norms)
 
 

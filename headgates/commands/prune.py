@@ -1,8 +1,9 @@
-"""Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et
-al. 2019.
+"""Close attention heads, or feed-forward neurons, of a trained model without training: importance, order,
+curve; ablations; Michel et al. 2019.
 
 python prune.py runs/toy-en-de-none-s1 --by importance,random
 python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
+python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
 """
 
 import sys
@@ -46,7 +47,7 @@ def prune(config: "PruneConfig") -> None:
     unpruned = UnprunedModel.open(config)
     print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
     others = [unpruned.other(corpus, config.test_sentences) for corpus in config.also]
-    if config.heads:
+    if config.heads or config.neurons:
         points(unpruned, config)
     elif config.orders:
         curves(unpruned, config)
@@ -63,7 +64,8 @@ def prune(config: "PruneConfig") -> None:
 
 
 def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
-    """Close down to each number of --heads and print the table of compare.py; --save leaves a run."""
+    """Close down to each number of --heads and --neurons and print the table of compare.py; --save leaves a
+    run."""
     from headgates.analysis.significance import RESAMPLES, resample_counts
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
@@ -77,14 +79,14 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     compared = Compared(found, [base], resample_counts(len(unpruned.test[0]), RESAMPLES))
     row, metrics = found[-1].row, unpruned.task.metrics
     sentences = [
-        f"With {row.heads_open} of {row.heads_total} heads the model has {row.main.value:.2f} "
-        f"{metrics[0].title} on the test set, {row.main.difference:+.2f} against the unpruned model.",
+        f"With {row.open_words} the model has {row.main.value:.2f} {metrics[0].title} on the test set, "
+        f"{row.main.difference:+.2f} against the unpruned model.",
         *size_sentences([base.row, row]),
     ]
     said = [] if unpruned.unlearned else sentences
     show_compared(compared, said, metrics=metrics, title=str(unpruned.folder.path))
     if save is not None:
-        print(f"saved: {save}, the model without its closed heads")
+        print(f"saved: {save}, the model without what is closed")
         print("next:", *next_commands(RunFolder(save)), sep="\n  ")
 
 

@@ -36,6 +36,30 @@ def test_protected_sites_and_a_floor_keep_their_heads():
     }
 
 
+@pytest.mark.parametrize("keep", [0, 3, 4, 8, 11, 12])
+def test_in_blocks_each_site_keeps_a_multiple_and_its_highest(keep):
+    generator = torch.Generator().manual_seed(keep)
+    scores = HeadMap(
+        {HeadSite.at("enc-ffn", i, n): torch.rand(n, generator=generator) for i, n in [(0, 7), (1, 5)]}
+    )
+    closed = close_to(scores, keep, multiple=4)
+    left = [int((~row).sum()) for row in closed.values()]
+    assert all(n % 4 == 0 or n == site.heads for n, site in zip(left, closed, strict=True))
+    assert keep <= sum(left) < keep + 4
+    for site, row in closed.items():
+        assert not row.any() or row.all() or scores[site][row].max() < scores[site][~row].min()
+
+
+def test_the_block_of_the_lowest_mean_closes_first_and_a_floor_holds():
+    one, two = HeadSite.at("enc-ffn", 0, 4), HeadSite.at("dec-ffn", 0, 4)
+    scores = HeadMap({one: [0.1, 9.0, 0.9, 8.0], two: [0.4, 7.0, 0.5, 6.0]})  # means 0.5 and 0.45
+    assert close_to(scores, 6, multiple=2).to_json() == {
+        "encoder.0.enc-ffn": [False] * 4,
+        "decoder.0.dec-ffn": [True, False, True, False],
+    }
+    assert [int(row.sum()) for row in close_to(scores, 0, multiple=2, at_least=1).values()] == [2, 2]
+
+
 def test_heads_of_one_key_head_close_together():
     model = BY_NAME["Llama"].model()
     site = next(iter(find_sites(model)))

@@ -43,6 +43,8 @@ ARCHITECTURES = {
 CASES = [
     *(("uneven", name) for name in ARCHITECTURES if name != "pre, tied"),
     ("empty layers", "post, learned"),
+    ("neurons", "as M2M100"),
+    ("neurons", "post, pre"),
     ("all", "post, pre"),
     ("none", "pre, tied"),
 ]

@@ -28,8 +28,20 @@ SOME = {
 }
 
 
+# some neurons of three feed-forward layers, and all of one
+NEURONS = {
+    "encoder.0.enc-ffn": [0, 3, 12],
+    "encoder.1.enc-ffn": list(range(13)),
+    "decoder.0.cross": [1],
+    "decoder.0.dec-ffn": [5],
+    "decoder.1.dec-ffn": [1, 2, 4, 8],
+}
+
+
 def closing(model, heads: dict[str, list[int]] = SOME) -> HeadMap:
-    closed = {site: [h in heads.get(site.name, []) for h in range(site.heads)] for site in find_sites(model)}
+    kinds = "all" if any(name.endswith("ffn") for name in heads) else "heads"
+    sites = find_sites(model, kinds)
+    closed = {site: [h in heads.get(site.name, []) for h in range(site.heads)] for site in sites}
     return HeadMap({site: torch.tensor(row, dtype=torch.bool) for site, row in closed.items()})
 
 
@@ -52,11 +64,11 @@ def module_at(model, name: str) -> nn.Module:
 
 
 PARTS = {
-    "encoder": {"enc-self": "self_attention.out_proj", "ffn": "feed_forward.outer"},
+    "encoder": {"enc-self": "self_attention.out_proj", "enc-ffn": "feed_forward.outer"},
     "decoder": {
         "dec-self": "self_attention.out_proj",
         "cross": "cross_attention.out_proj",
-        "ffn": "feed_forward.outer",
+        "dec-ffn": "feed_forward.outer",
     },
 }
 
@@ -108,20 +120,22 @@ def slowly_streamed(
     model, heads: dict[str, list[int]], batches, ridge: float, where=None, *, stream: bool = True
 ) -> nn.Module:
     """The reconstruction site by site, each by whole passes: of every sub-layer towards the unpruned model's
-    residual stream, or of every attention towards its own output."""
+    residual stream, or of every attention (and, where neurons close, feed-forward layer) towards its own
+    output."""
     unpruned, model = model, copy.deepcopy(model)
-    outs = {name: out for name, out in sublayers_by_hand(model).items() if stream or name in ORDER}
+    every = stream or any(name.endswith("ffn") for name in heads)
+    outs = {name: out for name, out in sublayers_by_hand(model).items() if every or name in ORDER}
     first = next(i for i, name in enumerate(outs) if heads.get(name))
     for name in list(outs)[first:]:
         z, now, _ = streams(model, batches, name, where)
         _, then, aim = streams(unpruned, batches, name, where)
-        kept = np.ones(z.shape[1], dtype=bool) if name.endswith("ffn") else kept_columns(heads.get(name, []))
+        kept = kept_columns(heads.get(name, []), *((z.shape[1], 1) if name.endswith("ffn") else ()))
         refit(outs[name], kept, z, aim - (now if stream else then), ridge)
     return model
 
 
-def kept_columns(closed: list[int]) -> np.ndarray:
-    return np.array([h not in closed for h in range(HEADS) for _ in range(WIDTH)])
+def kept_columns(closed: list[int], heads: int = HEADS, width: int = WIDTH) -> np.ndarray:
+    return np.array([h not in closed for h in range(heads) for _ in range(width)])
 
 
 def refit(out: nn.Linear, kept: np.ndarray, z: np.ndarray, y: np.ndarray, ridge: float) -> None:

@@ -39,11 +39,14 @@ SITES = [
     "decoder.0.cross",
     "decoder.1.cross",
 ]
+FFN_SITES = ["encoder.0.enc-ffn", "encoder.1.enc-ffn", "decoder.0.dec-ffn", "decoder.1.dec-ffn"]
+NEURONS_CLOSED = {"neurons": [5, 13, 0, 8]}
 HEADS_CLOSED = {
     "none": [0, 0, 0, 0, 0, 0],
     "uneven": [1, 2, 1, 0, 0, 1],
     "empty layers": [2, 0, 2, 1, 0, 2],
     "all": [2, 2, 2, 2, 2, 2],
+    "neurons": [1, 0, 0, 0, 0, 1],
 }
 
 
@@ -70,7 +73,7 @@ def toy_vocabs(tmp_path_factory) -> dict[str, Vocab]:
 @pytest.fixture(scope="session")
 def make_translator(toy_vocabs) -> Callable[..., Translator]:
     """make_translator("uneven", joint=True, norm="post"): random weights, biases and norms, without the heads
-    of HEADS_CLOSED."""
+    of HEADS_CLOSED and the neurons of NEURONS_CLOSED."""
 
     def make(
         closed: str = "none", *, joint: bool = False, search: SearchConfig = SEARCH, seed: int = 0, **settings
@@ -79,9 +82,9 @@ def make_translator(toy_vocabs) -> Callable[..., Translator]:
         source, target = (toy_vocabs["both"],) * 2 if joint else (toy_vocabs["src"], toy_vocabs["tgt"])
         model = stirred(Transformer(ModelConfig(**{**SHAPE, **settings}), len(source), len(target)), 0.3)
         count = dict(zip(SITES, HEADS_CLOSED[closed], strict=True))
-        remove(
-            model, HeadMap({site: torch.arange(site.heads) < count[site.name] for site in find_sites(model)})
-        )
+        count |= dict(zip(FFN_SITES, NEURONS_CLOSED.get(closed, [0] * 4), strict=True))
+        sites = find_sites(model, "all")
+        remove(model, HeadMap({site: torch.arange(site.heads) < count[site.name] for site in sites}))
         return Translator(model.eval(), source, target, search)
 
     return make

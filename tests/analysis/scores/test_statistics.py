@@ -157,6 +157,20 @@ def test_costs_are_those_of_least_squares_and_the_order_is_greedy(seed, mean):
     assert not left
 
 
+def test_where_several_close_at_a_step_the_next_costs_what_least_squares_loses(monkeypatch):
+    monkeypatch.setattr("headgates.analysis.scores.obs.STEPS", 2)
+    z, g, W = planted(3)
+
+    def error(left: set[int]) -> float:
+        _, r = least_squares(z, W, np.zeros(D), columns_of(sorted(left), WIDTH))
+        return float(np.trace(g.T @ g / len(g) @ r.T @ r))
+
+    (a, first), (b, second), (c, third), (d, _) = costs(z, g, W)
+    assert first == pytest.approx(error({*range(H)} - {a}), rel=1e-8)
+    assert second == pytest.approx(error({*range(H)} - {b}), rel=1e-8)
+    assert third == pytest.approx(error({d}) - error({c, d}), rel=1e-8)
+
+
 def test_what_closes_for_nothing_closes_first():
     z, g, W = planted(7)
     twins, constant, silent = np.random.default_rng(7).normal(size=z.shape), z.copy(), W.copy()

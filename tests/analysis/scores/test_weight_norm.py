@@ -21,6 +21,9 @@ def test_it_is_the_norm_of_output_times_value_weights_alone_head_by_head():
             product = attention.out_proj.weight[:, rows] @ attention.v_proj.weight[rows]
             assert float(norms[site][head]) == pytest.approx(product.norm().item(), rel=1e-5)
     assert weight_norm(model, kinds=["cross"]) == norms.select(["cross"])
+    layer = model.decoder.layers[0].feed_forward  # a neuron: a column of one weight, a row of the other
+    by_hand = layer.outer.weight.norm(dim=0) * layer.inner.weight.norm(dim=1)
+    torch.testing.assert_close(weight_norm(model, kinds="ffn")["decoder.0.dec-ffn"].float(), by_hand)
     with pytest.raises(ValueError, match="unknown kind of attention 'cros'; did you mean 'cross'"):
         weight_norm(model, kinds=["cros"])
 

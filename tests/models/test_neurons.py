@@ -1,0 +1,243 @@
+"""Neurons of feed-forward layers are gated, scored, closed, removed, saved and searched with by the code that
+does so with heads."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+from headgates.analysis.scores.fisher import fisher
+from headgates.analysis.scores.fluctuation import fluctuation
+from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.obs import obs
+from headgates.analysis.scores.random_score import random_score
+from headgates.gates import (
+    FFN_KINDS,
+    HeadMap,
+    attach,
+    detach,
+    find_sites,
+    heads_left,
+    load_pruned,
+    reconstruct,
+    remove,
+    save_pruned,
+    zero_heads,
+)
+from headgates.models.ablated_search import ablated_translations
+from headgates.models.checkpoint import load_model, save_model
+from headgates.models.search import beam_search, greedy_search
+from tests.analysis.one_by_one import in_batches, random_model, random_pairs
+from tests.gates.slow_reconstruct import (
+    NEURONS,
+    closing,
+    equal_weights,
+    forward,
+    slowly_streamed,
+    small_text,
+    streamed,
+)
+from tests.models.test_removed import lines, source, translator_of  # noqa: F401
+from tests.models.test_removed import random_model as searched_model
+
+SHAPES = {"pre": {}, "post": {"norm": "post"}, "ssru": {"decoder_mixer": "ssru"}}
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def masked(model, closed: HeadMap):
+    bank = attach(model, gate="mask", kinds="all")
+    bank.assign(closed.map(lambda row: (~row).double()))
+    return bank
+
+
+def without(model, closed: HeadMap):
+    smaller = copy.deepcopy(model)
+    remove(smaller, closed)
+    return smaller
+
+
+# ---------------------------------------------------------------- one equality
+
+
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
+def test_a_gate_at_0_zeroed_columns_and_removed_neurons_give_the_same(make_model, batch, settings):
+    model = make_model(**settings)
+    closed = closing(model, NEURONS)
+    assert sum(map(len, NEURONS.values())) == closed.count()
+    before = model(*batch)
+    masked(model, closed)
+    expected = model(*batch)
+    detach(model)
+    assert torch.equal(model(*batch), before)
+    assert (expected - before).abs().max() > 0.01
+    zeroed, smaller = copy.deepcopy(model), without(model, closed)
+    zero_heads(zeroed, closed)
+    torch.testing.assert_close(zeroed(*batch), expected, **CLOSE)
+    torch.testing.assert_close(smaller(*batch), expected, **CLOSE)
+    gone = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
+    neurons = closed.select(FFN_KINDS).count()
+    assert gone == neurons * (2 * model.config.d_model + 1) + (closed.count() - neurons) * 7 * (4 * 21 + 3)
+
+
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
+def test_gates_that_differ_by_sentence_are_those_of_each_sentence_alone(make_model, batch, settings):
+    model, generator = make_model(**settings), torch.Generator().manual_seed(3)
+    bank = attach(model, gate="mask", kinds="ffn")
+    xi = {site: torch.rand(3, site.heads, generator=generator) for site in bank.sites}
+    bank.assign(xi)
+    together = model(*batch)
+    for i in range(3):
+        bank.assign({site: rows[i] for site, rows in xi.items()})
+        torch.testing.assert_close(model(*batch)[i], together[i], **CLOSE)
+
+
+def test_gates_within_0_and_1_are_folded_into_the_columns(make_model, batch):
+    model = make_model()
+    bank = attach(model, gate="mask", kinds="ffn")
+    xi = {site: torch.linspace(0, 1, site.heads) for site in bank.sites}
+    bank.assign(xi)
+    expected = model(*batch)
+    closed = HeadMap({site: row == 0 for site, row in xi.items()})
+    remove(model, closed, fold=HeadMap(xi))
+    torch.testing.assert_close(model(*batch), expected, **CLOSE)
+
+
+def test_learned_gates_on_all_kinds_get_a_gradient_at_every_neuron(make_model, batch):
+    model = make_model().train()
+    bank = attach(model, gate="l0", kinds="all")
+    (model(*batch).square().mean() + bank.penalty()).backward()
+    assert {site.kind for site in bank.sites} == {"enc-self", "dec-self", "cross", *FFN_KINDS}
+    assert all((gate.log_alpha.grad != 0).all() for _, gate in bank.items())
+    assert bank.penalty("enc-ffn") <= 26
+
+
+# ---------------------------------------------------------------- refits
+
+
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("stream", [False, True], ids=["out", "out+ffn"])
+def test_a_refit_of_neurons_is_numpys_site_by_site(make_model, settings, stream):
+    model, text = make_model(**settings).double(), small_text()
+    closed = closing(model, NEURONS)
+    expected = slowly_streamed(model, NEURONS, text, 0.1, stream=stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few positions
+        if stream:
+            streamed(model, closed, text, ridge=0.1)
+        else:
+            reconstruct(model, closed, text, forward, ridge=0.1)
+    equal_weights(model, expected)
+    logits = model(*text[0])
+    remove(model, closed)
+    torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
+
+
+# ---------------------------------------------------------------- scores
+
+PAIRS = random_pairs()[:5]
+
+
+def test_importance_is_the_gradient_to_a_factor_on_each_neuron_sentence_by_sentence():
+    model = random_model()
+    found = importance(model, in_batches(PAIRS, 2), kinds="ffn")
+    sums = {site: torch.zeros(site.heads) for site in found}
+    for batch in in_batches(PAIRS, 1):
+        seen: dict = {}
+
+        def keep(site, z, seen=seen):
+            seen[site] = z
+            z.retain_grad()
+
+        handles = [
+            module.outer.register_forward_pre_hook(lambda _, given, site=site: keep(site, given[0]))
+            for site, module in find_sites(model, "ffn").items()
+        ]
+        loss = torch.nn.functional.cross_entropy(
+            model(batch.source, batch.target_in).flatten(0, 1),
+            batch.target_out.flatten(),
+            ignore_index=0,
+            reduction="sum",
+        )
+        loss.backward()
+        for handle in handles:
+            handle.remove()
+        for site, z in seen.items():
+            sums[site] += (z * z.grad).sum((0, 1)).abs()
+    for site, row in found.items():
+        torch.testing.assert_close(row.float(), sums[site] / len(PAIRS), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kinds", ["ffn", "all"])
+@pytest.mark.parametrize("score", [importance, fisher, obs, fluctuation])
+def test_scores_of_heads_do_not_depend_on_whether_neurons_are_scored_too(score, kinds):
+    model, batches = random_model(), in_batches(PAIRS, 3)
+    found = score(model, batches, kinds=kinds)
+    assert {site.heads for site in found.select("ffn")} == {7}
+    heads = score(model, batches)
+    assert list(heads) == [site for site in find_sites(model) if site.heads]
+    if kinds == "all" and score is not obs:
+        for site, row in heads.items():
+            torch.testing.assert_close(found[site], row)
+    if kinds == "all" and score is obs:  # places among all: the heads come in the same order
+        order = [flat.argsort().tolist() for flat in (heads.flat(), found.select("heads").flat())]
+        assert order[0] == order[1]
+
+
+def test_a_silent_neuron_is_worth_nothing_to_any_score():
+    model = random_model()
+    with torch.no_grad():
+        model.encoder.layers[1].feed_forward.outer.weight[:, 3] = 0
+    batches = in_batches(PAIRS, 3)
+    for score in (importance, fisher, obs, fluctuation):
+        row = score(model, batches, kinds="ffn")["encoder.1.enc-ffn"]
+        assert row.argmin() == 3, score.__name__
+
+
+def test_a_random_score_of_heads_is_the_same_beside_one_of_neurons():
+    model = random_model()
+    assert random_score(model, seed=1, kinds="all").select("heads") == random_score(model, seed=1)
+
+
+# ---------------------------------------------------------------- files and search
+
+
+def test_it_comes_back_from_its_files_numbered_as_before(make_model, batch, tmp_path):
+    model = make_model()
+    closed = closing(model, NEURONS)
+    smaller = without(model, closed)
+    save_model(tmp_path / "best.pt", smaller)
+    save_pruned(smaller, tmp_path / "pruned")
+    for loaded in (load_model(tmp_path / "best.pt"), load_pruned(tmp_path / "pruned", model=make_model(1))):
+        assert torch.equal(loaded(*batch), smaller(*batch))
+        assert heads_left(loaded, "all") == ~closed
+        again = closing(model, {**NEURONS, "encoder.0.enc-ffn": [0, 3, 12, 7]})
+        remove(loaded, again, original=True)
+        torch.testing.assert_close(loaded(*batch), without(model, again)(*batch), **CLOSE)
+    assert heads_left(smaller).heads_total == 18, "of heads, where no kinds are named"
+
+
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
+def test_searches_find_what_they_find_under_the_mask(make_model, source, settings):  # noqa: F811
+    model, limits = searched_model(make_model, **settings), {"max_ratio": 1.0, "max_extra": 5}
+    closed = closing(model, NEURONS)
+    smaller = without(model, closed)
+    masked(model, closed)
+    greedy, beams = greedy_search(model, source, **limits), beam_search(model, source, beam=3, **limits)
+    assert [one.ids for one in greedy_search(smaller, source, **limits)] == [one.ids for one in greedy]
+    found = beam_search(smaller, source, beam=3, **limits)
+    assert [[one.ids for one in best] for best in found] == [[one.ids for one in best] for best in beams]
+
+
+def test_ablations_of_neurons_are_the_translations_without_them(make_model, lines):  # noqa: F811
+    model = searched_model(make_model)
+    ablations = [
+        HeadMap({site: torch.arange(site.heads) % 3 == part})
+        for site in find_sites(model, "ffn")
+        for part in range(3)
+    ]
+    found = ablated_translations(translator_of(model), lines, ablations)
+    assert found.changed_share > 0
+    for number, closed in enumerate(ablations):
+        expected = translator_of(without(model, closed)).translate(lines, beam=1)
+        assert found.hypotheses(number) == expected
