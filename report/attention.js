@@ -30,7 +30,7 @@ function attentionPart(head) {
     "Attention",
     el("div", { class: "bar" }, LIVE ? null : sentences, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
     svg(WIDTH, height, { class: "attention f-" + head.family.id, role: "img", "aria-label": words }, drawn),
-    LIVE ? null : note(`Your own sentences, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
+    LIVE ? null : note(`Your own sentences: python explore.py runs/${data.run ?? "RUN"}; or here, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
   );
 }
 

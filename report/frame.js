@@ -25,7 +25,8 @@ function download(words, name, type, make) {
   return button({ class: "download", onclick }, words);
 }
 
-const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "font", "text-anchor"];
+// not the shorthand font: it is empty where figures are tabular
+const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "font-family", "font-size", "font-weight", "text-anchor"];
 
 // A drawing as a file of its own: what the style sheet says of its elements is written into them.
 function svgFile(drawing) {

@@ -30,7 +30,7 @@ function picture() {
       say(`${words} · ${text(said.loss, 2)} nats`, { class: "picture-note" });
       say(said.text || "(nothing)", { class: "picture-text" });
       const pieces = readable(said.tokens.map(({ piece }) => piece));
-      say(said.tokens.map((token, i) => `${pieces[i]} ${share(token.p)}`).join(" · "), { class: "picture-note" });
+      say(said.tokens.map((token, i) => `${pieces[i]} ${share(token.p)}`).join(", "), { class: "picture-note" });
     };
     row(startWords(LIVE.number), own.whole);
     if (isChanged(LIVE.number)) row(changeWords(LIVE.number), own.now);
@@ -72,12 +72,13 @@ function pictureMap(top) {
         circle.style.stroke = style.borderColor;
         if (head === view.head) drawn.push(el("rect", { class: "picture-chosen", x: 52 + head.head * cell + 1, y: y + 1, width: cell - 2, height: cell - 2, rx: 6 }));
         drawn.push(circle);
+        if (isBelow(view.colour, head)) drawn.push(write(52 + (head.head + 0.5) * cell, y + cell / 2 + 4, "−", { class: "picture-note", "text-anchor": "middle" }));
       }
       y += cell;
     }
     y += 26;
   }
-  drawn.push(write(24, y, `Size and colour: ${[...new Set([view.size?.words, view.colour?.words])].filter(Boolean).join(", ").toLowerCase() || "none"}. Hollow: shut.`, { class: "picture-note" }));
+  drawn.push(write(24, y, `Size and colour: ${[...new Set([view.size?.words, view.colour?.words])].filter(Boolean).join(", ").toLowerCase() || "none"}. Hollow: shut. −: below 0.`, { class: "picture-note" }));
   return [drawn, y];
 }
 

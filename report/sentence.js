@@ -122,7 +122,7 @@ function drawStep() {
     const on = each.id === tokens[step].id;
     const onclick = () => force([...tokens.slice(0, step).map(({ id }) => id), each.id]);
     const name = each.piece === "</s>" ? "(end)" : readable([...before, each.piece]).at(-1);
-    return el("li", {}, button({ "aria-pressed": on, "data-key": `token-${each.id}`, onclick }, span("piece", name), bar("sure", each.p), span("p", share(each.p))));
+    return el("li", {}, button({ "aria-pressed": on, disabled: !LIVE.translates, "data-key": `token-${each.id}`, onclick }, span("piece", name), bar("sure", each.p), span("p", share(each.p))));
   });
   const given = tokens[step].best.some(({ id }) => id === tokens[step].id) ? null : note(`“${readable([tokens[step].piece])[0]}” was given; its probability is ${share(tokens[step].p)}.`);
   panel.replaceChildren(
@@ -139,7 +139,7 @@ function drawStep() {
     ),
     el("ol", { class: "choices" }, choices),
     ...[given].filter(Boolean),
-    note("Click a token to go on from it. Lines of the attention are those of this step."),
+    ...(LIVE.translates ? [note("Click a token to go on from it. Lines of the attention are those of this step.")] : []),
   );
   if (focused) panel.querySelector(`[data-key="${focused}"]`)?.focus();
 }

@@ -164,7 +164,11 @@ def next_commands(run: RunFolder) -> list[str]:
         f"python translate.py {run.path} --input FILE --runtime int8 does so by CTranslate2 in int8",
         f"python export.py {run.path} --to ct2 writes that model",
     ][: 3 if by_ct2 else 1]
-    return [*(use if translates else []), f"python analyze.py {run.path} --siblings says what the heads do"]
+    look = [
+        f"python analyze.py {run.path} --siblings says what the heads do",
+        f"python explore.py {run.path} shows what they do with a sentence that you type",
+    ]
+    return [*use, *look] if translates else look[:1]
 
 
 def result_sentence(run: RunFolder) -> str | None:

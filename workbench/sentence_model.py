@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from headgates.bridges.classifier import Labeller
 from headgates.data.batch import pad
 from headgates.gates import HeadSite, attach, detach, find_sites
 from headgates.gates.rules import rule_of
@@ -66,10 +67,15 @@ class SentenceModel:
     """A translator or a classifier that answers about single sentences; while it lives, the model has masks.
 
     start: the heads that the run itself has shut. longest: pieces that a sentence may have, the end left out.
-    Raises ValueError for a model without heads."""
+    Raises ValueError for a model without heads, or of another task."""
 
     def __init__(self, source: Source, *, longest: int):
         self.source, predictor = source, source.predictor
+        if not isinstance(predictor, Translator | Labeller):
+            task = source.config.get("task")
+            raise ValueError(
+                f"{source.folder.path} neither translates nor labels sentences: its task is {task}"
+            )
         self.model: Any = predictor.model
         self.translates = isinstance(predictor, Translator)
         self.source_vocab, self.target_vocab = predictor.source_vocab, predictor.target_vocab

@@ -170,6 +170,10 @@ def test_the_picture_holds_sentence_map_and_attention(page):
     assert len(list(drawn.iter(f"{svg}circle"))) == 48
     assert len(list(drawn.iter(f"{svg}line"))) > 5
     assert all("fill" in each.get("style", "") for each in drawn.iter(f"{svg}circle"))
+    sizes = {
+        each.get("style", "").partition("font-size:")[2].split(";")[0] for each in drawn.iter(f"{svg}text")
+    }
+    assert sizes == {"17px", "13px", "12.5px", "11px"}, "as on the page, also of tabular figures"
 
 
 @pytest.mark.parametrize("options", [{"viewport": {"width": 390, "height": 844}}, {"color_scheme": "dark"}])

@@ -114,4 +114,4 @@ def test_nothing_is_said_of_differences_from_a_model_that_learned_nothing(run, c
 
 def test_no_command_is_named_that_ctranslate2_would_refuse(run):
     run.write_text("config.yaml", yaml.safe_dump({"model": {"decoder_mixer": "ssru"}}))
-    assert [line.split()[1] for line in next_commands(run)] == ["translate.py", "analyze.py"]
+    assert [line.split()[1] for line in next_commands(run)] == ["translate.py", "analyze.py", "explore.py"]

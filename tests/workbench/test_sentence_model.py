@@ -52,7 +52,9 @@ def said_by(translator, model, text):
     return [*best.ids, model.target_specials.end]
 
 
-@pytest.mark.parametrize("shape", [{}, {"norm": "post", "joint": True}, {"closed": "uneven"}])
+@pytest.mark.parametrize(
+    "shape", [{}, {"norm": "post", "joint": True}, {"closed": "uneven"}, {"decoder_mixer": "ssru"}]
+)
 def test_the_effect_of_a_head_is_the_loss_with_its_columns_zeroed(make_translator, shape):
     translator = settled(make_translator(**shape))
     plain, specials = copy.deepcopy(translator.model), translator.source_vocab.specials
@@ -71,8 +73,11 @@ def test_the_effect_of_a_head_is_the_loss_with_its_columns_zeroed(make_translato
     assert max(map(abs, effects.values())) > 1e-2
 
 
-def test_what_it_says_with_heads_shut_is_what_greedy_search_says_without_their_columns(make_translator):
-    translator = settled(make_translator())
+@pytest.mark.parametrize("shape", [{}, {"decoder_mixer": "ssru"}])
+def test_what_it_says_with_heads_shut_is_what_greedy_search_says_without_their_columns(
+    make_translator, shape
+):
+    translator = settled(make_translator(**shape))
     plain = copy.deepcopy(translator.model)
     model = model_of(translator)
     whole, heads, changed = model.as_it_is(TEXT).ids, list(model.heads.values()), 0
@@ -223,3 +228,10 @@ def test_a_classifiers_label_and_effects(encoder, tmp_path):
         assert effects[name] == pytest.approx(float(whole - closed), abs=1e-5)
     weights = model.attention(text, said.ids, Change())
     torch.testing.assert_close(weights["encoder.1.enc-self"].sum(-1), torch.ones(4, source.shape[1]))
+
+
+def test_a_model_of_another_task_is_refused():
+    folder = SimpleNamespace(path="runs/copies")
+    source = SimpleNamespace(predictor=object(), config={"task": "copying"}, folder=folder)
+    with pytest.raises(ValueError, match="its task is copying"):
+        SentenceModel(source, longest=9)
