@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from headgates.bridges.classifier import Labeller
 from headgates.data.batch import pad
-from headgates.gates import HeadSite, attach, detach, find_sites
+from headgates.gates import KINDS, HeadSite, attach, detach, find_sites
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import projection
 from headgates.gates.sites import BANK
@@ -84,7 +84,10 @@ class SentenceModel:
         bank = getattr(self.model, BANK, None)
         own = {} if bank is None else dict(bank.values().items())
         detach(self.model)
-        self.bank = attach(self.model, gate="mask").requires_grad_(False)
+        neurons = {site: row for site, row in own.items() if site.kind not in KINDS}  # which stay as they are
+        kinds = {*KINDS, *(site.kind for site in neurons)}
+        self.bank = attach(self.model, gate="mask", kinds=kinds).requires_grad_(False)
+        self.bank.assign(neurons)
         self.model.eval()
         self.modules = {site: module for site, module in find_sites(self.model).items() if site.heads}
         xi = {site: own.get(site, torch.ones(site.heads)).float() for site in self.modules}

@@ -178,6 +178,22 @@ def test_a_run_with_gates_starts_with_its_own_heads_shut(make_translator):
     assert model.say(TEXT, Change()).ids == said_by(translator, plain, TEXT)  # all of them opened again
 
 
+def test_neurons_that_a_run_has_closed_stay_closed(make_translator):
+    translator = settled(make_translator())
+    generator = torch.Generator().manual_seed(7)
+    sites = find_sites(translator.model, kinds="all")
+    xi = HeadMap({site: (torch.rand(site.heads, generator=generator) < 0.5).double() for site in sites})
+    whole = said_by(translator, copy.deepcopy(translator.model), TEXT)
+    attach(translator.model, gate="mask", kinds="all", xi=xi)
+    expected = said_by(translator, translator.model, TEXT)
+    ids, specials = translator.encode([TEXT])[0], translator.source_vocab.specials
+    lost = loss(translator.model, ids, expected, specials)
+    model = model_of(translator)
+    assert model.as_it_is(TEXT).ids == expected != whole
+    found = model.token_log_probs(TEXT, expected, [Change(model.start)])
+    assert float(-found.sum()) == pytest.approx(lost, abs=2e-5)
+
+
 def test_attention_is_that_of_the_model_without_the_heads(make_translator):
     translator = settled(make_translator(), end=6.0)  # or no translation would end before its limit
     plain, specials = copy.deepcopy(translator.model), translator.source_vocab.specials
