@@ -28,6 +28,7 @@ class AnalyzeConfig(SourceOptions):
     python analyze.py runs/toy-en-de-none-s1 --siblings
     python analyze.py runs/toy-en-de-none-s1 --examples-from my-lines.en      (the page draws attention on
     your own sentences)
+    python analyze.py runs/toy-en-de-none-s1 --causes
     python analyze.py runs/multi30k-en-de-none-s1 --what syntax --parses spacy:en_core_web_sm
     """
 
@@ -35,6 +36,20 @@ class AnalyzeConfig(SourceOptions):
         REQUIRED,
         "run folders on one base: the base itself, or runs with gates, which stand for it",
         positional=True,
+    )
+    causes: bool = setting(
+        False,
+        "also what closing each head does to the loss, exactly, every score against it, and which heads back "
+        "each other up",
+    )
+    causes_sentences: int = setting(
+        200, "causes: training pairs that all of it reads, a sample; 0 for all", at_least=0, rare=True
+    )
+    pair_heads: int = setting(
+        12,
+        "causes: pairs of so many heads, those that cost most of those that stay; 0 for all",
+        at_least=0,
+        rare=True,
     )
     siblings: bool = setting(
         False, "in the tables also the finished runs with gates that lie beside RUNS and have the same base"
@@ -98,6 +113,12 @@ class AnalyzeConfig(SourceOptions):
         check_ranges(self)
         if not self.sources:
             raise ValueError("SOURCES: expected at least one run folder, got none")
+        for name, given in (
+            ("causes_sentences", self.causes_sentences != 200),
+            ("pair_heads", self.pair_heads != 12),
+        ):
+            if given and not self.causes:
+                raise ValueError(f"{name} is for --causes; add it")
         for flag, given, what in (
             ("--parses", self.parses is not None, "syntax"),
             ("labels", bool(self.labels), "syntax"),

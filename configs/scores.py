@@ -17,6 +17,7 @@ class Score:
     function: "module:name". sign: -1 closes the highest first. l2: each layer's scores are divided by their
     l2 norm (Michel et al. 2019, section 4.1) unless --normalise says otherwise. sample: how many training
     pairs it reads unless --sentences says otherwise: a sample, or all of the run where it has no more.
+    signed: an estimate of what closing a head adds to the loss, below 0 where the model is better without it.
     refine: "module:name" of a function (model, batches, closed, **those of `takes`) -> closed that improves a
     choice at its count: as many heads closed, with by_kind=True of each kind. label: in figures and tables,
     where it is not the name."""
@@ -26,6 +27,7 @@ class Score:
     sign: int = 1
     l2: bool = False
     family: str | None = None  # a score whose numbers this one shares, computed and kept once
+    signed: bool = False
     sample: int | None = None  # None where no training pair is read, or not by a number of its own
     refine: str | None = None
     label: str | None = None
@@ -71,14 +73,16 @@ SCORES: dict[str, Score] = {
     "gradient": Score(
         "headgates.analysis.scores.integrated:gradient",
         ("loss", "ranks"),
+        signed=True,
         sample=SAMPLE,
         label="gradient, signed",
     ),
     "integrated": Score(
         "headgates.analysis.scores.integrated:integrated",
         ("loss", "ranks"),
+        signed=True,
         sample=SAMPLE,
-        label="integrated gradients (4 points)",
+        label="integrated gradients (5 points)",
     ),
     "ablation": Score(
         "headgates.workbench.ablation:ablation_score",
@@ -116,5 +120,7 @@ SCORES: dict[str, Score] = {
     ),
     "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
     "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
-    "loss": Score("headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), sample=FEW),
+    "loss": Score(
+        "headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW
+    ),
 }

@@ -115,6 +115,7 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
     own += [example for example in last["examples"] if example["own"] and example["source"] not in sources]
     of_text = [[each for each in given["examples"] if not each["own"]] for given in (data, last)]
     data["examples"] = [*own[:MOST_EXAMPLES], *(of_text[0] or of_text[1])]
+    data["causes"] = data["causes"] or last.get("causes")
     for name in TABLES:
         data[name] = list({words_of(row): row for row in [*last[name], *data[name]]}.values())
 

@@ -20,6 +20,7 @@ from headgates.analysis.metrics import BLEU, Metric
 from headgates.analysis.roles import FAMILIES, Role
 from headgates.analysis.survival import NO_ROLE
 from headgates.gates import KINDS, HeadMap
+from headgates.report.causes import draw_causes
 from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
 from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
@@ -51,6 +52,9 @@ def draw_all(analysed: AnalysedModel, found: Findings) -> list[Path]:
         title = roles_sentence(found.roles, next(iter(found.scores.values())).heads_total)
         draw_maps(found.scores, found.roles, folder / "heads", title=title)
         drawn.append(folder / "heads")
+    if found.causes is not None:
+        draw_causes(found.causes, folder / "causes")
+        drawn.append(folder / "causes")
     if found.survival:
         draw_survival(found.survival, folder / "survival", title=survival_sentence(found.survival))
         draw_layers(analysed.gate_runs, folder / "retained", title=kinds_sentence(analysed.gate_runs[-1]))

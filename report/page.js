@@ -128,6 +128,7 @@ function open() {
   paintState();
   drawCurves();
   drawComparisons();
+  drawCauses();
   drawTabs();
   drawDownloads();
   drawFooter();

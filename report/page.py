@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
 # in the order they stand in the page; the first are those of explore.py's page too
 SHARED_SCRIPTS = ("base.js", "headmap.js", "card.js", "attention.js", "frame.js")
-SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "comparisons.js", "tables.js", "page.js")
+SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "comparisons.js", "causes.js", "tables.js", "page.js")
 PATH_POINTS = 90
 
 

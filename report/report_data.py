@@ -8,6 +8,8 @@
     metric      what the scores measure: BLEU, for translation
     curves      the score against open heads, from the base's curves/*.csv
     comparisons the comparisons that compare.py made on the base: summary, points, figure
+    causes      of --causes: rows of the card, pairs of heads, and for each head its exact effect and every
+    score
     systems, survival, tests, correlations: rows of tables
 
 Unknown numbers are null. `beam` says with which search a score was measured: a run's own, or that of the
@@ -32,6 +34,7 @@ from headgates.data.npz import read_npz
 from headgates.data.text import reworded
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
 from headgates.models.progress import say
+from headgates.report.causes import causes_data
 from headgates.report.compare_files import comparisons_of
 from headgates.report.page import compact, json_ready
 from headgates.workbench.analysed_model import AnalysedModel
@@ -74,6 +77,7 @@ def report_data(
             "states": [*states, *importance_states(analysed)],
             "curves": [*curves_of(analysed.base), *trained_curves(analysed.shown_runs)],
             "comparisons": comparisons_of(analysed.base),
+            "causes": found.causes and causes_data(found.causes),
             "systems": system_rows([run.folder for run in analysed.shown_runs] or [analysed.base]),
             **{name: getattr(found, name) for name in TABLES},
         }

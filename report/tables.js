@@ -34,6 +34,8 @@ const TABLES = [
   ["States", stateRows],
   ["Systems", systemRows],
   ["Comparison", () => generic((data.comparisons ?? []).flatMap(({ name, points }) => points.map((point) => ({ comparison: name, ...point }))))],
+  ["Causes", () => generic(data.causes?.rows)],
+  ["Pairs of heads", () => generic(data.causes?.pairs)],
   ["Survival", () => generic(data.survival)],
   ["Survival test", () => generic(data.tests)],
   ["Correlations", () => generic(data.correlations)],

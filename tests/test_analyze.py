@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from scipy.stats import spearmanr
 
 from headgates.commands import analyze, fit, prune
 from headgates.data.toy import toy_pairs
@@ -331,6 +332,52 @@ def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, ga
     code, out, error = analyze_here(base.path, *FEW)
     assert code == 0, error
     assert [f"{name}: there already" in out for name in PARTS] == [True] * len(PARTS)
+
+
+def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(base, gated, analyze_here):
+    rows = ablation_rows()
+    for number, row in enumerate(rows):
+        row["bleu_difference"] = -1.0 * number
+    write_table(base, "ablation/one.csv", rows)
+    words = [base.path, "--what", "confidence", "--causes", "--set", "causes_sentences=17", *FEW]
+    code, _, error = analyze_here(*words)
+    assert code == 0, error
+    card = {row["approximation"]: row for row in read_table(base, "analysis/base/causes.csv")}
+    (exact_row, *_) = card.values()
+    assert (exact_row["spearman"], exact_row["sign"], exact_row["top_quarter"]) == (1, 1, 1)
+    folder = base / "scores"
+    exact, found = (
+        HeadMap.load(folder / f"{name}-sampled17.json").flat() for name in ("loss", "integrated")
+    )
+    row = card["integrated, 5 points"]
+    assert row["spearman"] == pytest.approx(spearmanr(exact, found).statistic)
+    assert row["sign"] == pytest.approx(float(((exact > 0) == (found > 0)).double().mean()))
+    assert row["spearman_bleu"] == pytest.approx(spearmanr(range(HEADS), found).statistic)
+    assert card["importance, |.|"]["sign"] is None
+    assert {"gradient", "integrated, 20 points", "fisher", "obs", "lrp", "confidence"} < card.keys()
+    pairs = read_table(base, "analysis/base/interactions.csv")
+    open_heads = sum(value > 0 for row in gated.systems()["l0"]["xi"].values() for value in row)
+    assert len(pairs) == open_heads * (open_heads - 1) // 2
+    for row in pairs:
+        assert row["interaction"] == pytest.approx(row["both"] - row["head_alone"] - row["other_alone"])
+    assert (base / "analysis/base/causes.png").is_file()
+    shown = page_data(base)["causes"]
+    assert len(shown["heads"]) == HEADS
+    assert "causes: there already" in analyze_here(*words)[1]
+    code, _, error = analyze_here(base.path, "--what", "confidence", *FEW)
+    assert code == 0, error
+    assert page_data(base)["causes"] == shown
+
+
+def test_causes_of_another_text_and_its_settings_without_it_are_refused(base, analyze_here, tmp_path):
+    lines = tmp_path / "lines.en"
+    lines.write_text("the dog sees a cat .\n")
+    code, _, error = analyze_here(base.path, "--causes", "--text", lines)
+    assert code == 1
+    assert_one_line(error, "--causes reads the base", "--text")
+    code, _, error = analyze_here(base.path, "--set", "pair_heads=3")
+    assert code == 2
+    assert "pair_heads is for --causes; add it" in error
 
 
 def test_importance_which_may_take_minutes_is_not_computed_for_the_page_alone(base):

@@ -28,13 +28,16 @@ from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from headgates.configs.analyze import LABELS
+from headgates.configs.scores import SCORES
 from headgates.data import ranks
+from headgates.data.file_digest import file_digest
 from headgates.data.parses import parses
 from headgates.data.ranks import wait
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
 from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.causes import causes
 from headgates.workbench.folder import plain
 from headgates.workbench.scores import ScoreRequest, score_file
 from headgates.workbench.table import read_table, write_table
@@ -45,11 +48,13 @@ StartedAnalysis = tuple[Sequence[Observer], Callable[[], AnalysisResult]]
 
 @dataclass(frozen=True)
 class Analysis:
-    """settings: what the result depends on besides the model and its text."""
+    """settings: what the result depends on besides the model and its text. by_flag: made only where the
+    setting of its name asks for it."""
 
     start: Callable[[AnalysedModel], StartedAnalysis]
     settings: Callable[[AnalysedModel], dict[str, Any]] = lambda analysed: {}
     kinds: tuple[str, ...] = KINDS  # the kinds of attention that it looks at
+    by_flag: bool = False
 
 
 # ---------------------------------------------------------------- the analyses
@@ -190,6 +195,19 @@ def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
     return {"parses": parses_name, "parses_digest": digest, "labels": labels or None}
 
 
+def causes_settings(analysed: AnalysedModel) -> dict[str, Any]:
+    """Its text is the training text, and what other commands left beside it is part of the card."""
+    runs, ablation = analysed.shown_runs, analysed.base / "ablation/one.csv"
+    return {
+        "training pairs": analysed.config.causes_sentences,
+        "training text": analysed.source.corpus.digest(),
+        "scores": list(SCORES),
+        "heads that stay": runs[-1].name if runs else None,
+        "pair_heads": analysed.config.pair_heads,
+        "ablation": file_digest(ablation)[:12] if ablation.is_file() else None,
+    }
+
+
 ANALYSES: dict[str, Analysis] = {
     "confidence": Analysis(confidence),
     "lrp": Analysis(
@@ -200,6 +218,7 @@ ANALYSES: dict[str, Analysis] = {
     "syntax": Analysis(syntax, syntax_settings, ("enc-self",)),
     "rare": Analysis(rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),
     "alignment": Analysis(alignment, lambda analysed: {"alignments": "toy" if analysed.toy else None}),
+    "causes": Analysis(lambda analysed: ([], lambda: causes(analysed)), causes_settings, by_flag=True),
 }
 
 
@@ -210,20 +229,23 @@ def chosen_analyses(analysed: AnalysedModel) -> list[str]:
     """The names of --what, or of all analyses that can be run, and why the others cannot is said.
 
     Raises ValueError where an analysis of --what cannot be run."""
-    asked = analysed.config.what
-    obstacles = {name: reason for name in ANALYSES if (reason := obstacle(analysed, name))}
-    for name in asked:
+    flags = [name for name, each in ANALYSES.items() if each.by_flag and getattr(analysed.config, name)]
+    free = [name for name, each in ANALYSES.items() if not each.by_flag]
+    obstacles = {name: reason for name in (*free, *flags) if (reason := obstacle(analysed, name))}
+    for name in (*analysed.config.what, *flags):
         if name in obstacles:
             raise ValueError(obstacles[name])
-    if not asked:
+    if not analysed.config.what:
         for reason in obstacles.values():
             analysed.report(f"left out: {reason}")
-    return [name for name in ANALYSES if name in (asked or ANALYSES) and name not in obstacles]
+    return [name for name in (*(analysed.config.what or free), *flags) if name not in obstacles]
 
 
 def obstacle(analysed: AnalysedModel, name: str) -> str | None:
     """Why an analysis cannot be run, None where it can."""
     kinds = ANALYSES[name].kinds
+    if name == "causes" and not analysed.is_whole:
+        return "--causes reads the base and its training text; leave --system, --text and --out out"
     if not set(kinds) & set(analysed.config.kinds):
         return (
             f"{name} looks at {' and '.join(kinds)} attention, and --kinds is "
@@ -265,7 +287,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
         all_observers = [observer for observers, _ in started.values() for observer in observers]
         observe_attention(analysed.predictor.model, analysed.batches("one pass"), all_observers, kinds=kinds)
     for name, (_, finish) in started.items():
-        if name not in in_pass:
+        if name not in in_pass and not ANALYSES[name].by_flag:
             settings_words = ", ".join(
                 f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items()
             )

@@ -14,8 +14,8 @@ from headgates.workbench.table import Row, write_table
 
 @dataclass(frozen=True)
 class Findings:
-    """nearest: of each family of roles the head that is nearest to it; scores: of heads, by name; the rest
-    are rows of tables."""
+    """nearest: of each family of roles the head that is nearest to it; scores: of heads, by name; causes: of
+    --causes; the rest are rows of tables."""
 
     roles: list[Role] = field(default_factory=list)
     nearest: list[Role] = field(default_factory=list)
@@ -23,6 +23,7 @@ class Findings:
     correlations: list[Row] = field(default_factory=list)
     survival: list[Row] = field(default_factory=list)
     tests: list[Row] = field(default_factory=list)
+    causes: AnalysisResult | None = None
 
 
 def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Findings:
@@ -30,7 +31,12 @@ def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Find
     roles, nearest = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
     scores = head_scores(analysed, results)
     found = Findings(
-        roles, nearest, scores, correlation_rows(scores), *survival_rows(analysed, results, roles)
+        roles,
+        nearest,
+        scores,
+        correlation_rows(scores),
+        *survival_rows(analysed, results, roles),
+        causes=results.get("causes"),
     )
     tables = {
         "roles": [role.row() for role in roles],

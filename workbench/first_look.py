@@ -25,7 +25,8 @@ TEST, VALID = 200, 50  # lines of the curve
 def look_at_heads(analysed: AnalysedModel, report: Report) -> dict[str, AnalysisResult]:
     """The results of all analyses that can be run; a line says how long they took."""
     begin, text = time.monotonic(), f"{len(analysed.text):,} pairs of {analysed.split}"
-    results = run_analyses(analysed, [name for name in ANALYSES if obstacle(analysed, name) is None])
+    names = [name for name, each in ANALYSES.items() if not each.by_flag and obstacle(analysed, name) is None]
+    results = run_analyses(analysed, names)
     report(f"{', '.join(results)} of each head: from {text}, {minutes(time.monotonic() - begin)}")
     return results
 

@@ -34,7 +34,7 @@ from headgates.gates.gram import Ranks
 
 Path = Literal["diagonal", "own"]
 Rows = Mapping[HeadSite, Tensor]  # (H,) for each site
-POINTS = 4
+POINTS = 5
 
 
 def gradient(

@@ -6,11 +6,11 @@ Importance (importance.py) estimates its size from the gradient at xi_h = 1; her
 the text. Below 0 the model is better without the head.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headgates.analysis.batches import (
     Loss,
@@ -27,7 +27,6 @@ from headgates.gates import HeadMap, attach, detach
 from headgates.gates.gram import Ranks
 
 
-@torch.no_grad()
 def loss_without(
     model: nn.Module,
     batches: Iterable[Any],
@@ -38,25 +37,45 @@ def loss_without(
 ) -> HeadMap:
     """Return the mean rise of the loss of every head closed alone, in nats a sentence.
 
-    Arguments are those of `head_gradients`. Raises ValueError without any batch, and for a model that has
-    gates."""
-    device, sites = next(model.parameters()).device, sites_of(model, None)
-    sums = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
-    sentences = torch.tensor(0)
+    Arguments and errors are those of `loss_rises`."""
+    sites = sites_of(model, None)
+    alone = [
+        HeadMap({site: torch.arange(site.heads) == head}) for site in sites for head in range(site.heads)
+    ]
+    rises = loss_rises(model, batches, alone, loss=loss, queries=queries, ranks=ranks)
+    rows = rises.split([site.heads for site in sites])
+    return HeadMap(dict(zip(sites, rows, strict=True)))
+
+
+@torch.no_grad()
+def loss_rises(
+    model: nn.Module,
+    batches: Iterable[Any],
+    closings: Sequence[HeadMap],
+    *,
+    loss: Loss = batch_loss,
+    queries: Queries = query_tokens,
+    ranks: Ranks | None = None,
+) -> Tensor:
+    """Return the mean rise of the loss under each of the closings, (closings,) in nats a sentence, float64.
+
+    closings: bool, True for heads whose output is 0; sites that one does not name stay open. Other arguments
+    are those of `head_gradients`. Raises ValueError without any batch, and for a model that has gates."""
+    device, site = next(model.parameters()).device, next(iter(sites_of(model, None)))
+    rises, sentences = torch.zeros(len(closings), dtype=torch.float64), torch.tensor(0)
     with frozen(model):
         masks = attach(model, gate="mask")
         try:
             for batch in shared(batches, ranks):
                 batch = on_device(batch, device)
                 whole = loss(model, batch).double()
-                for site, rises in sums.items():
-                    for head in range(site.heads):
-                        masks.assign({site: (torch.arange(site.heads) != head).float()})
-                        rises[head] += (loss(model, batch).double() - whole).cpu()
-                    masks.assign({site: torch.ones(site.heads)})
-                sentences += len(queries(model, next(iter(sites)), batch))
+                for number, closed in enumerate(closings):
+                    masks.assign({each: (~row).float() for each, row in closed.items()})
+                    rises[number] += (loss(model, batch).double() - whole).cpu()
+                    masks.assign({each: torch.ones(each.heads) for each in closed})
+                sentences += len(queries(model, site, batch))
         finally:
             detach(model)
     if not (sentences := summed(sentences, ranks)):
         raise ValueError("the loss needs at least one batch of sentence pairs, got none")
-    return HeadMap({site: summed(rises, ranks) / sentences for site, rises in sums.items()})
+    return summed(rises, ranks) / sentences

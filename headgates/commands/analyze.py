@@ -53,7 +53,7 @@ def analyze(config: "AnalyzeConfig") -> None:
 
 def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> None:
     """Roles, correlations and survival from the results, with their tables, pages and figures."""
-    from headgates.report import analysis_tables
+    from headgates.report import analysis_tables, causes
     from headgates.report.fill import page_data, write_pages
     from headgates.report.head_figures import draw_all
     from headgates.report.page import write_page
@@ -68,6 +68,8 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
     analysis_tables.syntax_table(results)
     analysis_tables.correlations_table(found.correlations)
     analysis_tables.survival_table(found.survival, found.tests)
+    if found.causes is not None:
+        causes.causes_table(found.causes, analysed.source.task.metrics[0])
     if analysed.is_whole:
         pages = write_pages(analysed, data, [*analysed.folders, analysed.base])
     else:  # of one system or one text: the run's own page shows everything

@@ -303,6 +303,24 @@ def test_heads_without_roles_are_coloured_by_what_they_cost(browser, tmp_path):
     one.close()
 
 
+def test_causes_are_a_panel_for_each_score_and_pairs_lead_to_their_heads(opened):
+    first, second = opened.tab.locator("#causes figure").all()
+    assert first.inner_text().split() == ["integrated", "ρ", "+0.95"]
+    assert second.inner_text().split() == ["confidence", "all", "alike"]
+    assert first.locator("circle").count() == 72
+    top = max(cards()["causes"]["heads"].items(), key=lambda each: each[1][0])[0]
+    highest = min(first.locator("circle").all(), key=lambda point: float(point.get_attribute("cy")))
+    assert highest.locator("title").text_content().startswith(f"{top}: place ")
+    assert opened.tab.locator("#pairs li").all_inner_texts() == [
+        "encoder.0.enc-self.0 and encoder.0.enc-self.1 back each other up: closing both adds 1.500 nats a "
+        "sentence, apart they add 0.500 and 0.250",
+        "encoder.0.enc-self.0 and encoder.0.enc-self.2 share a cost: closing both adds 0.250 nats a "
+        "sentence, apart they add 0.500 and 0.250",
+    ]
+    opened.tab.click("#pairs li:nth-child(2) button:nth-of-type(2)")
+    assert opened.tab.url.endswith("#encoder.0.enc-self.2")
+
+
 def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
     data, (state, *_) = cards(), cards()["states"]
     point = {name: state[name] for name in ("heads_open", "value", "low", "high")}

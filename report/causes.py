@@ -1,0 +1,128 @@
+"""What `analyze.py --causes` found, on the terminal, as a figure and for the page: every score against what
+closing each head alone does, and which heads back each other up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headgates.analysis.metrics import Metric
+from headgates.analysis.results import AnalysisResult
+from headgates.gates import KINDS, HeadMap
+from headgates.report.drawing import KIND_WORDS
+from headgates.report.palette import KIND_LOOKS
+from headgates.report.scatter import Panel, Series, draw_scatter
+from headgates.report.table import show
+from headgates.workbench.table import Row
+
+STRONGEST = 5  # pairs on the terminal
+ON_PAGE = 40  # pairs on the page
+ACROSS = 4  # panels of the figure
+
+
+def causes_table(result: AnalysisResult, metric: Metric) -> None:
+    """Print the card, and the strongest pairs."""
+    rows = result.tables["causes"]
+    names = {"": "loss", f"_{metric.name}": metric.title}
+    shown = {ending: what for ending, what in names.items() if f"spearman{ending}" in rows[0]}
+    columns = [column for what in shown.values() for column in (f"rho, {what}", "sign", "top 1/4")]
+    lines = [
+        [
+            row["approximation"],
+            *(
+                number(row[f"{each}{ending}"], "+.2f" if each == "spearman" else ".0%")
+                for ending in shown
+                for each in ("spearman", "sign", "top_quarter")
+            ),
+            number(row["seconds"], ".1f"),
+        ]
+        for row in rows
+    ]
+    title = f"scores against closing each head alone, {result.facts['sentences']:,} training pairs"
+    show(title, ["score", *columns, "seconds"], lines)
+    for sentence in pair_sentences(result.tables["interactions"][:STRONGEST]):
+        print(sentence)
+
+
+def number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def pair_sentences(rows: Sequence[Row]) -> list[str]:
+    """What closing two heads does beyond each alone, in words."""
+    words = {True: "back each other up", False: "share a cost"}
+    return [
+        f"{row['head']} and {row['other']} {words[row['interaction'] > 0]}: closing both adds "
+        f"{row['both']:.3f} nats a sentence to the loss, apart they add {row['head_alone']:.3f} and "
+        f"{row['other_alone']:.3f}"
+        for row in rows
+    ]
+
+
+def draw_causes(result: AnalysisResult, path: str | Path) -> None:
+    """Draw a panel for each score: every head's place by it against its place by the exact effect, 1 the
+    most."""
+    exact, *others = result.head_maps
+    places = {name: places_of(result.head_maps[name]) for name in result.head_maps}
+    panels = []
+    for name, row in zip(others, result.tables["causes"][1:], strict=True):
+        series = [
+            Series(KIND_WORDS[kind], KIND_LOOKS[kind], x, y)
+            for kind in KINDS
+            if len(x := of_kind(places[name], result.head_maps[name], kind))
+            for y in [of_kind(places[exact], result.head_maps[exact], kind)]
+        ]
+        title = f"{name}: {number(row['spearman'], '+.2f') or 'all heads alike'}"
+        panels.append(Panel(title, series))
+    panels += [Panel("", []) for _ in range(-len(panels) % ACROSS)]
+    draw_scatter(
+        [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)],
+        path,
+        title=causes_sentence(result),
+        xlabel="place of the head by the score",
+        ylabel="place by what it costs",
+        fewer=False,
+    )
+
+
+def places_of(effects: HeadMap) -> np.ndarray:
+    """The place of each head, 1 for the largest number."""
+    order = effects.flat().argsort(descending=True, stable=True)
+    places = np.empty(len(order), int)
+    places[order.numpy()] = np.arange(1, len(order) + 1)
+    return places
+
+
+def of_kind(places: np.ndarray, effects: HeadMap, kind: str) -> np.ndarray:
+    kinds = [site.kind for site in effects for _ in range(site.heads)]
+    return places[[each == kind for each in kinds]]
+
+
+def causes_sentence(result: AnalysisResult) -> str:
+    """Which score comes nearest to the exact effects."""
+    exact, *others = [row for row in result.tables["causes"] if row["spearman"] is not None]
+    best = max(others, key=lambda row: row["spearman"])
+    return (
+        f"Nearest to what closing each head alone adds to the loss is {best['approximation']}: Spearman's "
+        f"rho {best['spearman']:.2f} in {best['seconds']:.1f} s, exact in {exact['seconds']:.1f} s"
+    )
+
+
+def causes_data(result: AnalysisResult) -> dict[str, Any]:
+    """For the page: rows of the card, the strongest pairs, and each head's numbers in the order of
+    `names`."""
+    heads = {
+        f"{site.name}.{head}": [float(effects[site][head]) for effects in result.head_maps.values()]
+        for site in next(iter(result.head_maps.values()))
+        for head in range(site.heads)
+    }
+    return {
+        "title": causes_sentence(result),
+        "sentences": result.facts["sentences"],
+        "paired": result.facts["heads_paired"],
+        "rows": result.tables["causes"],
+        "pairs": result.tables["interactions"][:ON_PAGE],
+        "names": list(result.head_maps),
+        "heads": heads,
+    }
