@@ -23,6 +23,7 @@ class Closing:
 ABLATIONS = {
     ZERO: Closing("a closed head adds nothing", calibrated=False),
     "mean": Closing("what it adds on average goes into the bias of W_O"),
+    "optimal": Closing("the constants that cost least loss go into the bias of W_O (Li & Janson 2024)"),
     "resample": Closing("its output is replaced by its output at a random other position", permanent=False),
 }
 RECONSTRUCTIONS = {

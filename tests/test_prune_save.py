@@ -183,7 +183,7 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
         (["--ablate", "one", "--ablation", "mean"], ["--ablate closes heads with zero"]),
         (
             ["--set", "calibration_sentences=9"],
-            ["calibration_sentences is for mean, resample", "needs no text"],
+            ["calibration_sentences is for mean, optimal, resample", "needs no text"],
         ),
     ],
 )

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import query_tokens
+from headgates.analysis.optimal_ablation import fold_optimal
 from headgates.configs.closing import CLOSINGS
 from headgates.configs.stages import DistillConfig
 from headgates.data import ranks
@@ -86,6 +87,13 @@ class Calibration:
         self.source.task.loss(model, batch)
 
 
+def optimal(
+    model: nn.Module, closed: HeadMap, calibration: Calibration, *arguments: Any, **options: Any
+) -> None:
+    """`fold_optimal` by the loss of the run's task. Arguments as `reconstruct`."""
+    fold_optimal(model, closed, calibration, *arguments, loss=calibration.source.task.loss, **options)
+
+
 def distill(
     model: nn.Module, closed: HeadMap, calibration: Calibration, *arguments: Any, **options: Any
 ) -> None:
@@ -120,6 +128,7 @@ PASSES, RATE, STEP_TOKENS = 5, 1e-3, 1000  # of `distill`
 OF_STREAM = ("out+ffn", "out+ffn+v", "distill")  # of models whose residual stream is known
 HOW: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,
+    "optimal": optimal,
     "rescale": rescale,
     "out": reconstruct,
     "out+ffn": partial(reconstruct, sublayers=sublayers),
