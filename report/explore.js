@@ -118,7 +118,13 @@ CARD_PARTS.unshift(gatePart);
 
 // ---------------------------------------------------------------- questions
 
-class Refused extends Error {}
+// answered: by the server, which goes on.
+class Refused extends Error {
+  constructor(words, answered = false) {
+    super(words);
+    this.answered = answered;
+  }
+}
 
 async function question(path, content) {
   const headers = { "Content-Type": "application/json", "X-Headgates-Token": LIVE.token };
@@ -129,12 +135,12 @@ async function question(path, content) {
     throw new Refused("No answer: is explore.py still running?");
   }
   const found = await answer.json().catch(() => ({ error: "the answer is no JSON" }));
-  if (!answer.ok) throw new Refused(found.error ?? answer.statusText);
+  if (!answer.ok) throw new Refused(found.error ?? answer.statusText, true);
   return found;
 }
 
 // One question at a time: what changes meanwhile is asked once, when the last answer is there.
-const asking = { now: false, again: false, effectsOf: null };
+const asking = { now: false, again: false, effectsOf: null, refused: "" };
 async function update() {
   keep();
   asking.again = true;
@@ -145,10 +151,19 @@ async function update() {
     asking.again = false;
     try {
       await askAll();
-      trouble("");
+      trouble(asking.refused);
+      asking.refused = "";
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       trouble(error.message);
+      if (!error.answered || !ask.other) continue;
+      // the first sentence is answered without the second, which stays in its field
+      asking.refused = error.message;
+      ask.other = "";
+      ask.patched.clear();
+      asking.again = true;
+      keep();
+      paintHeads();
     }
   }
   asking.now = false;
@@ -192,6 +207,8 @@ function trouble(words) {
 
 // ---------------------------------------------------------------- the address
 
+const usual = {}; // the choices of the selects that no address names
+
 // Everything that the reader asks stands after the # of the address.
 function keep() {
   const state = new URLSearchParams();
@@ -207,6 +224,7 @@ function keep() {
   if (ask.step !== null) state.set("step", ask.step + 1);
   if (view.head) state.set("head", view.head.name);
   add("drawing", view.drawing === "lines" ? "" : view.drawing);
+  for (const [id, own] of Object.entries(usual)) if (byId(id).value !== own) state.set(id, byId(id).value);
   history.replaceState(null, "", "#" + state);
 }
 
@@ -225,6 +243,7 @@ function read() {
   ask.prefix = names(`prefix${LIVE.number}`).map(Number).filter(Number.isInteger);
   ask.step = Number.isInteger(Number(state.get("step"))) && Number(state.get("step")) > 0 ? Number(state.get("step")) - 1 : null;
   view.drawing = state.get("drawing") === "heat" ? "heat" : "lines";
+  for (const [id, own] of Object.entries(usual)) byId(id).value = state.get(id) ?? own;
   byId("text").value = ask.text;
   byId("other").value = ask.other;
   byId("second").open = Boolean(ask.other);
@@ -256,6 +275,8 @@ function open() {
   drawMap();
   fitMap();
   drawControls();
+  for (const id of ["colour", "size"]) usual[id] = byId(id).value;
+  byId("controls").addEventListener("change", keep);
   byId("heads-title").textContent = "Heads";
   byId("hint").textContent =
     "Click a head to see it, and again to shut or open it. Keys: arrows move, Enter shows, x shuts or opens. The address of this page holds all of it.";
@@ -283,6 +304,10 @@ function open() {
     if (head !== view.head) choose(head, false);
     turn(head);
     mark.focus();
+  });
+  byId("card").addEventListener("click", () => {
+    keep(); // lines or heat map
+    markQuery();
   });
   byId("card").addEventListener("keydown", (event) => {
     if (event.key === "Escape") view.head.mark.focus();

@@ -211,7 +211,7 @@ function drawLegend() {
       ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, endsOf(view.size)).join(" to ")}.`
       : null,
     SHUTS ? "Hollow: shut." : null,
-    data.heads.some((head) => isBelow(view.colour, head)) ? "−: below 0, the loss is lower without it." : null,
+    data.heads.some((head) => isBelow(view.colour, head)) ? "−: below 0, the loss gets lower." : null,
     several ? "A dot in the corner: one more role." : null,
   ].filter(Boolean);
   let scale = null;

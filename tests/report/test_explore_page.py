@@ -93,6 +93,7 @@ def test_a_stranger_types_a_sentence_shuts_two_heads_and_sees_why(page):
 def test_the_address_holds_all_of_it(page, browser):
     page.shut(HEADS[0]).click('[data-step="1"]').click(".choices li:nth-child(2) button")
     page.tab.click("[data-drawing=heat]")
+    page.tab.select_option("#colour", "effect_now")
     page.shut(HEADS[1]).click('[data-step="2"]')
     rows, state = page.texts("#rows .text"), "#" + page.tab.url.partition("#")[2]
     assert unquote(state).count("decoder.") == 3
@@ -100,6 +101,10 @@ def test_the_address_holds_all_of_it(page, browser):
     assert other.texts("#rows .text") == rows
     assert other.tab.inner_text("#card-name") == page.tab.inner_text("#card-name") == HEADS[1]
     assert other.tab.locator(".attention .cell").count() == page.tab.locator(".attention .cell").count() > 0
+    fill = "all => all.map(mark => getComputedStyle(mark).backgroundColor)"
+    colours = [each.tab.eval_on_selector_all("button.mark span", fill) for each in (page, other)]
+    assert colours[0] == colours[1]
+    assert other.tab.input_value("#colour") == "effect_now"
     assert other.tab.inner_text("#step h3") == page.tab.inner_text("#step h3")
     assert other.tab.locator("button.mark.shut").count() == 2
     other.click("#other-model")  # the same address, with the heads of the second model
@@ -112,6 +117,10 @@ def test_the_address_holds_all_of_it(page, browser):
 def test_the_reader_steps_through_and_goes_on_from_another_token(page):
     page.head("decoder.1.cross.3").click('[data-step="1"]')
     assert page.tab.inner_text("#step h3").startswith("Step 2 of 9")
+    assert page.tab.locator(".query.at").count() == 1
+    page.tab.click("[data-drawing=heat]")
+    assert page.tab.url.endswith("&drawing=heat")
+    page.tab.click("[data-drawing=lines]")
     assert page.tab.locator(".query.at").count() == 1
     page.click('[data-key="on"]')
     assert page.tab.inner_text("#step h3").startswith("Step 3 of 9")
@@ -140,6 +149,10 @@ def test_heads_are_patched_from_a_second_sentence(page):
     assert f"{'+' if rise > 0 else '−'}{abs(rise):.2f}" in page.tab.inner_text("#why")
     page.type("#other", "a cat.")
     assert "equal lengths" in page.tab.inner_text("#trouble")
+    assert page.tab.input_value("#other") == "a cat."  # to be mended
+    assert page.tab.locator(".mark.patched, .now, #patch").count() == 0
+    page.shut(HEADS[0])
+    assert page.texts("#state-words") == ["47 of 48 heads open"]
     page.said.clear()  # Chromium writes of every refused question
 
 
