@@ -101,11 +101,17 @@ def of_kind(places: np.ndarray, effects: HeadMap, kind: str) -> np.ndarray:
 
 def causes_sentence(result: AnalysisResult) -> str:
     """Which score comes nearest to the exact effects."""
-    exact, *others = [row for row in result.tables["causes"] if row["spearman"] is not None]
-    best = max(others, key=lambda row: row["spearman"])
+    exact, *others = result.tables["causes"]
+    compared = [row for row in others if row["spearman"] is not None]
+    if not compared:  # too few heads
+        return "What closing each head alone adds to the loss"
+    best = max(compared, key=lambda row: row["spearman"])
+    took = ""
+    if best["seconds"] and exact["seconds"]:
+        took = f" in {best['seconds']:.1f} s, exact in {exact['seconds']:.1f} s"
     return (
         f"Nearest to what closing each head alone adds to the loss is {best['approximation']}: Spearman's "
-        f"rho {best['spearman']:.2f} in {best['seconds']:.1f} s, exact in {exact['seconds']:.1f} s"
+        f"rho {best['spearman']:.2f}{took}"
     )
 
 

@@ -38,18 +38,19 @@ LABELS = {"importance": "importance, |.|", "integrated": f"integrated, {POINTS} 
 
 @dataclass(frozen=True)
 class Effects:
-    """A number for each head by one score, and how long it took. signed: as in `Score`."""
+    """A number for each head by one score, and how long it took, None where that is not known. signed: as in
+    `Score`."""
 
     name: str
     values: HeadMap
-    seconds: float
+    seconds: float | None
     signed: bool = False
 
 
 def causes(analysed: AnalysedModel) -> AnalysisResult:
     """The card and the interactions of the base's heads; scores are kept in the run's scores/."""
     config, source = analysed.config, analysed.source
-    request = ScoreRequest(source, sentences=config.causes_sentences)
+    request = ScoreRequest(source, sentences=config.causes_sentences, fresh=config.fresh)
     exact = scored(EXACT, request, config.kinds)
     found = [exact, *approximations(analysed, request)]
     removed = metric_effects(analysed, exact.values)
@@ -114,7 +115,8 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
 
 def scored(name: str, request: ScoreRequest, kinds: list[str]) -> Effects:
     values = head_scores(name, request).select(kinds)
-    return Effects(LABELS.get(name, name), values, scoring_seconds(name, request), SCORES[name].signed)
+    seconds = scoring_seconds(name, request) or None  # 0 where none were kept
+    return Effects(LABELS.get(name, name), values, seconds, SCORES[name].signed)
 
 
 def metric_effects(analysed: AnalysedModel, like: HeadMap) -> HeadMap | None:
