@@ -88,7 +88,7 @@ def fold_optimal(
             first = max(cost(mean)[0], 1e-12)
             a.requires_grad_(True)
             search = torch.optim.LBFGS([a], max_iter=steps, line_search_fn="strong_wolfe")
-            search.step(closure)  # type: ignore[arg-type]
+            search.step(closure)
         finally:
             with torch.no_grad():
                 for bias, values, was in zip(biases, best[1], trained, strict=True):
