@@ -103,7 +103,7 @@ LOOKS = {
     "base": Look(GREY, "*"),
     "base-continued": Look(GREY, "h"),
 }
-TRAINED_MARKERS = dict(zip("ov^Xd>spH", "DshP<88Hp", strict=True))
+TRAINED_MARKERS = dict(zip("ov^Xd>spH<D", "DshP<88Hphd", strict=True))
 SHADES = (BLACK, BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)  # layers, in turn
 
 

@@ -60,7 +60,7 @@ def test_lists_of_numbers_are_read():
             "--finetune 0 has no training, so l0 would have no point",
         ),
         (["--methods", "obs:glue"], "--methods: expected some of .*, SCORE\\[:CLOSING\\], where"),
-        (["--heads", -3], "--heads: expected a number at least 1, got -3"),
+        (["--heads", -3], "--heads: expected a number at least 0, got -3"),
         (["--heads", "3,3"], "--heads: expected numbers, each once and separated by commas; got 3, 3"),
         (["--heads", "many"], "--heads: expected a list of whole numbers"),
         (["--lambdas", "much", "--methods", "l0"], "--lambdas: expected a list of numbers"),
