@@ -118,5 +118,5 @@ def check_all_neurons(model: Transformer, library: str) -> None:
     if left.count() < left.heads_total:
         raise ValueError(
             f"this system has {left.count():,} of {left.heads_total:,} feed-forward neurons left, and in "
-            f"{library} all layers of a stack have one width; take --to ct2, onnx or torch"
+            f"{library} all layers of a stack have one width; take --to ct2, hf, onnx or torch"
         )

@@ -26,7 +26,6 @@ from torch import Tensor
 from headgates.bridges.foreign import (
     Converted,
     ForeignModel,
-    check_all_neurons,
     fairseq_name,
     position_table,
     shared_tables,
@@ -51,7 +50,7 @@ from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.data.vocab import Vocab
-from headgates.gates import find_sites, heads_left, load_pruned, set_heads_left
+from headgates.gates import ALL_KINDS, KINDS, find_sites, heads_left, load_pruned, set_heads_left
 from headgates.gates.folder_sizes import check_folder
 from headgates.gates.pruned_folder import check_keys
 from headgates.models.attention import MultiHeadAttention
@@ -225,12 +224,12 @@ def as_ours(model: Any, family: Family, source: SpecialTokens, target: SpecialTo
     source_vocab, target_vocab = (
         len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES
     )
-    heads = {site.name: site.heads for site in find_sites(model)}
+    heads = {site.name: site.heads for site in find_sites(model, ALL_KINDS)}
     with torch.device("meta"):
         ours = Transformer(
             config, source_vocab, target_vocab, heads, source_specials=source, target_specials=target
         )
-    set_heads_left(ours, heads_left(model))
+    set_heads_left(ours, heads_left(model, ALL_KINDS))
     return ours.assign({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
 
 
@@ -351,15 +350,17 @@ def write(translator: Translator, folder: Path) -> None:
     Raises ValueError, naming the setting and what to do, where no class of Hugging Face's computes the
     same."""
     model = translator.model
-    check_all_neurons(model, "transformers")
     name = family_of(model)
     write_tokenizer(translator, folder)
     state = their_state(model, FAMILIES[name])
     library("safetensors.torch").save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     settings = their_settings(model, name)
-    left = heads_left(model)
+    left = heads_left(model, ALL_KINDS)
     if not all(row.all() for row in left.values()):
-        heads = {site.name: row.nonzero().flatten().tolist() or [0] for site, row in left.items()}
+        told = {site: row for site, row in left.items() if site.kind in KINDS or not row.all()}
+        heads = {site.name: row.nonzero().flatten().tolist() for site, row in told.items()}
+        # an attention keeps one that adds nothing, as in `their_state`
+        heads |= {site.name: [0] for site in told if site.kind in KINDS and not heads[site.name]}
         settings["headgates"] = {"heads": heads}
     dump(folder / "config.json", settings)
     dump(folder / "generation_config.json", search_settings(translator))

@@ -123,6 +123,25 @@ LAYOUTS = (
     *(DISTILBERT, MODERNBERT, FALCON, BLOOM, replace(BLOOM, arguments=()), NEOX),
 )
 
+# feed-forward layers: some are a module, others stand in the layer itself
+FC = SiteRule(heads="fc2.in_features", mode="hook", inner=("fc1",), out="fc2", zero_heads=True)
+WI = SiteRule(heads="wo.in_features", mode="hook", inner=("wi",), out="wo", zero_heads=True)
+GATED_WI = replace(WI, inner=("wi_0", "wi_1"))
+DENSE = SiteRule(
+    heads="output.dense.in_features",
+    mode="hook",
+    inner=("intermediate.dense",),
+    out="output.dense",
+    zero_heads=True,
+)
+GATED = SiteRule(
+    heads="down_proj.in_features",
+    mode="hook",
+    inner=("gate_proj", "up_proj"),
+    out="down_proj",
+    zero_heads=True,
+)
+
 # of an attention class, or several where instances differ: the first whose projections are there
 SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
@@ -176,6 +195,27 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     ),
     "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(
         heads="num_heads", mode="weight", widths=("embed_dim",), refit=refit.fairseq
+    ),
+}
+SITE_RULES |= {
+    **{
+        f"{name}{stack}Layer": FC
+        for name in ("Marian", "Bart", "MBart", "M2M100", "Pegasus", "Whisper")
+        for stack in ("Encoder", "Decoder")
+    },
+    **{
+        f"transformers.models.fsmt.modeling_fsmt.{stack}Layer": replace(FC, batch_axis=1)
+        for stack in ("Encoder", "Decoder")
+    },
+    **dict.fromkeys(["T5DenseActDense", "MT5DenseActDense"], WI),
+    **dict.fromkeys(["T5DenseGatedActDense", "MT5DenseGatedActDense"], GATED_WI),
+    **dict.fromkeys(["BertLayer", "RobertaLayer"], DENSE),
+    **dict.fromkeys(["LlamaMLP", "Qwen2MLP", "MistralMLP"], GATED),
+    "GPT2MLP": SiteRule(  # its Conv1D cannot run without inputs
+        heads="c_proj.nx", mode="hook", inner=("c_fc",), out="c_proj", transposed=True
+    ),
+    "transformers.models.distilbert.modeling_distilbert.FFN": replace(
+        FC, heads="lin2.in_features", inner=("lin1",), out="lin2"
     ),
 }
 _TESTED = dict(SITE_RULES)  # those that the families' tests cover

@@ -77,11 +77,22 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
 
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
     """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it, or
-    its `is_causal`, in this order. Of a feed-forward layer enc-ffn or dec-ffn, by its path."""
+    its `is_causal`, in this order. Of a feed-forward layer enc-ffn or dec-ffn: by its path, else as the
+    attention of its layer."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
     stack = next((part for part in reversed(parents) if part in ("encoder", "decoder")), "")
     if rule.inner:
+        if not stack:
+            of_layer = (
+                kind_of(other, modules, own)
+                for scope in (path, ".".join(parents))
+                for other, module in modules.items()
+                if other.startswith(f"{scope}.")
+                and (own := known_rule(module)) is not None
+                and not own.inner
+            )
+            stack = "encoder" if next(of_layer, "") == "enc-self" else "decoder"
         return "enc-ffn" if stack == "encoder" else "dec-ffn"
     # multihead_attn: the cross-attention of nn.TransformerDecoderLayer
     in_decoder = stack == "decoder" or "Decoder" in around[0]

@@ -24,7 +24,8 @@ def unknown_attentions(model: nn.Module) -> list[nn.Module]:
     """One attention of every class that has no rule, among those neither inside nor around an attention that
     has one."""
     modules = dict(model.named_modules())
-    known = [path for path, module in modules.items() if known_rule(module) is not None]
+    rules = ((path, known_rule(module)) for path, module in modules.items())
+    known = [path for path, rule in rules if rule is not None and not rule.inner]
     found: dict[type, nn.Module] = {}
     for path, module in modules.items():
         around = not path or any(other.startswith(f"{path}.") for other in known)

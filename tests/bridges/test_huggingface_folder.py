@@ -119,6 +119,21 @@ def test_a_model_without_some_heads_is_read_by_load_pruned_and_as_a_source(
     assert left == heads
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_model_without_some_neurons_is_read_by_load_pruned_and_as_a_source(make_translator, tmp_path, norm):
+    translator = make_translator("neurons", norm=norm, joint=True, embeddings="tied")
+    exported(translator, tmp_path / "out")
+    heads = json.loads((tmp_path / "out/config.json").read_text())["headgates"]["heads"]
+    assert heads["encoder.0.enc-ffn"] == [*range(5, 13)]
+    assert heads["encoder.1.enc-ffn"] == []
+    assert "decoder.0.dec-ffn" not in heads
+    assert logits_differ(translator, load_pruned(tmp_path / "out")) < 1e-4
+    again = read(str(tmp_path / "out"), ForeignOptions()).convert().translator
+    assert heads_left(again.model, "all") == heads_left(translator.model, "all")
+    for ours, theirs in zip(translator.score(LINES, TARGETS), again.score(LINES, TARGETS), strict=True):
+        assert theirs == pytest.approx(ours, abs=1e-4)
+
+
 def test_an_fsmt_model_without_some_heads_goes_out_as_one(hf_folder, tmp_path):
     run = foreign_run("hf", read(str(hf_folder("fsmt")), ForeignOptions()), tmp_path / "runs", {}, {})
     translator = open_source(run.path, device="cpu").translator
