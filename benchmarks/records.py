@@ -21,7 +21,7 @@ from headgates.workbench.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-VALUES = "compare-multi30k-en-de-values"
+CHOICES = "compare-multi30k-choices"
 PAGES = ("README.md", "results/README.md", "docs/measured.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
@@ -105,13 +105,14 @@ def untrained() -> Table:
 
 def first() -> Table:
     """What is done to the model, then BLEU for each number of heads: README's first table."""
-    closed, refitted = points("compare-multi30k-en-de", trained=False), points(VALUES, trained=True)
+    closed, refitted = points("compare-multi30k-en-de", trained=False), points(CHOICES, trained=True)
     wanted = [
         ("close heads by importance (Michel et al.)", closed, "importance"),
         ("the same, and refit the weights that stay", closed, "importance:out+ffn+v"),
         ("the order of optimal brain surgery, refitted", closed, "obs:out+ffn+v"),
-        ("importance, refitted, then three epochs", refitted, "importance:out+ffn+v"),
-        ("learned gates, three epochs", refitted, "l0-target"),
+        ("importance, refitted, then one epoch of training", refitted, "importance:out+ffn+v"),
+        ("random heads, refitted, then one epoch", refitted, "random:out+ffn+v"),
+        ("learned gates, refitted, then one epoch", refitted, "l0-target"),
     ]
     rows = [[text, *(mean(found[method, heads]) for heads in COUNTS)] for text, found, method in wanted]
     return ["what you do", "36 of 72 heads", "18", "9"], rows
@@ -200,7 +201,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "multi30k": lambda: systems("multi30k-en-de.csv", MADE),
     "untrained": untrained,
     "trained": lambda: trained("compare-multi30k-en-de-trained", bleu_and_chrf, 72, COUNTS),
-    "trained-values": lambda: trained(VALUES, bleu_and_chrf, 72, COUNTS),
+    "choices": lambda: trained(CHOICES, bleu_and_chrf, 72, (*COUNTS, 6)),
     "trained-tatoeba": lambda: trained("compare-tatoeba-en-fr", bleu_and_chrf, 72, COUNTS),
     "encoder": lambda: trained("compare-encoder-only", difference_and_chrf, 24, (12, 5, 2)),
     "student": student,
