@@ -14,10 +14,11 @@ import torch
 import yaml
 
 from headgates.commands import fit
-from headgates.configs.systems import file_name
+from headgates.configs.systems import file_name, label
 from headgates.data import load_corpus
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import one_each
 from headgates.workbench.source import open_source
 from tests.worlds.runs import assert_one_line
 
@@ -78,12 +79,12 @@ def test_the_run_folder_holds_what_the_house_promises(run, trained):
 
 def test_the_table_shows_every_system_with_the_numbers_of_result_json(trained, run):
     said = (trained.parent / "stdout").read_text()
-    for row in run.read_json("result.json")["rows"]:
-        (line,) = [line for line in said.splitlines() if re.match(rf" *{row['system']} +\d+/", line)]
-        cells = line.split()
-        assert cells[1] == f"{row['heads_open']}/{row['heads_total']}"
-        assert f"{row['bleu']:.2f}" in cells
-        assert f"{row['chrf']:.2f}" in cells
+    for row in one_each(run.rows())[0]:
+        named = rf" *{re.escape(label(row.system))} +(\d+/\d+) "
+        (line,) = [line for line in said.splitlines() if re.match(named, line)]
+        assert f" {row.heads_open}/{row.heads_total} " in line
+        assert f" {row.main.value:.2f} " in line
+        assert f" {row.measures['chrf'].value:.2f} " in line
     assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" in said
     assert "differences against" in said
 

@@ -230,7 +230,10 @@ def reloaded(family: Family, closes: Callable[[nn.Module], HeadMap]) -> nn.Modul
     assert type(again) is type(model)
     assert heads_left(again) == heads_left(model)
     for each in (again, theirs) if theirs is not None else (again,):
-        assert torch.equal(family.output(each, batch), family.output(model, batch))
+        # equal weights that lie elsewhere in memory may be summed in another order
+        torch.testing.assert_close(
+            family.output(each, batch), family.output(model, batch), rtol=1e-5, atol=1e-5
+        )
         if family.generates:
             assert torch.equal(generated(family, each), generated(family, model))
     return theirs
