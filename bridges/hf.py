@@ -52,7 +52,7 @@ from headgates.data.text import reworded
 from headgates.data.vocab import Vocab
 from headgates.gates import ALL_KINDS, KINDS, find_sites, heads_left, load_pruned, set_heads_left
 from headgates.gates.folder_sizes import check_folder
-from headgates.gates.pruned_folder import check_keys
+from headgates.gates.pruned_folder import check_keys, numbers_left
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.checkpoint import as_json
 from headgates.models.description import Description, table_length
@@ -357,10 +357,9 @@ def write(translator: Translator, folder: Path) -> None:
     settings = their_settings(model, name)
     left = heads_left(model, ALL_KINDS)
     if not all(row.all() for row in left.values()):
-        told = {site: row for site, row in left.items() if site.kind in KINDS or not row.all()}
-        heads = {site.name: row.nonzero().flatten().tolist() for site, row in told.items()}
+        heads = numbers_left(model)
         # an attention keeps one that adds nothing, as in `their_state`
-        heads |= {site.name: [0] for site in told if site.kind in KINDS and not heads[site.name]}
+        heads |= {site.name: [0] for site in left if site.kind in KINDS and not heads[site.name]}
         settings["headgates"] = {"heads": heads}
     dump(folder / "config.json", settings)
     dump(folder / "generation_config.json", search_settings(translator))

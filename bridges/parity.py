@@ -33,8 +33,8 @@ def parity(
 ) -> dict[str, Any]:
     """What was compared and how far apart the two were; differences are in nats, shares from 0 to 1.
 
-    rounded: the weights are in fewer bits, so differences are told, and an error only where log-probabilities
-    differ by more than ROUNDING on average.
+    rounded: the weights are in fewer bits, so differences are reported, and an error only where
+    log-probabilities differ by more than ROUNDING on average.
 
     A translation may differ where the model's own scores of the two lie within NEAR_TIE: those that rank
     hypotheses for beam search, those of the first token that differs for greedy search. Raises ValueError,

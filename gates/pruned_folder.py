@@ -109,8 +109,11 @@ def numbers_left(model: nn.Module) -> dict[str, list[int]]:
     """The first numbers of the heads that each attention has left, and those of the neurons of feed-forward
     layers that lost some."""
     left = heads_left(model, ALL_KINDS)
-    told = {site: row for site, row in left.items() if site.kind in KINDS or not row.all()}
-    return {site.name: row.nonzero().flatten().tolist() for site, row in told.items()}
+    return {
+        site.name: row.nonzero().flatten().tolist()
+        for site, row in left.items()
+        if site.kind in KINDS or not row.all()
+    }
 
 
 def saved_config(model: Any) -> Any:

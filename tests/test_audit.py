@@ -1,4 +1,4 @@
-"""Versions with a known hole are told, and the hashes of CI are those of constraints.txt."""
+"""Versions with a known hole are reported, and the hashes of CI are those of constraints.txt."""
 
 import re
 import shutil

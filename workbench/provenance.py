@@ -23,9 +23,10 @@ def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
     """What made a number: command, commit, seed, device, versions, time. Machine names and paths are left
     out."""
     versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    script, *rest = Path(sys.argv[0]).name, *sys.argv[1:]
+    program = script if script.startswith("headgates ") else f"python {shlex.quote(script)}"
     return {
-        "command": "python " + " ".join(shlex.quote(_FOLDERS.sub(".../", word)) for word in words),
+        "command": " ".join([program, *(shlex.quote(_FOLDERS.sub(".../", word)) for word in rest)]),
         "commit": commit(),
         "seed": seed,
         "device": device,

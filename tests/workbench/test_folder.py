@@ -162,6 +162,11 @@ def test_provenance_names_the_command_but_no_machine_path(monkeypatch):
     )
 
 
+def test_the_command_of_a_record_can_be_typed_again(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["headgates fit", "--name", "two words"])  # as `headgates fit` sets it
+    assert provenance("cpu", "32", 3)["command"] == "headgates fit --name 'two words'"
+
+
 def test_provenance_can_be_written_as_json_with_versions_and_seed():
     made = json.loads(json.dumps(provenance("cpu", "bf16", 17)))
     assert (made["seed"], made["precision"], made["device"]) == (17, "bf16", "cpu")
