@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from headgates.report.speed.measure import load_average, set_threads
+from headgates.workbench.measure import load_average, set_threads
 from headgates.report.table import show
 from headgates.workbench.provenance import device_name, provenance
 

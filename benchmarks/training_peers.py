@@ -28,7 +28,7 @@ from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
-from headgates.report.speed.measure import alternate, interval_text, median_and_range, ratio_by_round
+from headgates.workbench.measure import alternate, interval_text, median_and_range, ratio_by_round
 from headgates.workbench.provenance import device_name
 
 AIM, SEED, VOCAB, PADDING = 2.0, 1, 8000, 0

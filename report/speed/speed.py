@@ -35,7 +35,7 @@ from headgates.models.progress import say
 from headgates.models.translator import Translator
 from headgates.report.palette import BLACK, BLUE, GREEN, PINK, VERMILION, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.speed.measure import (
+from headgates.workbench.measure import (
     alternate,
     interval_text,
     load_average,
