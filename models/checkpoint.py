@@ -23,6 +23,7 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.gates import ALL_KINDS, HeadMap, heads_left, set_heads_left
 from headgates.gates.folder_sizes import check_layers
+from headgates.models.depth import layers_left, set_layers_left
 from headgates.models.description import read_description
 from headgates.models.transformer import Transformer
 
@@ -86,9 +87,10 @@ def check_bytes(path: str | Path) -> None:
 
 def architecture(model: Transformer) -> dict[str, Any]:
     """Return the description from which `build` makes the same model. heads_left: the heads and neurons that
-    remain, if some were removed."""
+    remain, layers_left: the layers, if some were removed."""
     left = heads_left(model, ALL_KINDS)
     remaining = {site.name: row.tolist() for site, row in left.items() if not row.all()}
+    layers = {stack: row for stack, row in layers_left(model).items() if not all(row)}
     return {
         "model": asdict(model.config),
         "source_vocab": model.source_vocab,
@@ -97,6 +99,7 @@ def architecture(model: Transformer) -> dict[str, Any]:
         "target_specials": as_json(model.target_specials),
         "heads": model.heads,
         **({"heads_left": remaining} if remaining else {}),
+        **({"layers_left": layers} if layers else {}),
     }
 
 
@@ -119,6 +122,7 @@ def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
                 source_specials=found.source_specials,
                 target_specials=found.target_specials,
             )
+        set_layers_left(model, found.layers_left)
         set_heads_left(model, HeadMap.from_json(found.heads_left))
         return model
 

@@ -16,7 +16,7 @@ POSITIONS = 1024  # rows of a table in the place of sinusoids, or as many as the
 @dataclass(frozen=True)
 class Description:
     """Settings, sizes of the vocabularies and special tokens. heads: or neurons, of each site that has fewer
-    than the settings say; heads_left: which remain, where some were removed."""
+    than the settings say; heads_left, layers_left: which remain, where some were removed."""
 
     config: ModelConfig
     source_vocab: int
@@ -25,6 +25,7 @@ class Description:
     target_specials: SpecialTokens
     heads: dict[str, int] = field(default_factory=dict)
     heads_left: dict[str, Any] = field(default_factory=dict)
+    layers_left: dict[str, Any] = field(default_factory=dict)
 
 
 def read_description(content: dict[str, Any]) -> Description:
@@ -39,7 +40,8 @@ def read_description(content: dict[str, Any]) -> Description:
         largest = {"ffn": max(config.ffn, config.decoder_ffn or 0)}  # by how a site's name ends
         if not all(0 <= n <= largest.get(name[-3:], config.d_model) for name, n in heads.items()):
             raise ValueError(f"it says {shortened(heads)} heads at a width of {config.d_model}")
-        return Description(config, *sizes, source, target, heads, content.get("heads_left") or {})
+        left = (content.get(name) or {} for name in ("heads_left", "layers_left"))
+        return Description(config, *sizes, source, target, heads, *left)
 
 
 def check_size(side: str, pieces: int, vocab: Vocabulary) -> None:

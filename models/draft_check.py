@@ -11,6 +11,7 @@ D model width, V vocabulary, C candidates.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,16 +43,21 @@ def traced(model: Transformer) -> Iterator[dict[str, list[Any]]]:
     x, keys_values = 0, slice(1, 3)  # of the arguments
     hooks = [watch(layer, "encoder", x) for layer in model.encoder.layers]
     for layer in model.decoder.layers:
-        hooks += [
-            watch(layer, "decoder", x),
-            watch(layer.self_attention, "past", keys_values),
-            watch(layer.cross_attention, "cross", keys_values),
-        ]
+        hooks.append(watch(layer, "decoder", x))
+        for attention, kind in ((layer.self_attention, "past"), (layer.cross_attention, "cross")):
+            if layer.skipped:  # it has no keys and values, and keeps its place
+                hooks.append(layer.register_forward_pre_hook(partial(no_keys, found[kind])))
+            else:
+                hooks.append(watch(attention, kind, keys_values))
     try:
         yield found
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def no_keys(found: list[Any], _: Any, inputs: tuple[Tensor, ...]) -> None:
+    found.append((inputs[0].new_empty(len(inputs[0]), 0, 0, 0),) * 2)
 
 
 def farthest_distances(model: Transformer, drafts: list[list[int]]) -> Tensor:

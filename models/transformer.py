@@ -77,8 +77,11 @@ class EncoderLayer(nn.Module):
         self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
         self.feed_forward = FeedForward(config.d_model, ffn, config.dropout, config.activation)
         self.self_residual, self.feed_residual = (Residual(config, "encoder") for _ in range(2))
+        self.skipped = False  # models/depth.py
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        if self.skipped:
+            return x
         attend = self.self_attention
         x = self.self_residual(x, lambda h: attend(h, *attend.keys_values(h), bias))
         return self.feed_residual(x, self.feed_forward)
@@ -98,9 +101,12 @@ class DecoderLayer(nn.Module):
         self.self_residual, self.cross_residual, self.feed_residual = (
             Residual(config, "decoder") for _ in range(3)
         )
+        self.skipped = False  # models/depth.py
 
     def forward(self, x: Tensor, memory: Tensor | KeysValues, causal: Tensor, bias: Tensor) -> Tensor:
         """The layer's output for whole sequences x (B, T, D). memory: (B, S, D), or its keys and values."""
+        if self.skipped:
+            return x
         mix = self.self_attention
         cross = self.cross_attention.keys_values(memory) if isinstance(memory, Tensor) else memory
         x = self.self_residual(x, lambda h: mix(h, *mix.keys_values(h), causal))
@@ -110,6 +116,8 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, state: DecoderState, layer: int) -> Tensor:
         """The layer's output for one new position of every row, x (N, 1, D); `state` has the earlier keys and
         values."""
+        if self.skipped:
+            return x
         span = (state.length, 1)
 
         def mix(h: Tensor) -> Tensor:
@@ -141,6 +149,7 @@ class Encoder(nn.Module):
             for i in range(config.encoder_layers)
         )
         self.norm = final_norm(config, "encoder")
+        self.layers_left: tuple[bool, ...] = ()  # of its first layers, where some were dropped
 
     def forward(self, x: Tensor, bias: Tensor, *, first: int = 0) -> Tensor:
         """The memory (B, S, D), given the input x (B, S, D) of layer `first`."""
@@ -156,14 +165,12 @@ class Decoder(nn.Module):
         self.layers: Any = nn.ModuleList(  # of DecoderLayer
             DecoderLayer(
                 config,
-                *(
-                    heads.get(f"decoder.{i}.{kind}", whole[kind])
-                    for kind in ("dec-self", "cross", "dec-ffn")
-                ),
+                *(heads.get(f"decoder.{i}.{kind}", whole[kind]) for kind in ("dec-self", "cross", "dec-ffn")),
             )
             for i in range(config.decoder_layers)
         )
         self.norm = final_norm(config, "decoder")
+        self.layers_left: tuple[bool, ...] = ()  # of its first layers, where some were dropped
 
     def forward(
         self, x: Tensor, memory: Tensor | list[KeysValues], bias: Tensor, *, first: int = 0
@@ -329,7 +336,11 @@ class Transformer(nn.Module):
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
         memory, bias = self.encode(source)
         sentences = torch.arange(len(source), device=source.device)
-        both = [layer.cross_attention.keys_values(memory) for layer in self.decoder.layers]
+        none = memory[:, :0]  # a skipped layer reads nothing
+        both = [
+            layer.cross_attention.keys_values(none if layer.skipped else memory)
+            for layer in self.decoder.layers
+        ]
         cross = [(keys.contiguous(), values.contiguous()) for keys, values in both]  # every step reads them
         return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
 

@@ -1,0 +1,159 @@
+"""Skipped and dropped layers: the model is the one that was built without them."""
+
+import copy
+
+import pytest
+import torch
+
+from headgates.gates import HeadMap, attach, find_sites, heads_left, remove
+from headgates.models.ablated_search import ablated_translations
+from headgates.models.checkpoint import architecture, build, load_model, save_model
+from headgates.models.depth import drop_layers, layers_left, skipped
+from headgates.models.search import beam_search, greedy_search
+from headgates.models.transformer import Transformer
+from tests.models.test_removed import lines, random_model, source, translator_of  # noqa: F401
+
+SHAPES = {
+    "pre": {},
+    "post": {"norm": "post"},
+    "ssru": {"decoder_mixer": "ssru"},
+    "learned": {"positions": "learned", "max_positions": 13},
+}
+DEEP = {"encoder_layers": 3, "decoder_layers": 5}
+LAYERS = {"encoder": [1], "decoder": [0, 3]}
+LEFT = {"encoder": [0, 2], "decoder": [1, 2, 4]}
+LIMITS = {"max_ratio": 1.0, "max_extra": 5}
+
+
+def by_hand(model: Transformer) -> Transformer:
+    """A model that has the layers LEFT from the beginning, and their weights."""
+    smaller = build(
+        architecture(model) | {"model": vars(model.config) | {"encoder_layers": 2, "decoder_layers": 3}}
+    )
+    moved = {
+        f"{stack}.layers.{new}.": f"{stack}.layers.{old}."
+        for stack, numbers in LEFT.items()
+        for new, old in enumerate(numbers)
+    }
+    weights = model.state_dict()
+    for name in smaller.state_dict():
+        new = next((each for each in moved if name.startswith(each)), "")
+        smaller.state_dict()[name].copy_(weights[name.replace(new, moved.get(new, ""), 1)])
+    return smaller.eval()
+
+
+def dropped(model: Transformer, layers=LAYERS) -> Transformer:
+    smaller = copy.deepcopy(model)
+    drop_layers(smaller, layers)
+    return smaller
+
+
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
+def test_skipped_and_dropped_are_the_model_without_these_layers(make_model, batch, source, settings):  # noqa: F811
+    model = random_model(make_model, **DEEP, **settings)
+    before, smaller, expected = model(*batch), dropped(model), by_hand(model)
+    logits = expected(*batch)
+    assert (logits - before).abs().max() > 0.01
+    greedy, beams = greedy_search(expected, source, **LIMITS), beam_search(expected, source, beam=3, **LIMITS)
+    with skipped(model, LAYERS):
+        for each in (model, smaller):
+            torch.testing.assert_close(each(*batch), logits, rtol=0, atol=1e-6)
+            assert greedy_search(each, source, **LIMITS) == greedy
+            found = beam_search(each, source, beam=3, **LIMITS)
+            assert [[one.ids for one in best] for best in found] == [
+                [one.ids for one in best] for best in beams
+            ]
+    assert torch.equal(model(*batch), before)
+    assert [(name, weight.shape) for name, weight in smaller.state_dict().items()] == [
+        (name, weight.shape) for name, weight in expected.state_dict().items()
+    ]
+    assert find_sites(smaller, "all").keys() == find_sites(expected, "all").keys()
+
+
+def test_with_norms_before_a_skipped_layer_is_one_whose_sublayers_give_nothing(make_model, batch):
+    model = make_model(**DEEP)
+    silent = copy.deepcopy(model)
+    with torch.no_grad():
+        for site, module in find_sites(silent, "all").items():
+            if site.layer in LAYERS[site.stack]:
+                out = module.outer if site.kind.endswith("ffn") else module.out_proj
+                out.weight.zero_(), out.bias.zero_()
+    torch.testing.assert_close(dropped(model)(*batch), silent(*batch), rtol=0, atol=1e-6)
+
+
+def test_ablations_beside_skipped_layers_are_those_of_the_model_without_them(make_model, lines):  # noqa: F811
+    model = random_model(make_model, **DEEP)
+    smaller = dropped(model)
+    here, there = (
+        [
+            HeadMap({site: torch.arange(3) == head})
+            for site in find_sites(each)
+            if not skips or site.layer not in LAYERS[site.stack]
+            for head in range(3)
+        ]
+        for each, skips in ((model, True), (smaller, False))
+    )
+    expected = ablated_translations(translator_of(smaller), lines, there)
+    with skipped(model, LAYERS):
+        found = ablated_translations(translator_of(model), lines, here)
+    assert 0 < expected.changed_share == found.changed_share
+    assert all(found.hypotheses(i) == expected.hypotheses(i) for i in range(len(there)))
+
+
+def test_a_model_without_layers_and_heads_comes_back_from_its_file_with_both_remembered(
+    make_model, batch, tmp_path
+):
+    model = make_model(**DEEP)
+    closed = HeadMap({site: torch.arange(3) == site.layer % 3 for site in find_sites(model)})
+    remove(model, closed)
+    smaller = dropped(model, {"decoder": [0]})
+    drop_layers(smaller, {"encoder": [1], "decoder": [2]})  # the decoder's fourth at first
+    save_model(tmp_path / "best.pt", smaller)
+    loaded = load_model(tmp_path / "best.pt")
+    assert torch.equal(loaded(*batch), dropped(model)(*batch))
+    assert loaded.config.encoder_layers == 2
+    assert loaded.config.decoder_layers == 3
+    for each in (smaller, loaded):
+        assert layers_left(each) == {
+            "encoder": [True, False, True],
+            "decoder": [False, True, True, False, True],
+        }
+        assert heads_left(each)["decoder.2.cross"].tolist() == [True, False, True]
+    assert "layers_left" not in architecture(model)
+    description = architecture(smaller)
+    description["layers_left"]["decoder"] = [True] * 5
+    with pytest.raises(ValueError, match=r"the decoder has 3 layers, but \[True, .*\] are said to be left"):
+        build(description)
+
+
+def test_a_layer_that_was_skipped_before_stays_so_and_an_error_leaves_none_skipped(make_model, batch):
+    model = make_model(**DEEP)
+    with skipped(model, {"encoder": [1]}):
+        with skipped(model, LAYERS):
+            assert [layer.skipped for layer in model.decoder.layers] == [True, False, False, True, False]
+        with pytest.raises(RuntimeError), skipped(model, LAYERS):
+            model(*(ids[:, :, None] for ids in batch))
+        assert [layer.skipped for layer in model.encoder.layers] == [False, True, False]
+        with pytest.raises(ValueError, match="all 3 layers of the encoder would be gone"):
+            drop_layers(model, {"encoder": [0, 2]})
+    assert not any(layer.skipped for layer in (*model.encoder.layers, *model.decoder.layers))
+
+
+def test_layers_that_cannot_go_are_refused_and_the_model_stays_whole(make_model):
+    model = make_model(**DEEP)
+    for message, layers in {
+        "the decoder has no layer 5: it has 5, counted from 0": {"encoder": [0], "decoder": [5]},
+        "the encoder has no layer -1": {"encoder": [-1]},
+        "all 5 layers of the decoder would be gone; leave at least one": {"decoder": range(5)},
+        "expected layers of encoder or decoder, got": {"middle": [1]},
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            drop_layers(model, layers)
+        with pytest.raises(ValueError, match=message), skipped(model, layers):
+            pass
+    with pytest.raises(ValueError, match="layers of a ModuleList cannot be skipped or dropped"):
+        drop_layers(model.encoder.layers, {"encoder": [0]})
+    attach(model, gate="mask")
+    with pytest.raises(ValueError, match="already has gates"):
+        drop_layers(model, LAYERS)
+    assert len(model.encoder.layers) == 3
