@@ -22,6 +22,7 @@ returned are always ours. Letters: D model width, H heads, K head width.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -99,6 +100,14 @@ class CTranslate2Model(LineTranslator):
             else:
                 results.append([one for one, _ in n_best])
         return results
+
+    def search_to(self, sources: list[list[int]], beam: int, tokens: int) -> None:
+        before = self.search
+        self.search = replace(before, min_length=tokens)
+        try:
+            self.run(self.source_pieces(sources), beam, before.length_penalty, tokens)
+        finally:
+            self.search = before
 
     def run(
         self,

@@ -2,7 +2,7 @@
 exported folder."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # so that a stream of lines needs neither torch nor a tokenizer before its first line
@@ -74,6 +74,16 @@ class LineTranslator:
     ) -> "list[list[Hypothesis]]":
         """`n_best` of one batch, of which none is empty."""
         raise NotImplementedError(f"{type(self).__name__} must search a batch")
+
+    def search_to(self, sources: list[list[int]], beam: int, tokens: int) -> None:
+        """Search a batch for hypotheses of exactly so many tokens, the end counted, and forget them: what is
+        timed then does not depend on what the model says."""
+        before = self.search
+        self.search = replace(before, max_ratio=0.0, max_extra=tokens, min_length=tokens - 1)
+        try:
+            self.search_batch(sources, beam, before.length_penalty)
+        finally:
+            self.search = before
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
         """Return the natural-log probabilities of every target's pieces and its end, without those of forced

@@ -29,22 +29,27 @@ def wait_for_gpu() -> None:
 
 
 def alternate(
-    blocks: Mapping[str, Callable[[], object]], *, rounds: int, pause: float = 0.0
+    blocks: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    pause: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each block in each round. A round runs every block once, in the opposite order of the round
     before (A B, B A, ...), so that neither always comes after the other; one round before them is not timed.
-    pause: seconds of rest before each block."""
+    pause: seconds of rest before each block. clock: seconds that pass; `time.process_time` counts those of
+    this process alone."""
     order = list(blocks)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(1 + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
             wait_for_gpu()
             time.sleep(pause)
-            begin = time.perf_counter()
+            begin = clock()
             blocks[name]()
             wait_for_gpu()
             if turn:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
     return seconds
 
 

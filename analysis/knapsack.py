@@ -1,0 +1,72 @@
+"""One option of every part under a budget: the multiple-choice knapsack, by dynamic programming over cost.
+
+    minimise sum_i loss(i, o_i)   over options o_i   such that   sum_i cost(i, o_i) <= budget
+
+One table answers every budget up to the largest. Costs are rounded up to `STEPS` equal shares of that, so no
+choice is over its budget, and each part may cost up to one share more than it does. Letters: P parts, O
+options of a part.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+STEPS = 4000  # shares of the largest budget
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a part may become. cost: in the unit of the budget; loss: what it adds."""
+
+    cost: float
+    loss: float
+
+
+class Knapsack:
+    """The best options of all parts for every budget up to `largest`. Parts that cost nothing are free."""
+
+    def __init__(self, parts: Sequence[Sequence[Option]], largest: float):
+        """Raises ValueError at a part without options, or a budget that is not above 0."""
+        if not largest > 0:
+            raise ValueError(f"expected a budget above 0, got {largest}")
+        if not all(parts):
+            raise ValueError("expected at least one option for every part")
+        self.share = largest / STEPS
+        best = np.zeros(STEPS + 1)  # least loss of the parts so far with so many shares
+        self.chosen: list[np.ndarray] = []  # of each part, the option at so many shares
+        self.shares = [
+            [int(np.ceil(max(option.cost, 0.0) / self.share - 1e-9)) for option in part] for part in parts
+        ]
+        for part, shares in zip(parts, self.shares, strict=True):
+            with_option = np.full((len(part), STEPS + 1), np.inf)
+            for row, option, share in zip(with_option, part, shares, strict=True):
+                if share <= STEPS:
+                    row[share:] = best[: STEPS + 1 - share] + option.loss
+            self.chosen.append(with_option.argmin(0))
+            best = with_option.min(0)
+        self.losses = best
+
+    def at(self, budget: float) -> tuple[list[int], float] | None:
+        """The option of every part, by its place, and the sum of their losses; None where even the cheapest
+        options cost more."""
+        left = min(STEPS, math.floor(budget / self.share + 1e-9))
+        if left < 0 or not np.isfinite(self.losses[left]):
+            return None
+        loss, options = float(self.losses[left]), []
+        for chosen, shares in zip(reversed(self.chosen), reversed(self.shares), strict=True):
+            options.append(int(chosen[left]))
+            left -= shares[options[-1]]
+        return options[::-1], loss
+
+
+def undominated(options: Sequence[Option]) -> list[int]:
+    """The places of the options that no other beats in cost and loss, cheapest first; of equal ones the
+    first."""
+    order = sorted(range(len(options)), key=lambda place: (options[place].cost, options[place].loss))
+    kept: list[int] = []
+    for place in order:
+        if not kept or options[place].loss < options[kept[-1]].loss:
+            kept.append(place)
+    return kept

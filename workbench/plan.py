@@ -1,0 +1,277 @@
+"""Which heads, neurons and layers to close for a speed: a plan.
+
+1. What each width of each layer costs in loss (analysis/levels.py), and what each layer does.
+2. What it costs in time, parameters or multiply-adds (cost_table.py).
+3. For every budget the widths of least summed loss: a knapsack over the layers, each of which has the widths
+   of its sub-layers together, or is dropped (analysis/knapsack.py).
+4. Losses do not add up, so a local search follows on the loss of the whole: two layers change at a time, one
+   becomes smaller and one larger, and the change stays where the loss falls.
+
+A layer's best heads and neurons are those that close last in the order of optimal brain surgery.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from random import Random
+from typing import Any
+
+from headgates.analysis.knapsack import Knapsack, Option, undominated
+from headgates.analysis.levels import Levels, level_losses, text_loss
+from headgates.gates import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, find_sites
+from headgates.models.depth import skipped
+from headgates.workbench.cost_table import CostTable
+from headgates.workbench.shape import Layer, Shape
+
+SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
+WIDTH = 16  # a layer keeps a multiple of it of its neurons
+LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
+TRIES = 40  # changes that it tries
+Loss = Callable[[Any, Any], Any]
+
+
+def widths_of(site: HeadSite) -> list[int]:
+    """The numbers of heads or neurons that a plan may leave at a site."""
+    if site.kind not in FFN_KINDS:
+        return list(range(site.heads + 1))
+    return sorted(
+        {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in SHARES} | {site.heads}
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one layer becomes. widths: of its sites, in their order; None: it is dropped."""
+
+    widths: tuple[int, ...] | None
+    loss: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A shape, what it costs, and what the model in this shape adds to the loss of the text that was planned
+    on, in nats per unit; `summed`: what its layers add one by one."""
+
+    shape: Shape
+    cost: float
+    loss: float
+    summed: float
+
+
+class Planner:
+    """Plans for one model and one text.
+
+    order: of all heads and neurons, the highest stay. batches: for the refits; valid: for the losses, with
+    so many `units` of the loss. loss (model, batch): summed over units."""
+
+    def __init__(
+        self,
+        model: Any,
+        order: HeadMap,
+        batches: Sequence[Any],
+        valid: Sequence[Any],
+        *,
+        loss: Loss,
+        units: int,
+        report: Callable[[str], None] = lambda line: None,
+    ):
+        self.model, self.valid, self.loss, self.units = model, valid, loss, units
+        self.sites = [site for site in find_sites(model, ALL_KINDS) if site.heads]
+        self.whole = Shape.of(model)
+        self.levels = Levels(model, batches, order, {site: widths_of(site) for site in self.sites})
+        self.base = text_loss(model, valid, loss)
+        self.rises = level_losses(
+            self.levels,
+            valid,
+            loss=loss,
+            report=lambda site: report(f"{site.name}: the loss of each width is known"),
+        )
+        self.without: dict[Layer, float] = {}
+        for stack, number in self.whole.layers:
+            alone = sum(own == stack for own, _ in self.whole.layers) == 1
+            if not alone:
+                with skipped(model, {stack: [number]}):
+                    self.without[stack, number] = text_loss(model, valid, loss) - self.base
+        report("the loss without each layer is known")
+
+    # ---------------------------------------------------------------- the knapsack
+
+    def choices(self, layer: Layer, fixed: Mapping[str, int]) -> list[Choice]:
+        """All that a layer may become. fixed: kinds whose heads are as many in every layer."""
+        sites = self.sites_of(layer)
+        widths = [
+            [min(fixed[site.kind], site.heads)] if site.kind in fixed else widths_of(site) for site in sites
+        ]
+        found = [
+            Choice(each, sum(self.rises[site, width] for site, width in zip(sites, each, strict=True)))
+            for each in itertools.product(*widths)
+        ]
+        return found + ([Choice(None, self.without[layer])] if layer in self.without else [])
+
+    def sites_of(self, layer: Layer) -> list[HeadSite]:
+        return [site for site in self.whole.layers[layer].values() if site.heads]
+
+    def cost_of(self, table: CostTable, layer: Layer, choice: Choice) -> float:
+        """What the layer costs, where the table fills no attention up beyond it."""
+        if choice.widths is None:
+            return 0.0
+        own = {site.kind: width for site, width in zip(self.sites_of(layer), choice.widths, strict=True)}
+        parts = (
+            part.cost(max(own[kind] for kind in part.kinds if kind in own))
+            for part in table.parts
+            if any(kind in own for kind in part.kinds)
+        )
+        return table.layers[layer[0]] + sum(parts)
+
+    def fixed_heads(self, table: CostTable) -> Iterator[dict[str, int]]:
+        """Every way to give the kinds of each padded part one number of heads; one empty way without such."""
+        padded = [part for part in table.parts if part.padded]
+        counts = [
+            range(max(site.heads for site in self.sites if site.kind in part.kinds) + 1) for part in padded
+        ]
+        for chosen in itertools.product(*counts):
+            yield {kind: n for part, n in zip(padded, chosen, strict=True) for kind in part.kinds}
+
+    def candidates(self, table: CostTable, budgets: Sequence[float]) -> list[list[Shape]]:
+        """The shapes of least summed loss for each budget, best first: the best for each number of heads that
+        padded attentions may have, with and without layers that are dropped. Raises ValueError at a budget
+        that no shape meets."""
+        found: list[dict[Any, tuple[float, Shape]]] = [{} for _ in budgets]
+        layers = list(self.whole.layers)
+        for fixed, whole_layers in itertools.product(self.fixed_heads(table), (True, False)):
+            parts = []
+            for layer in layers:
+                choices = [c for c in self.choices(layer, fixed) if c.widths is not None or not whole_layers]
+                options = [Option(self.cost_of(table, layer, choice), choice.loss) for choice in choices]
+                kept = undominated(options)
+                parts.append(([choices[place] for place in kept], [options[place] for place in kept]))
+            largest = max(budgets) - table.rest
+            if largest <= 0:
+                continue
+            sack = Knapsack([options for _, options in parts], largest)
+            for own, budget in zip(found, budgets, strict=True):
+                if (answer := sack.at(budget - table.rest)) is None:
+                    continue
+                places, loss = answer
+                picked = [choices[place] for (choices, _), place in zip(parts, places, strict=True)]
+                shape = self.shape_of(dict(zip(layers, picked, strict=True)))
+                if self.keeps_a_layer(shape):
+                    own[shape.key] = loss, shape
+        for own, budget in zip(found, budgets, strict=True):
+            if not own:
+                raise ValueError(self.too_small(table, budget))
+        return [[shape for _, shape in sorted(own.values(), key=itemgetter(0))] for own in found]
+
+    def too_small(self, table: CostTable, budget: float) -> str:
+        """Why no shape meets a budget."""
+        least = table.cost(self.smallest())
+        full = table.cost(self.whole)
+        return (
+            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without any head, neuron "
+            f"and all but one layer of each stack it costs {least / full:.0%}, {full / least:.2f} times less"
+        )
+
+    def smallest(self) -> Shape:
+        """One layer of each stack, with nothing in it."""
+        dropped = frozenset(layer for layer in self.whole.layers if layer[1])
+        return Shape({site: 0 for site in self.whole.open}, dropped)
+
+    def keeps_a_layer(self, shape: Shape) -> bool:
+        stacks = {stack for stack, _ in shape.layers}
+        return stacks == {stack for (stack, _), _ in shape.left}
+
+    def shape_of(self, picked: Mapping[Layer, Choice]) -> Shape:
+        opened, dropped = dict(self.whole.open), set[Layer]()
+        for layer, choice in picked.items():
+            if choice.widths is None:
+                dropped.add(layer)
+            for place, site in enumerate(self.sites_of(layer)):
+                opened[site] = 0 if choice.widths is None else choice.widths[place]
+        return Shape(opened, frozenset(dropped))
+
+    # ---------------------------------------------------------------- the loss of a whole shape
+
+    def closed(self, shape: Shape) -> HeadMap:
+        """True for the heads and neurons that the shape closes, those of dropped layers left out."""
+        return HeadMap(
+            {
+                site: ~self.levels.open_units(site, shape.open[site])
+                for site in self.sites
+                if (site.stack, site.layer) not in shape.dropped
+            }
+        )
+
+    def rise(self, shape: Shape) -> float:
+        """What the whole shape adds to the loss of the text, each output projection refitted by itself."""
+        widths = {
+            site: shape.stays(site) for site in self.sites if (site.stack, site.layer) not in shape.dropped
+        }
+        with self.levels.placed({site: n for site, n in widths.items() if n < site.heads}):
+            with skipped(self.model, shape.dropped_by_stack):
+                return text_loss(self.model, self.valid, self.loss) - self.base
+
+    def summed(self, shape: Shape) -> float:
+        """The sum of what its layers add one by one."""
+        whole = {layer: self.without[layer] for layer in shape.dropped}
+        return sum(whole.values()) + sum(
+            self.rises[site, shape.open[site]]
+            for site in self.sites
+            if (site.stack, site.layer) not in shape.dropped
+        )
+
+    # ---------------------------------------------------------------- local search
+
+    def plan(self, candidates: Sequence[Shape], table: CostTable, budget: float, *, seed: int = 1) -> Planned:
+        """The best of the first candidates by the loss of the whole, after TRIES changes, each of which stays
+        where that loss falls."""
+        rng = Random(seed)
+        losses = [self.rise(shape) for shape in candidates[:LOOKED_AT]]
+        loss, best = min(zip(losses, candidates, strict=False), key=itemgetter(0))
+        tried = {shape.key for shape in candidates[:LOOKED_AT]}
+        for _ in range(TRIES):
+            other = self.neighbour(best, table, budget, rng)
+            if other is None or other.key in tried:
+                continue
+            tried.add(other.key)
+            if (rise := self.rise(other)) < loss:
+                best, loss = other, rise
+        return Planned(best, table.cost(best), loss / self.units, self.summed(best) / self.units)
+
+    def neighbour(self, shape: Shape, table: CostTable, budget: float, rng: Random) -> Shape | None:
+        """A shape in which one site is smaller, and others are larger as the budget allows; sites that are
+        padded to one number of heads change together. None where there is none."""
+        together = [
+            [
+                site
+                for site in self.sites
+                if site.kind in part.kinds and (site.stack, site.layer) not in shape.dropped
+            ]
+            for part in table.parts
+        ]
+        groups = [
+            group
+            for part, sites in zip(table.parts, together, strict=True)
+            for group in ([sites] if part.padded else [[site] for site in sites])
+            if group
+        ]
+        changed = stepped(shape, rng.choice(groups), -1)
+        if changed is None:
+            return None
+        for group in rng.sample(groups, len(groups)):
+            larger = stepped(changed, group, 1)
+            if larger is not None and table.cost(larger) <= budget:
+                changed = larger
+        return changed if table.cost(changed) <= budget else None
+
+
+def stepped(shape: Shape, sites: Sequence[HeadSite], step: int) -> Shape | None:
+    """These sites one width up or down; None where one cannot."""
+    opened = dict(shape.open)
+    for site in sites:
+        widths = widths_of(site)
+        place = widths.index(opened[site]) + step
+        if not 0 <= place < len(widths):
+            return None
+        opened[site] = widths[place]
+    return Shape(opened, shape.dropped)
