@@ -13,15 +13,16 @@ what the closed heads add on average.
 
 With `sublayers`, of a model whose residual stream x is known, Y is what brings the stream to where the
 unpruned model has it: y_unpruned + x_unpruned - x. So a site makes up for what those before it could not, and
-the last layers of the feed-forward parts do too. With `values` W_V changes with W_O, from what each head that
-stays takes in (gates/value_fit.py). Letters: B sentences, L query positions, H heads, K head width, D model
-width.
+the last layers of the feed-forward parts do too. Layers that are skipped meanwhile are made up for as well: a
+sub-layer right before skipped layers aims at the stream after them. With `values` W_V changes with W_O, from
+what each head that stays takes in (gates/value_fit.py). Letters: B sentences, L query positions, H heads, K
+head width, D model width.
 """
 
 import copy
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ from .attach_modes import scale_columns
 from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
 from .outputs import Output, closing_outputs, inputs_of, outputs_of
-from .site_walk import Forward, Mixer, Positions, SiteWalk, Sublayer, rows_of
+from .site_walk import SKIPPED, Forward, Mixer, Positions, SiteWalk, Sublayer, rows_of, skipped_layers
 from .value_fit import choose_value_ridge, value_error, value_fit
 
 EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
@@ -73,9 +74,10 @@ def reconstruct(
     everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. sublayers
     (model): those whose residual stream is aimed at. values: their attentions have W_V refitted too. ranks:
     of which this process is one; a batch then has a length, its sentences. A projection without bias gets
-    none. Raises ValueError at a model with gates, a map that does not fit it, text without positions, or an
-    attention whose output projection is not called; warns where there are fewer positions than columns. With
-    nothing closed nothing changes."""
+    none. Layers that are skipped (models/depth.py) are part of the unpruned model. Raises ValueError at a
+    model with gates, a map that does not fit it, text without positions, or an attention whose output
+    projection is not called; warns where there are fewer positions than columns. With nothing closed and
+    nothing skipped nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
 
@@ -163,9 +165,10 @@ def walk_sites(
     and returns ridge and error."""
     parts, done = sublayers(model), list[Refit]()
     outputs = outputs_of(model, closed, parts, values=values)
-    if all(output.keep.all() for output in outputs.values()):
+    if all(output.keep.all() for output in outputs.values()) and not skipped_layers(model):
         return []
-    unpruned, kinds = unpruned_copy(model, outputs), {site.kind for site in outputs}
+    changing = itertools.chain.from_iterable(output.parameters for output in outputs.values())
+    unpruned, kinds = unpruned_copy(model, changing), {site.kind for site in outputs}
     with (
         SiteWalk(model, forward, kinds=kinds, sublayers=parts, mixed=values) as walk,
         SiteWalk(
@@ -175,9 +178,12 @@ def walk_sites(
         first = next(iter(batches), None)
         if first is None:
             raise ValueError(NO_TEXT)
-        for site in walk.order(first):
-            output = outputs[site]
-            if done or not output.keep.all():  # before the first that closes heads there is nothing to refit
+        order, changed = unpruned_walk.order(first), False
+        aims = aims_of(order, outputs, known=bool(parts))
+        for site in order:
+            changed |= site not in outputs or not outputs[site].keep.all()
+            if site in outputs and (changed or aims[site] != site):
+                output = outputs[site]
                 fit, held_out = (Gram.zeros(*output.sizes, output.weight.device) for _ in range(2))
                 sentences = 0
                 for number, batch in enumerate(batches):
@@ -185,7 +191,7 @@ def walk_sites(
                         sentences += len(batch)
                         continue
                     z, _, x_now = walk.see(site, number, batch)
-                    _, y, x_then = unpruned_walk.see(site, number, batch)
+                    _, y, x_then = unpruned_walk.see(aims[site], number, batch)
                     if x_now is not None and x_then is not None:
                         y = y.double() + (x_then.double() - x_now.double())
                     z = z.flatten(2) if output.mixer is not None else z
@@ -206,6 +212,21 @@ def walk_sites(
     return done
 
 
+def aims_of(order: Iterable[HeadSite], here: Container[HeadSite], *, known: bool) -> dict[HeadSite, HeadSite]:
+    """For each site, the one of the unpruned model after which the stream should be the same: itself or,
+    where the stream is `known` and skipped layers follow in the stack, the last site of these. order: of the
+    unpruned model, as a pass reaches them. here: the sites in no skipped layer."""
+    aims: dict[HeadSite, HeadSite] = {}
+    last: HeadSite | None = None
+    for site in order:
+        if site in here:
+            last = site
+            aims[site] = site
+        elif known and last is not None and last.stack == site.stack:
+            aims[last] = site
+    return aims
+
+
 def refit_site(
     output: Output, fit: Gram, held_out: Gram, solve: Callable[[Output, Gram, Gram], tuple[float, float]]
 ) -> Refit:
@@ -224,11 +245,14 @@ def refit_site(
     return Refit(output.site, count, ridge, error)
 
 
-def unpruned_copy(model: nn.Module, outputs: dict[HeadSite, Output]) -> nn.Module:
-    """The model as it is now; all but what a refit changes is shared with it."""
-    own = {id(parameter) for output in outputs.values() for parameter in output.parameters}
+def unpruned_copy(model: nn.Module, changing: Iterable[nn.Parameter]) -> nn.Module:
+    """The model as it is now, with no layer skipped; all but the `changing` parameters is shared with it."""
+    own = {id(parameter) for parameter in changing}
     tensors = itertools.chain(model.parameters(), model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors if id(tensor) not in own})
+    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors if id(tensor) not in own})
+    for layer in skipped_layers(copied):
+        setattr(layer, SKIPPED, False)
+    return copied
 
 
 # ---------------------------------------------------------------- without a refit

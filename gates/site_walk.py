@@ -34,6 +34,7 @@ from .sites import find_sites
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
 # (model, site, batch) -> (B, L) bool: query positions that are not padding
 Positions = Callable[[Any, HeadSite, Any], Tensor]
+SKIPPED = "skipped"  # the attribute of a layer that says so (models/depth.py)
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 
 
@@ -204,9 +205,17 @@ class SiteWalk:
 
 
 def open_sites(model: nn.Module, kinds: Iterable[str]) -> dict[HeadSite, nn.Module]:
-    """The sites of these kinds that have heads left. Raises ValueError at a model with gates."""
+    """The sites of these kinds that have heads left and are in no skipped layer. Raises ValueError at a model
+    with gates."""
     check_ungated(model)
-    return {site: module for site, module in find_sites(model, kinds).items() if site.heads}
+    passed = {part for layer in skipped_layers(model) for part in layer.modules()}
+    sites = find_sites(model, kinds)
+    return {site: module for site, module in sites.items() if site.heads and module not in passed}
+
+
+def skipped_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers that pass the residual stream on unchanged for now."""
+    return [layer for layer in model.modules() if getattr(layer, SKIPPED, False)]
 
 
 def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any]) -> None:

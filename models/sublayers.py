@@ -39,6 +39,8 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
     for site, module in find_sites(model, ALL_KINDS).items():
         if site.heads:
             layer = getattr(model, site.stack).layers[site.layer]
+            if layer.skipped:
+                continue
             residual: Residual = getattr(layer, RESIDUALS[site.kind])
             mixer = None if site.kind in FFN_KINDS else Mixer(module.v_proj, partial(mixed, module))
             found.append(Sublayer(site, residual.norm if residual.pre else module, mixer))

@@ -9,7 +9,6 @@ close_heads(source.model, closed, "out", calibration)  # for good: W_O and b cha
 follow, or training
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from headgates.data.parallel import ParallelText
 from headgates.gates import HeadMap, HeadSite, fold_mean, reconstruct, resampled, rescale, zero_heads
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.outputs import outputs_of
+from headgates.gates.reconstruct import unpruned_copy
 from headgates.lightning_modules.distilling import Distilling
 from headgates.models.sublayers import sublayers
 from headgates.workbench.source import BATCH_TOKENS, Source
@@ -100,7 +100,8 @@ def distill(
     """Refit as out+ffn+v, then train all weights for PASSES passes over the same text towards the unpruned
     model's probabilities (KL, token by token), the closed heads' columns of W_O at zero: AdamW, at a rate
     that falls from RATE to 0. Every process takes the same steps. Arguments as `reconstruct`."""
-    source, teacher = calibration.source, Distilling(copy.deepcopy(model), DistillConfig(weight=1.0))
+    source, unpruned = calibration.source, unpruned_copy(model, model.parameters())
+    teacher = Distilling(unpruned, DistillConfig(weight=1.0))
     HOW["out+ffn+v"](model, closed, calibration, *arguments, **options)
     outputs = outputs_of(model, closed)
     trained = [weight for weight in model.parameters() if weight.requires_grad]

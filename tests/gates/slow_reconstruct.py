@@ -79,7 +79,7 @@ def sublayers_by_hand(model) -> dict[str, nn.Linear]:
     paths = {
         f"{stack}.{i}.{kind}": f"{stack}.layers.{i}.{path}"
         for stack, parts in PARTS.items()
-        for i in range(2)
+        for i in range(len(getattr(model, stack).layers))
         for kind, path in parts.items()
     }
     return {name: inside[path] for name, path in paths.items() if path in inside}

@@ -1,9 +1,11 @@
-"""Skipped and dropped layers: the model is the one that was built without them."""
+"""Skipped and dropped layers: the model is the one that was built without them, and a refit makes up for
+them."""
 
 import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from headgates.gates import HeadMap, attach, find_sites, heads_left, remove
 from headgates.models.ablated_search import ablated_translations
@@ -11,6 +13,16 @@ from headgates.models.checkpoint import architecture, build, load_model, save_mo
 from headgates.models.depth import drop_layers, layers_left, skipped
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.transformer import Transformer
+from tests.gates.slow_reconstruct import (
+    closing,
+    equal_weights,
+    kept_columns,
+    refit,
+    small_text,
+    streamed,
+    streams,
+    sublayers_by_hand,
+)
 from tests.models.test_removed import lines, random_model, source, translator_of  # noqa: F401
 
 SHAPES = {
@@ -157,3 +169,66 @@ def test_layers_that_cannot_go_are_refused_and_the_model_stays_whole(make_model)
     with pytest.raises(ValueError, match="already has gates"):
         drop_layers(model, LAYERS)
     assert len(model.encoder.layers) == 3
+
+
+# ---------------------------------------------------------------- refits beside skipped layers
+
+CLOSED = {"encoder.0.enc-self": [1], "decoder.2.cross": [0, 2], "decoder.1.dec-ffn": [3, 5]}
+# the sub-layers right before skipped ones, and the last of these
+AIMS = {"encoder.0.enc-ffn": "encoder.1.enc-ffn", "decoder.2.dec-ffn": "decoder.3.dec-ffn"}
+
+
+@pytest.mark.parametrize("settings", [SHAPES["pre"], SHAPES["post"]], ids=["pre", "post"])
+def test_a_refit_beside_skipped_layers_is_numpys_on_the_model_without_them(make_model, settings):
+    unpruned, text = make_model(**DEEP, **settings).double(), small_text()
+    expected = copy.deepcopy(unpruned)
+    with skipped(expected, LAYERS):
+        for name, out in sublayers_by_hand(expected).items():
+            stack, layer, _ = name.split(".")
+            if int(layer) not in LAYERS[stack]:
+                z, now, _ = streams(expected, text, name)
+                aim = streams(unpruned, text, AIMS.get(name, name))[2]
+                width = (z.shape[1], 1) if name.endswith("ffn") else ()
+                refit(out, kept_columns(CLOSED.get(name, []), *width), z, aim - now, 0.1)
+    with skipped(unpruned, LAYERS):
+        streamed(unpruned, closing(unpruned, CLOSED), text, ridge=0.1)
+    equal_weights(unpruned, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layers", "values"),
+    [
+        ("pre", {"decoder": [1]}, False),
+        ("post", {"encoder": [2], "decoder": [3, 4]}, False),
+        ("ssru", {"encoder": [0]}, False),
+        ("pre", {"encoder": [2], "decoder": [3, 4]}, True),
+    ],
+)
+def test_a_refit_beside_skipped_layers_has_less_loss_than_skipping_alone(make_model, shape, layers, values):
+    model, text = make_model(**DEEP, **SHAPES[shape]).double(), small_text()
+    wanted = [model(*each).softmax(-1).detach() for each in text]
+
+    def loss() -> float:
+        pairs = zip(text, wanted, strict=True)
+        return sum(F.cross_entropy(model(*each).flatten(0, 1), p.flatten(0, 1)).item() for each, p in pairs)
+
+    best = loss()
+    with skipped(model, layers):
+        alone = loss()
+        streamed(model, closing(model, {}), text, values=values)
+        refitted = loss()
+    assert refitted - best < 0.7 * (alone - best)
+    drop_layers(model, layers)
+    assert loss() == pytest.approx(refitted)
+
+
+def test_a_refit_with_nothing_closed_and_nothing_skipped_changes_no_weight(make_model):
+    model = make_model(**DEEP)
+    before = copy.deepcopy(model)
+    assert streamed(model, closing(model, {}), small_text()) == []
+    assert all(map(torch.equal, model.parameters(), before.parameters()))
+    with skipped(model, {"decoder": [3]}):
+        streamed(model, closing(model, {}), small_text())
+    for (name, ours), theirs in zip(model.named_parameters(), before.parameters(), strict=True):
+        touched = name.startswith(("decoder.layers.2.feed_forward.outer", "decoder.layers.4."))
+        assert touched or torch.equal(ours, theirs), name
