@@ -4,6 +4,7 @@ The run's own settings (text, languages, search) are in its config.yaml; these a
 experiment alone.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ from headgates.configs.source import SourceOptions
 ORDERS = list(SCORES)
 USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
 READS_PAIRS = {name for name, score in SCORES.items() if score.reads_pairs}
+LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
 OWN_SAMPLE = [f"{score.sample:,} for {name}" for name, score in SCORES.items() if score.sample]
 
 
@@ -29,6 +31,7 @@ class PruneConfig(SourceOptions):
     python prune.py runs/toy-en-de-none-s1 --ablate one
     python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
     python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
+    python prune.py runs/toy-en-de-none-s1 --drop-layers decoder.1 --reconstruct out+ffn --save shallow
     """
 
     source: str = setting(
@@ -109,10 +112,15 @@ class PruneConfig(SourceOptions):
         "multiple of 16; several, comma-separated",
         at_least=0,
     )
+    drop_layers: list[str] = setting(
+        [],
+        "whole layers that leave the model, such as encoder.2,decoder.1, counted from 0; alone, or with "
+        "--heads and --neurons, which count what is open in all layers",
+    )
     save: str | None = setting(
         None,
-        "with one --heads or --neurons: the name of a new run of the model without what is closed, beside "
-        "SOURCE's",
+        "with one --heads or --neurons, or --drop-layers: the name of a new run of the model without what is "
+        "closed, beside SOURCE's",
     )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
@@ -165,9 +173,24 @@ class PruneConfig(SourceOptions):
                 raise ValueError(
                     f"calibration_{name} is for {calibrated}; {self.closing} needs no text: add --reconstruct"
                 )
+        self.check_layers()
         self.check_heads()
         if self.also and self.ablate != "one":
             raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
+
+    def check_layers(self) -> None:
+        """Raises ValueError at --drop-layers that names no layers, or orders without anything to close beside
+        them."""
+        for name in self.drop_layers:
+            if not LAYER.fullmatch(name):
+                raise ValueError(
+                    f"--drop-layers {name}: expected layers such as encoder.2 or decoder.1, separated by "
+                    "commas"
+                )
+        if self.drop_layers and self.by and not (self.heads or self.neurons):
+            raise ValueError(
+                f"--by {self.by[0]} with --drop-layers: give --heads or --neurons too, how many stay open"
+            )
 
     def check_heads(self) -> None:
         """Raises ValueError at --heads, --neurons or --save that cannot be done, as far as the settings alone
@@ -185,7 +208,8 @@ class PruneConfig(SourceOptions):
             able = ", ".join(name for name, score in SCORES.items() if score.of_neurons)
             raise ValueError(f"--by {wrong[0]} scores no feed-forward neurons; these do: {able}")
         if self.save is not None:
-            if max(len(self.heads), len(self.neurons)) != 1 or len(self.orders) != 1:
+            several = max(len(self.heads), len(self.neurons), len(self.orders)) > 1
+            if several or not self.makes_points:
                 raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
             if not CLOSINGS[self.closing].permanent:
                 raise ValueError(
@@ -200,8 +224,9 @@ class PruneConfig(SourceOptions):
             "--step": self.step != 0.1,
         }
         for flag, given in beside.items():
-            if given and (self.heads or self.neurons):
-                raise ValueError(f"{flag} is for curves and ablations; leave it out with --heads")
+            if given and self.makes_points:
+                with_ = "--heads" if self.heads or self.neurons else "--drop-layers"
+                raise ValueError(f"{flag} is for curves and ablations; leave it out with {with_}")
 
     @property
     def closing(self) -> str:
@@ -210,5 +235,21 @@ class PruneConfig(SourceOptions):
 
     @property
     def orders(self) -> list[str]:
-        """The orders that are asked for: importance unless --by or --ablate says otherwise."""
-        return self.by or ([] if self.ablate else ["importance"])
+        """The orders that are asked for: importance unless --by says otherwise, or there are only ablations
+        to make or layers to drop."""
+        layers_alone = self.drop_layers and not (self.heads or self.neurons)
+        return self.by or ([] if self.ablate or layers_alone else ["importance"])
+
+    @property
+    def makes_points(self) -> bool:
+        """Whether models are made and measured, not curves or ablations."""
+        return bool(self.heads or self.neurons or self.drop_layers)
+
+    @property
+    def layers(self) -> dict[str, list[int]]:
+        """The layers to drop of each stack."""
+        chosen: dict[str, list[int]] = {}
+        for name in self.drop_layers:
+            stack, _, number = name.partition(".")
+            chosen.setdefault(stack, []).append(int(number))
+        return chosen

@@ -68,12 +68,20 @@ def drop_layers(model: nn.Module, layers: Layers) -> None:
             ours.config = replace(ours.config, **sizes)
 
 
-def layers_left(model: nn.Module) -> dict[str, list[bool]]:
-    """For each stack, whether each of its first layers is still there; skipped layers are."""
-    return {
-        stack: list(getattr(model, stack).layers_left or [True] * len(layers_of(model, stack)))
-        for stack in STACKS
-    }
+def layers_left(model: nn.Module, *, skipped: bool = True) -> dict[str, list[bool]]:
+    """For each stack, whether each of its first layers is still there. skipped: those that are skipped count.
+    Empty for a model of another class, which loses none."""
+    if not isinstance(model, Transformer):
+        return {}
+    rows = {}
+    for stack in STACKS:
+        layers = layers_of(model, stack)
+        row = list(getattr(model, stack).layers_left or [True] * len(layers))
+        places = (place for place, stays in enumerate(row) if stays)
+        rows[stack] = row.copy()
+        for place, layer in zip(places, layers, strict=True):
+            rows[stack][place] = skipped or not layer.skipped
+    return rows
 
 
 def set_layers_left(model: nn.Module, left: Mapping[str, Sequence[bool]]) -> None:
@@ -105,8 +113,8 @@ def layers_of(model: nn.Module, stack: str) -> Sequence[Any]:
 def checked_layers(model: nn.Module, layers: Layers) -> dict[str, set[int]]:
     """The numbers as sets. Raises ValueError as `skipped` does."""
     chosen = {stack: set(numbers) for stack, numbers in layers.items()}
-    for stack in chosen or STACKS:
-        own, numbers = layers_of(model, stack), chosen.get(stack, set())
+    for stack, numbers in chosen.items():
+        own = layers_of(model, stack)
         if strange := numbers - set(range(len(own))):
             raise ValueError(f"the {stack} has no layer {min(strange)}: it has {len(own)}, counted from 0")
         if numbers and all(layer.skipped or i in numbers for i, layer in enumerate(own)):

@@ -27,9 +27,9 @@ from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import (
     SIZE,
+    beside_heads,
     interval_text,
     measure_cells,
-    neurons_text,
     search_title,
     show,
     size_cells,
@@ -207,8 +207,8 @@ def group_tables(
     are compared with."""
     first, *others = metrics
     points = [point.row for group in in_order(compared) for point in group.points]
-    neurons = any(row.neurons_open is not None for row in points)
-    head = ["method", "heads", *["neurons"] * neurons, "seeds", "of seeds", first.title, "95%"]
+    beside = beside_heads(points)
+    head = ["method", "heads", *beside, "seeds", "of seeds", first.title, "95%"]
     head += [metric.title for metric in others]
     head += ["difference", "95%", "p (Holm)", "length", "valid. loss", "heads shared", *SIZE]
     head += [f"{part} (s)" for part in PARTS]
@@ -229,7 +229,7 @@ def group_tables(
                 [
                     group.label,
                     f"{group.heads:g}" if lam is None else f"{group.heads:.4g} (λ {lam:g})",
-                    *[neurons_text(group.first.row)] * neurons,
+                    *(text(group.first.row) for text in beside.values()),
                     str(seeds),
                     interval_text(group.range, ".2f") if seeds > 1 else "",
                     *measure_cells(

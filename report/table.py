@@ -3,7 +3,7 @@ the terminal breaks into parts that stand below one another, each with the colum
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -93,8 +93,8 @@ def comparison_table(run: RunFolder) -> None:
     reference = reference_of(run)
     kinds = list(rows[0].heads_by_kind)
     with_mcnemar = any(row.main.p_mcnemar is not None for row in rows)
-    neurons = any(row.neurons_open is not None for row in rows)
-    columns = ["system", "heads", *kinds, *["neurons"] * neurons, first, "95%", *others]
+    beside = beside_heads(rows)
+    columns = ["system", "heads", *kinds, *beside, first, "95%", *others]
     columns += ["difference", "95%", "p"]
     cells = []
     for row in rows:
@@ -102,7 +102,7 @@ def comparison_table(run: RunFolder) -> None:
         if reference.unlearned:
             main = Measure(main.value, main.signature, main.ci95)
         heads = [f"{row.heads_open}/{row.heads_total}", *(str(row.heads_by_kind[kind]) for kind in kinds)]
-        heads += [neurons_text(row)] * neurons
+        heads += [text(row) for text in beside.values()]
         is_reference = row.system == reference.system
         measured = measure_cells(main, (each.value for each in further), is_reference=is_reference)
         mcnemar = [f"{main.p_mcnemar:.3f}" if main.p_mcnemar is not None else ""] * with_mcnemar
@@ -127,9 +127,21 @@ def search_title(search: str) -> str:
     return search and f"{search}, "
 
 
+def beside_heads(rows: Sequence[ResultRow]) -> dict[str, Callable[[ResultRow], str]]:
+    """The columns of neurons and of layers with what stands in them, those of which some row lost some."""
+    texts = {"neurons": neurons_text, "layers": layers_text}
+    return {name: text for name, text in texts.items() if any(map(text, rows))}
+
+
 def neurons_text(row: ResultRow) -> str:
     """Open feed-forward neurons of all, such as 1536/3072; empty where none is closed."""
     return "" if row.neurons_open is None else f"{row.neurons_open}/{row.neurons_total}"
+
+
+def layers_text(row: ResultRow) -> str:
+    """The encoder's and the decoder's layers of all, such as 6+4/6+6; empty where none is gone."""
+    left = (row.layers_left or {}).values()
+    return "/".join("+".join(str(count(stack)) for stack in left) for count in (sum, len) if left)
 
 
 def size_cells(parameters: float | None, seconds: float | None) -> list[str]:
@@ -143,7 +155,7 @@ def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
     base, smallest = rows[0], min(rows, key=lambda row: (row.seconds is None, row.parameters or math.inf))
     if not (base.seconds and smallest.seconds and base.parameters and smallest.parameters):
         return []
-    if (smallest.heads_open, smallest.neurons_open) == (base.heads_open, base.neurons_open):
+    if smallest.open_words == base.open_words:
         return []
     share = smallest.parameters / base.parameters
     said = f"{label(smallest.system)}: {share:.0%} of the parameters"

@@ -32,6 +32,7 @@ from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, detach, heads_left, remove
+from headgates.models.depth import Layers, drop_layers, layers_left
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor, Task
 from headgates.workbench.folder import RunFolder
@@ -57,7 +58,7 @@ def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = N
 def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     """The fields of a row that say which heads are open: of the sites of `open_heads` those, elsewhere all
     that were not removed. Heads are numbered as before any removal. Those of neurons, where the model lost
-    some or `open_heads` has some."""
+    some or `open_heads` has some; of layers, where some are gone or skipped."""
     given = {} if open_heads is None else {site.name: row.bool() for site, row in open_heads.items()}
     present, open_now = heads_left(model, ALL_KINDS), dict[HeadSite, torch.Tensor]()
     for site, left in present.items():
@@ -65,12 +66,15 @@ def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
         is_open[left] = row[left] if len(row) == len(left) else row
         open_now[site] = is_open
     heads, neurons = (HeadMap({s: r for s, r in open_now.items() if s.kind in g}) for g in (KINDS, FFN_KINDS))
-    fields = {
+    layers = layers_left(model, skipped=False)
+    fields: dict[str, Any] = {
         "heads_open": heads.count(),
         "heads_total": heads.heads_total,
         "heads_by_kind": {kind: int(number) for kind, number in heads.by_kind().items()},
         "heads_by_site": {site.name: row.nonzero().flatten().tolist() for site, row in heads.items()},
     }
+    if not all(map(all, layers.values())):
+        fields["layers_left"] = layers
     if neurons.count() == neurons.heads_total and not any(site.name in given for site in neurons):
         return fields
     return fields | {
@@ -80,12 +84,13 @@ def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     }
 
 
-def size_without(model: nn.Module, closed: HeadMap | None) -> int:
-    """The parameters of a model, without those of its gates and of the `closed` heads."""
+def size_without(model: nn.Module, closed: HeadMap | None, layers: Layers | None = None) -> int:
+    """The parameters of a model, without those of its gates, of the `closed` heads and of some layers."""
     if closed is not None:
         model = copy.deepcopy(model)
         detach(model)
         remove(model, closed)
+        drop_layers(model, layers or {})
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("head_gates."))
 
 

@@ -1,9 +1,9 @@
-"""Close down to a number of heads, and of feed-forward neurons, without training: what is lost against the
-unpruned model, and a run of what is left."""
+"""Close down to a number of heads, and of feed-forward neurons, and drop layers, without training: what is
+lost against the unpruned model, and a run of what is left."""
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -21,8 +21,10 @@ from headgates.configs.systems import ScoreRow
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.parallel import ParallelText
 from headgates.data.ranks import all_sum, first, share
-from headgates.gates import FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.site_walk import open_sites
+from headgates.models.depth import drop_layers, skipped
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request
@@ -35,6 +37,8 @@ from headgates.workbench.scores import ScoreRequest, head_scores, ranked, refine
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
 from headgates.workbench.unpruned_model import UnprunedModel
 
+LAYERS_ALONE = "layers"  # in the place of an order, where nothing else closes
+OF_NEURONS = ("neurons_open", "neurons_total", "neurons_by_site")  # fields of a row
 WIDTH = 16  # a layer keeps a multiple of it of its neurons: processors multiply so many at once
 
 
@@ -48,14 +52,15 @@ class Target:
 
 def targets_of(unpruned: UnprunedModel, config: PruneConfig) -> list[Target]:
     """Every number of --heads with every number of --neurons, the most first. Raises ValueError at one that
-    cannot be reached by closing what --kinds names."""
+    cannot be reached by closing what --kinds names, beside the skipped layers."""
     chosen: list[list[int | None]] = []
+    beside = f" in the layers that stay beside {', '.join(config.drop_layers)}" if config.drop_layers else ""
     for flag, what, kinds, asked in (
         ("--heads", "heads", KINDS, config.heads),
         ("--neurons", "feed-forward neurons", FFN_KINDS, config.neurons),
     ):
         chosen.append([*sorted(asked, reverse=True)] or [None])
-        counts = {site: site.heads for site in find_sites(unpruned.model, kinds)} if asked else {}
+        counts = {site: site.heads for site in open_sites(unpruned.model, kinds)} if asked else {}
         total = sum(counts.values())
         kept = sum(
             min(n, config.at_least) if site.kind in config.kinds else n for site, n in counts.items()
@@ -68,23 +73,29 @@ def targets_of(unpruned: UnprunedModel, config: PruneConfig) -> list[Target]:
                     else ""
                 )
                 raise ValueError(
-                    f"{flag} {count}: {unpruned.folder.path} has {total} {what}{why}; expected {kept} to "
-                    f"{total}"
+                    f"{flag} {count}: {unpruned.folder.path} has {total} {what}{beside}{why}; expected "
+                    f"{kept} to {total}"
                 )
     return [Target(*pair) for pair in product(*chosen)]
 
 
 def closed_to(
-    target: Target, order: str, scores: HeadMap, request: ScoreRequest, *, at_least: int
+    target: Target,
+    order: str,
+    scores: HeadMap,
+    request: ScoreRequest,
+    *,
+    at_least: int,
+    there: Collection[HeadSite],
 ) -> HeadMap:
-    """The map (True: closed) that leaves so many open, by ranked scores of the kinds that may close: heads
-    exactly, the neurons of each layer by a multiple of WIDTH."""
+    """The map (True: closed) of the sites that are `there` that leaves so many open, by ranked scores of the
+    kinds that may close: heads exactly, the neurons of each layer by a multiple of WIDTH."""
     closed: dict[HeadSite, Any] = {}
     budgets = ((KINDS, target.heads, 1), (FFN_KINDS, target.neurons, WIDTH))
     for kinds, count, multiple in budgets:
         if count is not None:
-            own = scores.select(kinds)
-            whole = sum(site.heads for site in find_sites(request.source.model, kinds))
+            own = HeadMap({site: row for site, row in scores.select(kinds).items() if site in there})
+            whole = sum(site.heads for site in there if site.kind in kinds)
             keep = own.heads_total - (whole - count)  # of those that may close
             closed |= dict(close_to(own, keep, at_least=at_least, multiple=multiple))
     found = HeadMap(closed)
@@ -98,11 +109,19 @@ def measure_points(
     *,
     save: Path | None,
 ) -> list[MadePoint]:
-    """The unpruned model, then each order at each number of heads and neurons, most first, on the test set.
-    save: the folder of the new run of the only point.
+    """The unpruned model, then each order at each number of heads and neurons, most first, on the test set,
+    all without the layers that the configuration drops. save: the folder of the new run of the only point.
 
-    Raises ValueError at a number that cannot be, or where `save` is taken."""
-    targets = targets_of(unpruned, config)
+    Raises ValueError at a number or layer that cannot be, or where `save` is taken."""
+    # whose heads count as closed
+    kinds = ALL_KINDS if not {*FFN_KINDS}.isdisjoint(config.kinds) else KINDS
+    with skipped(unpruned.model, config.layers):
+        targets, there = targets_of(unpruned, config), open_sites(unpruned.model, ALL_KINDS)
+    passed = {
+        site: torch.ones(site.heads, dtype=torch.bool)
+        for site in find_sites(unpruned.model, kinds)
+        if site.layer in config.layers.get(site.stack, ())
+    }
     total = sum(site.heads for site in find_sites(unpruned.model))
     everything = heads_left(unpruned.model, config.kinds)  # as open as it is
     counts = resample_counts(len(unpruned.test[0]), RESAMPLES)
@@ -110,12 +129,14 @@ def measure_points(
     points: list[MadePoint] = []
 
     def measure(method: str, target: Target, closed: HeadMap | None) -> None:
-        """Add the model as it is, without its `closed` heads, as a point, and save it if asked."""
+        """Add the model as it is, without its `closed` heads and the layers, as a point, and save it if
+        asked."""
         closing, source, gone = ZERO if closed is None else config.closing, unpruned, None
         if closed is not None and CLOSINGS[closing].permanent:
             predictor = copy.copy(unpruned.predictor)
             predictor.model = copy.deepcopy(unpruned.model)
             gone = remove(predictor.model, closed).heads
+            drop_layers(predictor.model, config.layers)
             source = replace(unpruned, predictor=predictor)
             source.corpus = unpruned.corpus
         begin = time.perf_counter()
@@ -130,7 +151,7 @@ def measure_points(
         row = ResultRow(
             system=ScoreRow(method, closing).name,
             measures=measures_of(scored, points[0].scored if points else scored, counts),
-            parameters=size_without(source.model, closed if masked else None),
+            parameters=size_without(source.model, closed if masked else None, config.layers),
             seconds=None if masked else seconds,
             evaluation=evaluation,
             reference="base",
@@ -158,14 +179,24 @@ def measure_points(
             first(partial(save_point, save, source, config, points, gone, outputs))
 
     measure("base", Target(total), None)
+
+    def measure_without(order: str, target: Target, closed: HeadMap) -> None:
+        closed = HeadMap(dict(closed) | passed)
+        with (
+            skipped(unpruned.model, config.layers),
+            closed_heads(unpruned.model, closed, config.closing, calibration),
+        ):
+            measure(order, target, closed)
+
     for order in config.orders:
         request = score_request(unpruned, config, config.seed)
         scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
         scores = scores.select(config.kinds)
         for target in targets:
-            closed = closed_to(target, order, scores, request, at_least=config.at_least)
-            with closed_heads(unpruned.model, closed, config.closing, calibration):
-                measure(order, target, closed)
+            closed = closed_to(target, order, scores, request, at_least=config.at_least, there=there)
+            measure_without(order, target, closed)
+    if not config.orders:
+        measure_without(LAYERS_ALONE, Target(), HeadMap({}))
     return points
 
 
@@ -198,7 +229,10 @@ def save_point(
     check_free(path)
     point = points[-1]
     above = above_trivial(outputs, source.test[1], source.task.metrics[0])
-    row = replace(point.row, system="base", above_trivial=above)
+    # of the layers that it has, as they are numbered now
+    heads = dict.fromkeys(OF_NEURONS) | heads_of(source.model, None)
+    row = replace(point.row, system="base", above_trivial=above, **heads)
+    layers = row.layers_left or {}
     pruned = {
         "source": source.folder.path.resolve().name,
         "source_hash": source.config.get("run_hash"),
@@ -207,12 +241,16 @@ def save_point(
         "closing": config.closing,
         "calibration": {"sentences": config.calibration_sentences, "targets": config.calibration_targets},
         "closed": gone.to_json(),
+        **({"layers_left": layers} if layers else {}),
         **{
             f"{name}_model": each.row.to_json() | {"validation_loss": each.loss}
             for name, each in (("unpruned", points[0]), ("this", point))
         },
     }
     settings = {**source.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
+    if layers:
+        sizes = {f"{stack}_layers": sum(left) for stack, left in layers.items()}
+        settings["model"] = source.config["model"] | sizes
     data = (source.folder.result() or {}).get("data")
     with atomic_folder(path) as place:
         draft = RunFolder(place)

@@ -57,13 +57,14 @@ class ResultRow:
     """A system: how many heads are open, and how good it is.
 
     heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. neurons_open,
-    neurons_total, neurons_by_site: of feed-forward layers, where some neurons are closed. evaluation:
-    what the outputs depend on beside the model. measures: metric -> numbers, the metric that decides first.
-    compute: seconds of what made it of the base: the `choice` of heads, the `refit`, the base's translations
-    (`text`), `training`. parameters: without those of closed heads. seconds: of translating the test set
-    once; None where closed heads were only masked, which saves no time, or on another machine. stage: how it
-    was trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as:
-    the system of this run that it equals."""
+    neurons_total, neurons_by_site: of feed-forward layers, where some neurons are closed. layers_left: of
+    each stack, whether each of its first layers is there, where some are not. evaluation: what the outputs
+    depend on beside the model. measures: metric -> numbers, the metric that decides first. compute: seconds
+    of what made it of the base: the `choice` of heads, the `refit`, the base's translations (`text`),
+    `training`. parameters: without those of closed heads. seconds: of translating the test set once; None
+    where closed heads were only masked, which saves no time, or on another machine. stage: how it was
+    trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the
+    system of this run that it equals."""
 
     system: str
     heads_open: int
@@ -74,6 +75,7 @@ class ResultRow:
     neurons_open: int | None = None
     neurons_total: int | None = None
     neurons_by_site: dict[str, int] | None = None
+    layers_left: dict[str, list[bool]] | None = None
     parameters: int | None = None
     seconds: float | None = None
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -101,11 +103,15 @@ class ResultRow:
 
     @property
     def open_words(self) -> str:
-        """What is open, in words: "54 of 72 heads"; with the neurons where some are closed."""
-        heads = f"{self.heads_open} of {self.heads_total} heads"
-        if self.neurons_open is None:
-            return heads
-        return f"{heads} and {self.neurons_open:,} of {self.neurons_total:,} feed-forward neurons"
+        """What is open, in words: "54 of 72 heads"; with the neurons and layers where some are closed or
+        gone."""
+        parts = [f"{self.heads_open} of {self.heads_total} heads"]
+        if self.neurons_open is not None:
+            parts.append(f"{self.neurons_open:,} of {self.neurons_total:,} feed-forward neurons")
+        left = (self.layers_left or {}).items()
+        parts += [f"{sum(row)} of {len(row)} {stack} layers" for stack, row in left if not all(row)]
+        *most, last = parts
+        return f"{', '.join(most)} and {last}" if most else last
 
     @property
     def search(self) -> str:

@@ -1,9 +1,10 @@
-"""Close attention heads, or feed-forward neurons, of a trained model without training: importance, order,
-curve; ablations; Michel et al. 2019.
+"""Close attention heads, or feed-forward neurons, of a trained model, or drop layers, without training:
+importance, order, curve; ablations; Michel et al. 2019.
 
 python prune.py runs/toy-en-de-none-s1 --by importance,random
 python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
 python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
+python prune.py runs/toy-en-de-none-s1 --drop-layers decoder.1 --reconstruct out+ffn --save shallow
 """
 
 import sys
@@ -47,7 +48,7 @@ def prune(config: "PruneConfig") -> None:
     unpruned = UnprunedModel.open(config)
     print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
     others = [unpruned.other(corpus, config.test_sentences) for corpus in config.also]
-    if config.heads or config.neurons:
+    if config.makes_points:
         points(unpruned, config)
     elif config.orders:
         curves(unpruned, config)
@@ -64,8 +65,8 @@ def prune(config: "PruneConfig") -> None:
 
 
 def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
-    """Close down to each number of --heads and --neurons and print the table of compare.py; --save leaves a
-    run."""
+    """Drop the layers of --drop-layers, close down to each number of --heads and --neurons, and print the
+    table of compare.py; --save leaves a run."""
     from headgates.analysis.significance import RESAMPLES, resample_counts
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
