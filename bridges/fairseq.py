@@ -31,11 +31,11 @@ from headgates.bridges.foreign import (
     STACKS,
     Converted,
     ForeignModel,
-    check_all_neurons,
     fairseq_name,
     filled,
     position_table,
     shared_tables,
+    with_one_width,
 )
 from headgates.configs.fields import shortened
 from headgates.configs.own_file import own_file, own_files
@@ -43,7 +43,7 @@ from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.text import reworded
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary
-from headgates.gates import heads_left
+from headgates.gates import KINDS, heads_left
 from headgates.models.checkpoint import check_packed, check_tensors, save_file
 from headgates.models.description import POSITIONS, Description, table_length
 from headgates.models.positions import sinusoids
@@ -431,6 +431,7 @@ def write(translator: Translator, folder: Path) -> None:
     """Raises ValueError, naming it, at what a checkpoint of fairseq cannot hold."""
     model, about = translator.model, read_about(folder)
     check(model)
+    model = with_one_width(model)
     src, tgt = about.get("src") or "src", about.get("tgt") or "tgt"
     if src == tgt:
         raise ValueError(f"fairseq tells source and target by their languages, but both are {src!r}")
@@ -467,8 +468,8 @@ def open(folder: Path, shape: Description, threads: int) -> Translator:
 def check(model: Transformer) -> None:
     """Raises ValueError, naming it, at what a checkpoint of fairseq cannot hold."""
     config = model.config
-    check_all_neurons(model, "fairseq")
-    if model.heads or not all(row.all() for row in heads_left(model).values()):
+    own_heads = any(site.endswith(KINDS) for site in model.heads)
+    if own_heads or not all(row.all() for row in heads_left(model).values()):
         raise ValueError(
             "this system has removed heads, and fairseq's layers have equally many each: export one with "
             "all its heads, --system base"

@@ -1,19 +1,21 @@
 """A model of another library, and the `Translator` of ours that it becomes, from which an ordinary run folder
 is made; and what all of these libraries have in common. Letters: D model width, L positions."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
-from headgates.gates import FFN_KINDS, heads_left
+from headgates.gates import FFN_KINDS
 from headgates.models import checkpoint
 from headgates.models.description import table_length
 from headgates.models.positions import sinusoids
@@ -112,11 +114,27 @@ def filled(
         return checkpoint.filled(make, asdict(config), state)
 
 
-def check_all_neurons(model: Transformer, library: str) -> None:
-    """Raises ValueError at a model without some of its feed-forward neurons, whose layers differ in width."""
-    left = heads_left(model, FFN_KINDS)
-    if left.count() < left.heads_total:
-        raise ValueError(
-            f"this system has {left.count():,} of {left.heads_total:,} feed-forward neurons left, and in "
-            f"{library} all layers of a stack have one width; take --to ct2, hf, onnx or torch"
-        )
+def with_one_width(model: Transformer, multiple: int = 1) -> Transformer:
+    """The model as a library needs it whose feed-forward layers have one width in each stack. Where neurons
+    were removed it is a copy, whose layers have as many as the widest, and more up to a multiple: those that
+    are added give nothing."""
+    if not any(site.endswith(FFN_KINDS) for site in model.heads):
+        return model
+    model, sizes = copy.deepcopy(model), dict[str, Any]()
+    for stack, setting, kind in (("encoder", "ffn", "enc-ffn"), ("decoder", "decoder_ffn", "dec-ffn")):
+        parts = [layer.feed_forward for layer in getattr(model, stack).layers]
+        widest = max(1, *(part.outer.in_features for part in parts))
+        width = min(widest + -widest % multiple, model.config.heads_of_kinds[kind])
+        for part in parts:
+            missing = width - part.outer.in_features
+            for linear, name, by in (
+                (part.inner, "weight", (0, 0, 0, missing)),
+                (part.inner, "bias", (0, missing)),
+                (part.outer, "weight", (0, missing)),
+            ):
+                setattr(linear, name, nn.Parameter(F.pad(getattr(linear, name).detach(), by)))
+            part.inner.out_features = part.outer.in_features = width
+        sizes[setting] = width
+    same = sizes["ffn"] == sizes["decoder_ffn"]
+    model.config = replace(model.config, **sizes | {"decoder_ffn": 0} if same else sizes)
+    return model

@@ -24,7 +24,7 @@ import math
 import re
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ import numpy as np
 import torch
 import yaml
 
-from headgates.bridges.foreign import STACKS, Converted, ForeignModel, check_all_neurons, filled
+from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled, with_one_width
 from headgates.bridges.marian_vocab import MarianVocab, read_sides
 from headgates.configs.fields import check_ranges, shortened
 from headgates.configs.json_file import load_json
@@ -44,6 +44,7 @@ from headgates.configs.yaml_file import load_yaml, parse_yaml
 from headgates.data.npz import read_npz
 from headgates.data.vocab import load_vocabs
 from headgates.gates import find_sites, heads_left
+from headgates.models.depth import layers_left
 from headgates.models.description import Description
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -57,6 +58,10 @@ FLOAT32, INT8, INTGEMM8 = 0x404, 0x101, 0x4101
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
 
 MODEL, INT8_MODEL = "model.npz", "model.intgemm8.bin"
+
+LAYER = re.compile(r"(encoder|decoder)_l\d+(?=_)")  # in an array's name
+
+WIDTHS = 64  # the engine's int8 products need a multiple of it
 
 ALPHA = "_QuantMultA"  # after a matrix's name: what the engine multiplies its int8 inputs by
 
@@ -536,6 +541,10 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
         if vocabulary.cutter and vocabulary.cutter.path != vocabulary.file:
             shutil.copyfile(vocabulary.cutter.path, folder / f"{side}.spm")
     about = load_json(translator.source_vocab.path, keys=KEYS, cure="make the run again")
+    about |= {name: of_layers_left(model, about[name]) for name in ("multipliers", "alphas")}
+    left = [site.heads for site in find_sites(model)]
+    whole = sum(row.numel() for row in heads_left(model).values())
+    model = with_one_width(model, WIDTHS if about["multipliers"] else 1)
     heads = common_heads(model)
     scale = math.sqrt(model.config.heads / heads)  # of queries, whose heads are so much wider
     multipliers = {
@@ -551,14 +560,32 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
     decoder = {"relative-paths": True, "models": [file.name], "vocabs": names}
     decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoder, sort_keys=False), encoding="utf-8")
-    left = [site.heads for site in find_sites(model)]
-    whole = sum(row.numel() for row in heads_left(model).values())
     size, before = file.stat().st_size, about["bytes"]
     said = (
         f"{file.name}: {size / 1e6:.1f} MB, as it was read {before / 1e6:.1f} MB; {sum(left)} of {whole} "
-        f"heads are left, written as {len(left)} attentions of {heads}, filled up with zeros"
+        f"heads are left, written as {len(left)} attentions of {heads}, filled up with zeros; feed-forward "
+        f"layers have {model.config.ffn} neurons in the encoder, "
+        f"{model.config.decoder_ffn or model.config.ffn} in the decoder"
     )
     return {"rounded": rounded, "said": said}
+
+
+def of_layers_left(model: Transformer, numbers: Mapping[str, float]) -> dict[str, float]:
+    """The numbers, by Marian's names, of a model that was read, without those of layers that were dropped
+    since, and by the names that the other layers have now."""
+    now = {
+        f"{stack}_l{before}": f"{stack}_l{number}"
+        for stack, row in layers_left(model).items()
+        for number, before in enumerate((i for i, stays in enumerate(row, 1) if stays), 1)
+    }
+    found = {}
+    for name, number in numbers.items():
+        layer = LAYER.match(name)
+        if layer is None:
+            found[name] = number
+        elif layer[0] in now:
+            found[name.replace(layer[0], now[layer[0]], 1)] = number
+    return found
 
 
 def common_heads(model: Transformer) -> int:
@@ -571,7 +598,6 @@ def common_heads(model: Transformer) -> int:
 def check(model: Transformer) -> None:
     """Raises ValueError at a model that Marian cannot express."""
     config, specials = model.config, model.target_specials
-    check_all_neurons(model, "Marian")
     for name, values in CAN_BE.items():
         if getattr(config, name) not in values:
             raise ValueError(

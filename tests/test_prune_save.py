@@ -135,8 +135,8 @@ def test_neurons_close_to_a_multiple_of_16_a_layer_and_the_rest_is_a_run(runs, b
     assert code == 0, error
     assert "7 of 7" in out
     code, out, error = called(export)(run.path, "--to", "fairseq", "--sentences", "7")
-    assert "48 of 128 feed-forward neurons left" in error
-    assert "take --to ct2, hf, onnx or torch" in error
+    assert code == 0, error
+    assert "7 of 7" in out
 
 
 def test_heads_and_neurons_have_a_number_each_and_a_table_of_both(base, prune_here):

@@ -45,6 +45,7 @@ CASES = [
     ("empty layers", "post, learned"),
     ("neurons", "as M2M100"),
     ("neurons", "post, pre"),
+    ("depth", "as M2M100"),
     ("all", "post, pre"),
     ("none", "pre, tied"),
 ]

@@ -33,6 +33,7 @@ MODELS = {
         "embedding_scale": False,
         "output_bias": True,
     },
+    "without some layers and neurons": {"closed": "depth, all heads", "activation": "gelu"},
 }
 
 

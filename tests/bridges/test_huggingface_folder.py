@@ -119,14 +119,16 @@ def test_a_model_without_some_heads_is_read_by_load_pruned_and_as_a_source(
     assert left == heads
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_model_without_some_neurons_is_read_by_load_pruned_and_as_a_source(make_translator, tmp_path, norm):
-    translator = make_translator("neurons", norm=norm, joint=True, embeddings="tied")
+@pytest.mark.parametrize(("closed", "norm"), [("neurons", "pre"), ("neurons", "post"), ("depth", "post")])
+def test_a_model_without_some_neurons_is_read_by_load_pruned_and_as_a_source(
+    make_translator, tmp_path, closed, norm
+):
+    translator = make_translator(closed, norm=norm, joint=True, embeddings="tied")
     exported(translator, tmp_path / "out")
     heads = json.loads((tmp_path / "out/config.json").read_text())["headgates"]["heads"]
     assert heads["encoder.0.enc-ffn"] == [*range(5, 13)]
     assert heads["encoder.1.enc-ffn"] == []
-    assert "decoder.0.dec-ffn" not in heads
+    assert ("decoder.0.dec-ffn" in heads) == (closed == "depth")
     assert logits_differ(translator, load_pruned(tmp_path / "out")) < 1e-4
     again = read(str(tmp_path / "out"), ForeignOptions()).convert().translator
     assert heads_left(again.model, "all") == heads_left(translator.model, "all")

@@ -10,7 +10,8 @@ from headgates.bridges.exported import open_exported
 from headgates.bridges.formats import export
 from headgates.bridges.marian import load, read
 from headgates.configs.source import ForeignOptions, SourceOptions
-from headgates.gates import HeadMap, attach, find_sites
+from headgates.gates import FFN_KINDS, HeadMap, attach, find_sites, remove
+from headgates.models.depth import drop_layers
 from headgates.models.translator import Translator
 from headgates.workbench.source import Source, open_source
 from tests.bridges.test_marian import CASES, SOURCES, TARGETS, keys, scored_by_ctranslate2
@@ -78,6 +79,39 @@ def test_int8_that_came_in_goes_out_as_int8(tmp_path, closed):
     assert (by.keys(), again.keys()) == (by_again.keys(), first.keys())
     if closed == "none":
         assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+def smaller(model):
+    """Two of its four layers, with 9 of 14 neurons in the encoder and 11 in the decoder."""
+    drop_layers(model, {"encoder": [0], "decoder": [0]})
+    sites = find_sites(model, FFN_KINDS)
+    closed = {site: torch.arange(14) < (5 if site.stack == "encoder" else 3) for site in sites}
+    remove(model, HeadMap(closed))
+
+
+def test_ctranslate2_s_converter_reads_it_without_some_layers_and_neurons(tmp_path):
+    run = source(tmp_path)
+    smaller(run.model)
+    exported(run.translator, tmp_path / "out")
+    arrays, settings, _ = load(tmp_path / "out/model.npz")
+    sizes = ("enc-depth", "dec-depth", "transformer-dim-ffn", "transformer-decoder-dim-ffn")
+    assert [settings[name] for name in sizes] == [1, 1, 9, 11]
+    expected = scored_by_ctranslate2(tmp_path, arrays, settings, tmp_path / "out/vocab0.yml")
+    for ours, theirs in zip(run.translator.score(SOURCES, TARGETS), expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_int8_layers_that_stay_keep_their_own_multipliers(tmp_path):
+    path = write_marian(tmp_path / "in", "model.int8.bin")
+    run = open_source(f"marian:{path}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    smaller(run.model)
+    about = exported(run.translator, tmp_path / "out")
+    assert not about["rounded"]
+    assert about["parity"]["log_prob_max_difference"] < 1e-5
+    (first, _, by), (again, settings, by_again) = map(load, (path, tmp_path / "out/model.intgemm8.bin"))
+    assert by_again["encoder_l1_ffn_W1"] == by["encoder_l2_ffn_W1"] != by["encoder_l1_ffn_W1"]
+    assert {name for name in first if "_l2_" not in name} == set(again)
+    assert settings["transformer-dim-ffn"] == 14  # 64 at most, as the engine's products need it
 
 
 @pytest.mark.parametrize(

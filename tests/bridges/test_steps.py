@@ -20,6 +20,7 @@ ARCHITECTURES = {  # what is closed, and in which architecture
     "post, odd width": ("none", {"norm": "post", "d_model": 21, "heads": 1}),
     "pre, no heads": ("all", {}),
     "post, layers without heads": ("empty layers", {"norm": "post"}),
+    "post, dropped layers": ("depth", {"norm": "post"}),
     "ssru": ("none", SSRU),
     **{name: ("none", settings) for name, settings in LIBRARIES.items()},
 }

@@ -13,6 +13,7 @@ from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.data.vocab import Vocab, load_vocabs
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.models.checkpoint import load_model, save_model
+from headgates.models.depth import drop_layers
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from tests.worlds.small_model import stirred
@@ -40,13 +41,17 @@ SITES = [
     "decoder.1.cross",
 ]
 FFN_SITES = ["encoder.0.enc-ffn", "encoder.1.enc-ffn", "decoder.0.dec-ffn", "decoder.1.dec-ffn"]
-NEURONS_CLOSED = {"neurons": [5, 13, 0, 8]}
+NEURONS_CLOSED = {"neurons": [5, 13, 0, 8], "depth": [5, 13, 8, 0], "depth, all heads": [5, 3, 8, 0]}
+# of models with three layers a stack
+DROPPED = {name: {"encoder": [1], "decoder": [0, 2]} for name in ("depth", "depth, all heads")}
 HEADS_CLOSED = {
     "none": [0, 0, 0, 0, 0, 0],
     "uneven": [1, 2, 1, 0, 0, 1],
     "empty layers": [2, 0, 2, 1, 0, 2],
     "all": [2, 2, 2, 2, 2, 2],
     "neurons": [1, 0, 0, 0, 0, 1],
+    "depth": [1, 0, 0, 0, 1, 0],
+    "depth, all heads": [0, 0, 0, 0, 0, 0],
 }
 
 
@@ -73,14 +78,17 @@ def toy_vocabs(tmp_path_factory) -> dict[str, Vocab]:
 @pytest.fixture(scope="session")
 def make_translator(toy_vocabs) -> Callable[..., Translator]:
     """make_translator("uneven", joint=True, norm="post"): random weights, biases and norms, without the heads
-    of HEADS_CLOSED and the neurons of NEURONS_CLOSED."""
+    of HEADS_CLOSED, the neurons of NEURONS_CLOSED and the layers of DROPPED."""
 
     def make(
         closed: str = "none", *, joint: bool = False, search: SearchConfig = SEARCH, seed: int = 0, **settings
     ) -> Translator:
         torch.manual_seed(seed)
         source, target = (toy_vocabs["both"],) * 2 if joint else (toy_vocabs["src"], toy_vocabs["tgt"])
-        model = stirred(Transformer(ModelConfig(**{**SHAPE, **settings}), len(source), len(target)), 0.3)
+        deep = {"encoder_layers": 3, "decoder_layers": 3} if closed in DROPPED else {}
+        shape = SHAPE | deep | settings
+        model = stirred(Transformer(ModelConfig(**shape), len(source), len(target)), 0.3)
+        drop_layers(model, DROPPED.get(closed, {}))
         count = dict(zip(SITES, HEADS_CLOSED[closed], strict=True))
         count |= dict(zip(FFN_SITES, NEURONS_CLOSED.get(closed, [0] * 4), strict=True))
         sites = find_sites(model, "all")
