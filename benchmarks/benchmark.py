@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from headgates.workbench.measure import load_average, set_threads
 from headgates.report.table import show
+from headgates.workbench.measure import load_average, set_threads
 from headgates.workbench.provenance import device_name, provenance
 
 ROOT = Path(__file__).resolve().parents[1]

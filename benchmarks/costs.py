@@ -41,8 +41,8 @@ from headgates.gates.gram import Gram, ridge_fit
 from headgates.gates.value_fit import choose_value_ridge, value_fit
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
-from headgates.workbench.measure import alternate, interval_text, ratio_by_round
 from headgates.workbench.closing import HOW, real_positions
+from headgates.workbench.measure import alternate, interval_text, ratio_by_round
 from headgates.workbench.provenance import device_name
 from headgates.workbench.source import best_device
 

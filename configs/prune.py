@@ -18,6 +18,8 @@ from headgates.configs.source import SourceOptions
 ORDERS = list(SCORES)
 USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
 READS_PAIRS = {name for name, score in SCORES.items() if score.reads_pairs}
+BUDGETS = ("speedup", "params", "macs")
+SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
 LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
 OWN_SAMPLE = [f"{score.sample:,} for {name}" for name, score in SCORES.items() if score.sample]
 
@@ -32,6 +34,7 @@ class PruneConfig(SourceOptions):
     python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
     python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
     python prune.py runs/toy-en-de-none-s1 --drop-layers decoder.1 --reconstruct out+ffn --save shallow
+    python prune.py runs/toy-en-de-none-s1 --speedup 1.25,1.5,2 --runtime int8
     """
 
     source: str = setting(
@@ -46,9 +49,9 @@ class PruneConfig(SourceOptions):
         items=ORDERS,
     )
     kinds: list[str] = setting(
-        KINDS,
+        [],
         f"what is closed, comma-separated: kinds of attention ({', '.join(KINDS)}), of feed-forward layers "
-        f"({', '.join(FFN_KINDS)}), or heads, ffn, all",
+        f"({', '.join(FFN_KINDS)}), or heads, ffn, all; default heads, and with a plan all, whole layers too",
         items=KIND_WORDS,
     )
     each_kind: bool = setting(
@@ -117,6 +120,27 @@ class PruneConfig(SourceOptions):
         "whole layers that leave the model, such as encoder.2,decoder.1, counted from 0; alone, or with "
         "--heads and --neurons, which count what is open in all layers",
     )
+    speedup: list[float] = setting(
+        [],
+        "plan which heads, neurons and layers to close so that the model is so many times as fast, by the "
+        "runtime, batch, beam and threads given; several, comma-separated",
+        above=1,
+    )
+    params: list[float] = setting(
+        [], "plan for so large a share of the parameters of all layers and tables", above=0, below=1
+    )
+    macs: list[float] = setting([], "plan for so large a share of the multiply-adds", above=0, below=1)
+    max_drop: float | None = setting(
+        None,
+        "the fastest model that loses at most so many points on validation, over --speedup or eight speeds",
+        at_least=0,
+    )
+    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+        "auto",
+        "with --speedup: what translates and is timed, the run's own search (torch) or CTranslate2 (ct2, or "
+        "int8 of it); auto: int8 where it runs the model, else torch",
+    )
+    batch: int = setting(32, "with --speedup: sentences at once", at_least=1, rare=True)
     save: str | None = setting(
         None,
         "with one --heads or --neurons, or --drop-layers: the name of a new run of the model without what is "
@@ -145,7 +169,9 @@ class PruneConfig(SourceOptions):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        object.__setattr__(self, "kinds", kinds_named(self.kinds))  # the class is frozen for everybody else
+        self.check_plan()
+        kinds = self.kinds or ["all" if self.plans else "heads"]
+        object.__setattr__(self, "kinds", kinds_named(kinds))  # the class is frozen for everybody else
         asked = ", ".join(self.orders) or "empty"
         for flag, given in {"recompute": self.recompute, "abs": self.abs != "sentence"}.items():
             if given and not USES_GRADIENT & set(self.orders):
@@ -178,6 +204,50 @@ class PruneConfig(SourceOptions):
         if self.also and self.ablate != "one":
             raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
 
+    def check_plan(self) -> None:
+        """Raises ValueError at two budgets, or what a plan decides itself."""
+        given = [name for name in BUDGETS if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"--{given[0]} and --{given[1]} are two budgets: give one of them")
+        if self.max_drop is not None and given not in ([], ["speedup"]):
+            raise ValueError(f"--max-drop looks for the fastest model: leave --{given[0]} out")
+        if not self.plans:
+            if self.runtime != "auto":
+                raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
+            return
+        budget = f"--{given[0]}" if given else "--max-drop"
+        own = {
+            "--by": self.by,
+            "--heads": self.heads,
+            "--neurons": self.neurons,
+            "--drop-layers": self.drop_layers,
+            "--ablate": self.ablate,
+            "--each-kind": self.each_kind,
+            "--also": self.also,
+        }
+        for flag, value in own.items():
+            if value:
+                raise ValueError(f"{budget} plans by itself what to close; leave {flag} out")
+        if self.ablation != ZERO:
+            raise ValueError(f"{budget} refits weights; leave --ablation {self.ablation} out")
+        if self.reconstruct is None:
+            object.__setattr__(self, "reconstruct", "out+ffn+v")
+
+    @property
+    def plans(self) -> bool:
+        """Whether a budget of speed or size is given."""
+        return bool(self.speedup or self.params or self.macs) or self.max_drop is not None
+
+    @property
+    def whole_layers(self) -> bool:
+        """Whether a plan may drop whole layers."""
+        return self.kinds == kinds_named(["all"])
+
+    @property
+    def speedups(self) -> list[float]:
+        """The speeds of a plan, eight where --max-drop stands alone."""
+        return sorted(self.speedup) or (list(SPEEDS) if self.max_drop is not None else [])
+
     def check_layers(self) -> None:
         """Raises ValueError at --drop-layers that names no layers, or orders without anything to close beside
         them."""
@@ -200,17 +270,20 @@ class PruneConfig(SourceOptions):
             raise ValueError("--neurons closes feed-forward neurons: add --kinds ffn, or all for heads too")
         if self.heads and self.kinds == neurons:
             raise ValueError("--heads closes heads, and --kinds names none: give --neurons, or --kinds all")
-        if neurons and not (self.heads or self.neurons):
+        if neurons and not (self.heads or self.neurons or self.plans):
             raise ValueError(
                 "curves and ablations are of heads: with --kinds ffn or all give --neurons, how many stay"
             )
-        if wrong := [order for order in self.orders if neurons and not SCORES[order].of_neurons]:
+        if wrong := [order for order in self.by if neurons and not SCORES[order].of_neurons]:
             able = ", ".join(name for name, score in SCORES.items() if score.of_neurons)
             raise ValueError(f"--by {wrong[0]} scores no feed-forward neurons; these do: {able}")
         if self.save is not None:
-            several = max(len(self.heads), len(self.neurons), len(self.orders)) > 1
+            several = max(len(self.heads), len(self.neurons), len(self.orders), len(self.budgets)) > 1
             if several or not self.makes_points:
-                raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
+                raise ValueError(
+                    "--save keeps one model: give one number of --heads and one order with --by, or one "
+                    "budget"
+                )
             if not CLOSINGS[self.closing].permanent:
                 raise ValueError(
                     f"--ablation {self.closing} samples anew at every pass, so there is no model to --save; "
@@ -238,12 +311,17 @@ class PruneConfig(SourceOptions):
         """The orders that are asked for: importance unless --by says otherwise, or there are only ablations
         to make or layers to drop."""
         layers_alone = self.drop_layers and not (self.heads or self.neurons)
-        return self.by or ([] if self.ablate or layers_alone else ["importance"])
+        return self.by or ([] if self.ablate or layers_alone or self.plans else ["importance"])
 
     @property
     def makes_points(self) -> bool:
         """Whether models are made and measured, not curves or ablations."""
-        return bool(self.heads or self.neurons or self.drop_layers)
+        return bool(self.heads or self.neurons or self.drop_layers) or self.plans
+
+    @property
+    def budgets(self) -> list[float]:
+        """Of a plan, one for each model that is made; one with --max-drop, which is not known yet."""
+        return [0.0] if self.max_drop is not None else [*self.speedup, *self.params, *self.macs]
 
     @property
     def layers(self) -> dict[str, list[int]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, level_losses, text_loss
-from headgates.gates import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, find_sites
+from headgates.gates import FFN_KINDS, HeadMap, HeadSite, find_sites
 from headgates.models.depth import skipped
 from headgates.workbench.cost_table import CostTable
 from headgates.workbench.shape import Layer, Shape
@@ -74,26 +74,47 @@ class Planner:
         *,
         loss: Loss,
         units: int,
+        whole_layers: bool = True,
+        kept: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda make: make(),
         report: Callable[[str], None] = lambda line: None,
     ):
+        """whole_layers: whether layers may be dropped. kept: where the losses of all widths and layers are
+        kept; report: takes a line for each site."""
         self.model, self.valid, self.loss, self.units = model, valid, loss, units
-        self.sites = [site for site in find_sites(model, ALL_KINDS) if site.heads]
-        self.whole = Shape.of(model)
+        self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
+        self.planned, self.whole = {*self.sites}, Shape.of(model)
         self.levels = Levels(model, batches, order, {site: widths_of(site) for site in self.sites})
         self.base = text_loss(model, valid, loss)
-        self.rises = level_losses(
-            self.levels,
-            valid,
-            loss=loss,
-            report=lambda site: report(f"{site.name}: the loss of each width is known"),
-        )
+
+        def measured() -> dict[str, Any]:
+            rises = level_losses(
+                self.levels, valid, loss=loss, report=lambda site: report(f"{site.name}: loss of each width")
+            )
+            by_site: dict[str, dict[str, float]] = {}
+            for (site, units), rise in rises.items():
+                by_site.setdefault(site.name, {})[str(units)] = rise
+            return {"widths": by_site, "layers": self.layer_losses() if whole_layers else {}}
+
+        known = kept(measured)
+        names = {site.name: site for site in self.sites}
+        self.rises = {
+            (names[name], int(units)): float(rise)
+            for name, row in known["widths"].items()
+            for units, rise in row.items()
+        }
         self.without: dict[Layer, float] = {}
+        for name, rise in known["layers"].items():
+            stack, _, number = name.partition(".")
+            self.without[stack, int(number)] = float(rise)
+
+    def layer_losses(self) -> dict[str, float]:
+        """What each layer alone adds to the loss where it is skipped; of a stack of one layer none."""
+        found = {}
         for stack, number in self.whole.layers:
-            alone = sum(own == stack for own, _ in self.whole.layers) == 1
-            if not alone:
-                with skipped(model, {stack: [number]}):
-                    self.without[stack, number] = text_loss(model, valid, loss) - self.base
-        report("the loss without each layer is known")
+            if sum(own == stack for own, _ in self.whole.layers) > 1:
+                with skipped(self.model, {stack: [number]}):
+                    found[f"{stack}.{number}"] = text_loss(self.model, self.valid, self.loss) - self.base
+        return found
 
     # ---------------------------------------------------------------- the knapsack
 
@@ -110,13 +131,14 @@ class Planner:
         return found + ([Choice(None, self.without[layer])] if layer in self.without else [])
 
     def sites_of(self, layer: Layer) -> list[HeadSite]:
-        return [site for site in self.whole.layers[layer].values() if site.heads]
+        return [site for site in self.whole.layers[layer].values() if site in self.planned]
 
     def cost_of(self, table: CostTable, layer: Layer, choice: Choice) -> float:
         """What the layer costs, where the table fills no attention up beyond it."""
         if choice.widths is None:
             return 0.0
-        own = {site.kind: width for site, width in zip(self.sites_of(layer), choice.widths, strict=True)}
+        own = {kind: site.heads for kind, site in self.whole.layers[layer].items()}
+        own |= {site.kind: width for site, width in zip(self.sites_of(layer), choice.widths, strict=True)}
         parts = (
             part.cost(max(own[kind] for kind in part.kinds if kind in own))
             for part in table.parts
@@ -168,8 +190,9 @@ class Planner:
         least = table.cost(self.smallest())
         full = table.cost(self.whole)
         return (
-            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without any head, neuron "
-            f"and all but one layer of each stack it costs {least / full:.0%}, {full / least:.2f} times less"
+            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without any head "
+            f"and neuron and with one layer of each stack it costs {least / full:.0%}, {full / least:.2f} times "
+            "less; ask for less"
         )
 
     def smallest(self) -> Shape:
@@ -207,9 +230,11 @@ class Planner:
         widths = {
             site: shape.stays(site) for site in self.sites if (site.stack, site.layer) not in shape.dropped
         }
-        with self.levels.placed({site: n for site, n in widths.items() if n < site.heads}):
-            with skipped(self.model, shape.dropped_by_stack):
-                return text_loss(self.model, self.valid, self.loss) - self.base
+        with (
+            self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),
+            skipped(self.model, shape.dropped_by_stack),
+        ):
+            return text_loss(self.model, self.valid, self.loss) - self.base
 
     def summed(self, shape: Shape) -> float:
         """The sum of what its layers add one by one."""

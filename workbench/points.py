@@ -3,7 +3,7 @@ lost against the unpruned model, and a run of what is left."""
 
 import copy
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -24,7 +24,7 @@ from headgates.data.ranks import all_sum, first, share
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.site_walk import open_sites
-from headgates.models.depth import drop_layers, skipped
+from headgates.models.depth import Layers, drop_layers, skipped
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request
@@ -62,9 +62,7 @@ def targets_of(unpruned: UnprunedModel, config: PruneConfig) -> list[Target]:
         chosen.append([*sorted(asked, reverse=True)] or [None])
         counts = {site: site.heads for site in open_sites(unpruned.model, kinds)} if asked else {}
         total = sum(counts.values())
-        kept = sum(
-            min(n, config.at_least) if site.kind in config.kinds else n for site, n in counts.items()
-        )
+        kept = sum(min(n, config.at_least) if site.kind in config.kinds else n for site, n in counts.items())
         for count in asked:
             if not kept <= count <= total:
                 why = (
@@ -102,70 +100,97 @@ def closed_to(
     return found if at_least else refined(order, found, request)  # a refined choice knows no floor
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A model to make: its `closed` heads and neurons go, and whole `layers` of each stack. method: what
+    chose them. heads, neurons: how many were asked for. planned: what a plan says of it (planned.py)."""
+
+    method: str
+    closed: HeadMap
+    layers: Layers
+    heads: int | None = None
+    neurons: int | None = None
+    planned: dict[str, Any] | None = None
+
+
+def asked_by_orders(unpruned: UnprunedModel, config: PruneConfig) -> Iterator[Asked]:
+    """Each order at each number of heads and neurons, the most first, all without the layers that the
+    configuration drops; these alone where there is no number. Raises ValueError at a number or layer that
+    cannot be."""
+    with skipped(unpruned.model, config.layers):
+        targets, there = targets_of(unpruned, config), open_sites(unpruned.model, ALL_KINDS)
+    for order in config.orders:
+        request = score_request(unpruned, config, config.seed)
+        scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
+        scores = scores.select(config.kinds)
+        for target in targets:
+            closed = closed_to(target, order, scores, request, at_least=config.at_least, there=there)
+            yield Asked(order, closed, config.layers, target.heads, target.neurons)
+    if not config.orders:
+        yield Asked(LAYERS_ALONE, HeadMap({}), config.layers)
+
+
+# the outputs of a model for the test lines, and how fast it is, where that is measured
+Run = Callable[[Source], tuple[list[str], dict[str, Any] | None]]
+
+
 def measure_points(
     unpruned: UnprunedModel,
     config: PruneConfig,
     calibration: Calibration,
+    asked: Iterable[Asked],
     *,
     save: Path | None,
+    run: Run | None = None,
 ) -> list[MadePoint]:
-    """The unpruned model, then each order at each number of heads and neurons, most first, on the test set,
-    all without the layers that the configuration drops. save: the folder of the new run of the only point.
+    """The unpruned model, then each that is asked for, on the test set. save: the folder of the new run of
+    the only one. run: what translates, this project's own search unless given.
 
-    Raises ValueError at a number or layer that cannot be, or where `save` is taken."""
-    # whose heads count as closed
-    kinds = ALL_KINDS if not {*FFN_KINDS}.isdisjoint(config.kinds) else KINDS
-    with skipped(unpruned.model, config.layers):
-        targets, there = targets_of(unpruned, config), open_sites(unpruned.model, ALL_KINDS)
-    passed = {
-        site: torch.ones(site.heads, dtype=torch.bool)
-        for site in find_sites(unpruned.model, kinds)
-        if site.layer in config.layers.get(site.stack, ())
-    }
+    Raises ValueError where `save` is taken."""
     total = sum(site.heads for site in find_sites(unpruned.model))
-    everything = heads_left(unpruned.model, config.kinds)  # as open as it is
     counts = resample_counts(len(unpruned.test[0]), RESAMPLES)
     evaluation = evaluation_key(unpruned.task.prediction_settings(unpruned.predictor), unpruned.test)
     points: list[MadePoint] = []
 
-    def measure(method: str, target: Target, closed: HeadMap | None) -> None:
+    def measure(ask: Asked | None, closed: HeadMap) -> None:
         """Add the model as it is, without its `closed` heads and the layers, as a point, and save it if
         asked."""
-        closing, source, gone = ZERO if closed is None else config.closing, unpruned, None
-        if closed is not None and CLOSINGS[closing].permanent:
+        closing, source, gone = ZERO if ask is None else config.closing, unpruned, None
+        layers: Layers = {} if ask is None else ask.layers
+        if ask is not None and CLOSINGS[closing].permanent:
             predictor = copy.copy(unpruned.predictor)
             predictor.model = copy.deepcopy(unpruned.model)
             gone = remove(predictor.model, closed).heads
-            drop_layers(predictor.model, config.layers)
+            drop_layers(predictor.model, layers)
             source = replace(unpruned, predictor=predictor)
             source.corpus = unpruned.corpus
         begin = time.perf_counter()
-        outputs = source.task.outputs(source.predictor, unpruned.test[0])
+        outputs, speed = (own_outputs if run is None else run)(source)
         seconds = time.perf_counter() - begin
         scored = score(outputs, unpruned.test[1], unpruned.task.metrics)
-        masked = gone is None and closed is not None
-        opened = everything
-        if closed is not None:
-            others = {site: row for site, row in everything.items() if site.kind not in closed.kinds}
-            opened = HeadMap(others | dict(~closed))
+        masked = gone is None and ask is not None
+        everything = heads_left(unpruned.model, kinds_of(config))  # as open as it is
+        others = {site: row for site, row in everything.items() if site.kind not in closed.kinds}
         row = ResultRow(
-            system=ScoreRow(method, closing).name,
+            system=ScoreRow("base" if ask is None else ask.method, closing).name,
             measures=measures_of(scored, points[0].scored if points else scored, counts),
-            parameters=size_without(source.model, closed if masked else None, config.layers),
-            seconds=None if masked else seconds,
+            parameters=size_without(source.model, closed if masked else None, layers),
+            seconds=None if masked or run is not None else seconds,
             evaluation=evaluation,
             reference="base",
-            **heads_of(unpruned.model, opened),
+            **heads_of(unpruned.model, HeadMap(others | dict(~closed))),
         )
-        if closed is None:
+        if ask is None:
             row.above_trivial = above_trivial(outputs, unpruned.test[1], unpruned.task.metrics[0])
+        elif ask.planned is not None:
+            row.others["speed"] = ask.planned | (speed or {})
         points.append(
             MadePoint(
-                method,
+                "base" if ask is None else ask.method,
                 0,
                 config.seed,
-                asked=target.heads,
-                neurons=target.neurons,
+                asked=total if ask is None else ask.heads,
+                neurons=None if ask is None else ask.neurons,
                 closing=closing,
                 run=unpruned.folder.path.name,
                 row=row,
@@ -178,26 +203,30 @@ def measure_points(
         if save is not None and gone is not None:
             first(partial(save_point, save, source, config, points, gone, outputs))
 
-    measure("base", Target(total), None)
-
-    def measure_without(order: str, target: Target, closed: HeadMap) -> None:
-        closed = HeadMap(dict(closed) | passed)
+    measure(None, HeadMap({}))
+    for ask in asked:
+        passed = {
+            site: torch.ones(site.heads, dtype=torch.bool)
+            for site in find_sites(unpruned.model, kinds_of(config))
+            if site.layer in ask.layers.get(site.stack, ())
+        }
+        closed = HeadMap(dict(ask.closed) | passed)
         with (
-            skipped(unpruned.model, config.layers),
+            skipped(unpruned.model, ask.layers),
             closed_heads(unpruned.model, closed, config.closing, calibration),
         ):
-            measure(order, target, closed)
-
-    for order in config.orders:
-        request = score_request(unpruned, config, config.seed)
-        scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
-        scores = scores.select(config.kinds)
-        for target in targets:
-            closed = closed_to(target, order, scores, request, at_least=config.at_least, there=there)
-            measure_without(order, target, closed)
-    if not config.orders:
-        measure_without(LAYERS_ALONE, Target(), HeadMap({}))
+            measure(ask, closed)
     return points
+
+
+def own_outputs(source: Source) -> tuple[list[str], None]:
+    assert isinstance(source, UnprunedModel)
+    return source.task.outputs(source.predictor, source.test[0]), None
+
+
+def kinds_of(config: PruneConfig) -> Sequence[str]:
+    """The kinds whose units a row counts."""
+    return KINDS if {*FFN_KINDS}.isdisjoint(config.kinds) else ALL_KINDS
 
 
 def mean_loss(source: Source, text: Lines) -> float:

@@ -28,7 +28,9 @@ from headgates.workbench.measure import alternate, ratio_by_round
 
 RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
 BATCHES = 4  # that are timed
-ROUNDS = 12
+ROUNDS = 12  # of a model in turns with the unpruned one; fewer, at least 3, where they take longer than
+SECONDS = 4.0
+FREE_ROUNDS = 3  # of whole test sets
 SHORTEST = 0.1  # seconds of a timed pass at least: batches repeat in a faster one
 
 
@@ -116,16 +118,29 @@ def one_pass(run: LineTranslator, text: TimedText) -> None:
             run.search_to(sources, text.beam, tokens)
 
 
-class RuntimeCost:
-    """Milliseconds a sentence of models, by one runtime on one text; a measure of cost_table.py.
+def translated(run: LineTranslator, lines: Sequence[str], batch: int, beam: int) -> list[str]:
+    """One translation of every line, in batches of so many lines, longest first; an empty line stays
+    empty."""
+    ids = run.source_vocab.encode(list(lines))
+    order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: -len(ids[i]))
+    outputs: list[list[int]] = [[] for _ in ids]
+    for begin in range(0, len(order), batch):
+        part = order[begin : begin + batch]
+        best = run.search_batch([ids[i] for i in part], beam, run.search.length_penalty)
+        for i, found in zip(part, best, strict=True):
+            outputs[i] = found[0].ids
+    return run.target_vocab.decode(outputs)
 
-    ratio (model): seconds of the unpruned model over the model's, as `median_and_range`."""
+
+class RuntimeCost:
+    """Milliseconds a sentence of models, by one runtime on one text; a measure of cost_table.py."""
 
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
         self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
         self.stack = ExitStack()
         self.unpruned = self.stack.enter_context(opened(translator, translator.model, runtime, threads))
-        seconds = alternate({"": partial(one_pass, self.unpruned, text)}, rounds=ROUNDS, clock=self.clock)[""]
+        seconds = alternate({"": partial(one_pass, self.unpruned, text)}, rounds=3, clock=self.clock)[""]
+        self.rounds = max(3, min(ROUNDS, round(SECONDS / sum(seconds) * 3 / 2)))
         self.whole = 1000 * sum(seconds) / len(seconds) / text.sentences
 
     @property
@@ -145,11 +160,23 @@ class RuntimeCost:
                 "whole": partial(one_pass, self.unpruned, self.text),
                 "this": partial(one_pass, run, self.text),
             }
-            return alternate(blocks, rounds=ROUNDS, clock=self.clock)
+            return alternate(blocks, rounds=self.rounds, clock=self.clock)
 
-    def ratio(self, model: Any) -> dict[str, Any]:
-        seconds = self.seconds(model)
-        return ratio_by_round(seconds["whole"], seconds["this"])
+    def compared(
+        self, model: Any, lines: Sequence[str], batch: int
+    ) -> tuple[list[str], dict[str, Any] | None]:
+        """A model's translations of some lines, free to end, and how many times as fast as the unpruned
+        model's they were made, in turns with it; None for the unpruned model itself."""
+        if model is self.translator.model:
+            return translated(self.unpruned, lines, batch, self.text.beam), None
+        with opened(self.translator, model, self.runtime, self.threads) as run:
+            outputs = translated(run, lines, batch, self.text.beam)
+            blocks = {
+                name: partial(translated, each, lines, batch, self.text.beam)
+                for name, each in (("whole", self.unpruned), ("this", run))
+            }
+            seconds = alternate(blocks, rounds=FREE_ROUNDS, clock=self.clock)
+        return outputs, {"measured": ratio_by_round(seconds["whole"], seconds["this"])}
 
     def __call__(self, model: Any) -> float:
         """Milliseconds a sentence."""

@@ -15,7 +15,7 @@ Layer = tuple[str, int]  # stack and number
 
 @dataclass(frozen=True)
 class Shape:
-    """open: of each site, how many heads or neurons stay. dropped: layers without any, which are taken out."""
+    """open: of each site, how many heads or neurons stay. dropped: layers that are taken out whole."""
 
     open: Mapping[HeadSite, int]
     dropped: frozenset[Layer] = field(default_factory=frozenset)

@@ -65,27 +65,36 @@ def prune(config: "PruneConfig") -> None:
 
 
 def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
-    """Drop the layers of --drop-layers, close down to each number of --heads and --neurons, and print the
-    table of compare.py; --save leaves a run."""
+    """Drop the layers of --drop-layers, close down to each number of --heads and --neurons, or to what a plan
+    says, and print the table of compare.py, or that of speeds; --save leaves a run."""
     from headgates.analysis.significance import RESAMPLES, resample_counts
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
+    from headgates.report.speed.planned import write_planned
     from headgates.report.table import next_commands, size_sentences
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.named_paths import new_run
-    from headgates.workbench.points import measure_points
+    from headgates.workbench.planned import Plans
+    from headgates.workbench.points import asked_by_orders, measure_points
 
-    save = new_run(config)
-    base, *found = measure_points(unpruned, config, calibration_of(unpruned, config), save=save)
-    compared = Compared(found, [base], resample_counts(len(unpruned.test[0]), RESAMPLES))
-    row, metrics = found[-1].row, unpruned.task.metrics
-    sentences = [
-        f"With {row.open_words} the model has {row.main.value:.2f} {metrics[0].title} on the test set, "
-        f"{row.main.difference:+.2f} against the unpruned model.",
-        *size_sentences([base.row, row]),
-    ]
-    said = [] if unpruned.unlearned else sentences
-    show_compared(compared, said, metrics=metrics, title=str(unpruned.folder.path))
+    save, calibration = new_run(config), calibration_of(unpruned, config)
+    metrics = unpruned.task.metrics
+    if config.plans:
+        with Plans(unpruned, config, calibration) as plans:
+            found = measure_points(unpruned, config, calibration, plans.asked(), save=save, run=plans.run)
+            write_planned(unpruned, [each.row for each in found], plans.search)
+    else:
+        asked = asked_by_orders(unpruned, config)
+        base, *found = measure_points(unpruned, config, calibration, asked, save=save)
+        compared = Compared(found, [base], resample_counts(len(unpruned.test[0]), RESAMPLES))
+        row = found[-1].row
+        sentences = [
+            f"With {row.open_words} the model has {row.main.value:.2f} {metrics[0].title} on the test set, "
+            f"{row.main.difference:+.2f} against the unpruned model.",
+            *size_sentences([base.row, row]),
+        ]
+        said = [] if unpruned.unlearned else sentences
+        show_compared(compared, said, metrics=metrics, title=str(unpruned.folder.path))
     if save is not None:
         print(f"saved: {save}, the model without what is closed")
         print("next:", *next_commands(RunFolder(save)), sep="\n  ")

@@ -35,6 +35,9 @@ from headgates.models.progress import say
 from headgates.models.translator import Translator
 from headgates.report.palette import BLACK, BLUE, GREEN, PINK, VERMILION, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
+from headgates.tasks import task_of
+from headgates.tasks.base import Task
+from headgates.workbench.folder import RunFolder
 from headgates.workbench.measure import (
     alternate,
     interval_text,
@@ -43,9 +46,6 @@ from headgates.workbench.measure import (
     peak_bytes,
     ratio_by_round,
 )
-from headgates.tasks import task_of
-from headgates.tasks.base import Task
-from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.scores import ScoreRequest, closed_by, head_scores
 from headgates.workbench.source import Lines, Source, find_run, open_source, run_corpus

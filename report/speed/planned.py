@@ -1,0 +1,115 @@
+"""What `prune.py --speedup` made: a table on the terminal, the shape of each model, a figure of quality
+against measured speed, and the same in the run folder.
+
+    speed/planned.json, .csv   a row a model: what was asked, predicted and measured, and its quality
+    speed/planned.png, .svg    the metric against how many times as fast a model is
+"""
+
+from collections.abc import Sequence
+
+from headgates.report.palette import BLACK, VERMILION, Look
+from headgates.report.scatter import Panel, Series, draw_scatter
+from headgates.report.table import interval_text, show
+from headgates.workbench.measure import interval_text as range_text
+from headgates.workbench.row import ResultRow
+from headgates.workbench.table import Row, write_table
+from headgates.workbench.unpruned_model import UnprunedModel
+
+NAME = "speed/planned"
+BLOCKS = " ▁▂▃▄▅▆▇█"  # a site's share of open heads or neurons, from none to all
+
+
+def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str) -> None:
+    """Write and print the unpruned model's row and those of the plans. timed: how, in words."""
+    base, planned = rows[0], [row for row in rows if "speed" in row.others]
+    metric, *others = unpruned.task.metrics
+    title = f"{unpruned.folder.path.name}: {metric.title} and speed without training, {timed}"
+    cells = []
+    for row in rows:
+        speed = row.others.get("speed")
+        cells.append(
+            [
+                "unpruned" if speed is None else f"{speed['budget']} {speed['asked']:g}",
+                "" if speed is None else f"{speed['predicted']:.2f}",
+                "" if speed is None else range_text(speed["measured"]),
+                f"{row.parameters or 0:,}",
+                f"{row.main.value:.2f}",
+                "" if speed is None else f"{row.main.difference:+.2f}",
+                "" if speed is None else interval_text(row.main.difference_ci95),
+                *(f"{row.measures[each.name].value:.2f}" for each in others),
+            ]
+        )
+    head = ["plan", "predicted (x)", "measured (x)", "parameters", metric.title, "difference", "95%"]
+    show(title, [*head, *(each.title for each in others)], cells)
+    for row in planned:
+        print(
+            f"{row.others['speed']['asked']:g}: {row.open_words}",
+            *drawn(row.others["speed"]["shape"]),
+            sep="\n  ",
+        )
+    for row in planned:
+        print(sentence(row, base))
+    folder = unpruned.folder
+    content = {"timed": timed, "rows": [row.to_json() for row in rows], **unpruned.facts}
+    folder.write_json(f"{NAME}.json", content)
+    write_table(folder, f"{NAME}.csv", [table_row(row) for row in planned])
+    if len(planned) > 1:
+        draw_planned(unpruned, base, planned, title)
+        print(f"figure: {folder / NAME}.png")
+
+
+def sentence(row: ResultRow, base: ResultRow) -> str:
+    """What one model gives, in one sentence."""
+    speed, share = row.others["speed"], (row.parameters or 0) / (base.parameters or 1)
+    return (
+        f"{speed['measured']['median']:.2f} times as fast (predicted {speed['predicted']:.2f}) at "
+        f"{row.main.difference:+.2f} {row.metric.upper()} ({interval_text(row.main.difference_ci95)}), "
+        f"{share:.0%} of the parameters"
+    )
+
+
+def drawn(shape: dict[str, dict[str, int]]) -> list[str]:
+    """A line for each kind: a block for each layer, as high as its share of open heads or neurons."""
+    lines: dict[str, str] = {}
+    for site, total in shape["of"].items():
+        kind, number = site.rpartition(".")[2], int(site.split(".")[1])
+        gone = number in shape["dropped"].get(site.partition(".")[0], [])
+        share = shape["open"][site] / total if total else 0.0
+        block = "×" if gone else BLOCKS[round(share * (len(BLOCKS) - 1))]
+        lines[kind] = lines.get(kind, "") + block
+    return [f"{kind:8}  |{blocks}|  first layer to the left, × dropped" for kind, blocks in lines.items()]
+
+
+def table_row(row: ResultRow) -> Row:
+    speed = row.others["speed"]
+    found: Row = {name: speed[name] for name in ("budget", "asked", "predicted", "loss", "summed_loss")}
+    found |= {f"measured_{name}": speed["measured"][name] for name in ("median", "lowest", "highest")}
+    found |= {"parameters": row.parameters, "open": row.open_words}
+    for name, measure in row.measures.items():
+        found |= {name: measure.value, f"{name}_difference": measure.difference}
+    return found
+
+
+def draw_planned(unpruned: UnprunedModel, base: ResultRow, planned: Sequence[ResultRow], title: str) -> None:
+    """The figure; faster models to the right."""
+    ends = [row.main.ci95 or (row.main.value, row.main.value) for row in planned]
+    series = Series(
+        "planned, without training",
+        Look(VERMILION, "o"),
+        [row.others["speed"]["measured"]["median"] for row in planned],
+        [row.main.value for row in planned],
+        [low for low, _ in ends],
+        [high for _, high in ends],
+        joined=True,
+        band=True,
+    )
+    whole = Series("unpruned", Look(BLACK, "*"), [1.0], [base.main.value])
+    metric = unpruned.task.metrics[0]
+    draw_scatter(
+        [[Panel("", [whole, series])]],
+        unpruned.folder / NAME,
+        title=title,
+        xlabel="times as fast as the unpruned model, measured",
+        ylabel=metric.title,
+        fewer=False,
+    )

@@ -1,0 +1,80 @@
+"""The loss of each width: the refit against least squares on raw rows, and the model left as it was."""
+
+import copy
+
+import pytest
+import torch
+
+from headgates.analysis.batches import batch_loss
+from headgates.analysis.levels import RIDGE, Levels, level_losses, text_loss
+from headgates.gates import ALL_KINDS, HeadMap, find_sites
+from tests.analysis.one_by_one import in_batches, random_model, random_pairs
+
+BATCHES = in_batches(random_pairs()[:7], 3)
+
+
+@pytest.fixture
+def model():
+    return random_model()
+
+
+def levels_of(model, batches) -> Levels:
+    sites = [site for site in find_sites(model, ALL_KINDS) if site.heads]
+    order = HeadMap(
+        {site: torch.randn(site.heads, generator=torch.Generator().manual_seed(4)) for site in sites}
+    )
+    return Levels(model, batches, order, {site: [0, site.heads // 2, site.heads] for site in sites})
+
+
+def rows_into(model, module, batches) -> torch.Tensor:
+    """What a projection reads at the target positions that are not padding."""
+    seen = []
+    handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    with torch.no_grad():
+        for batch in batches:
+            model(batch.source, batch.target_in)
+    handle.remove()
+    real = [batch.target_out != model.target_specials.padding for batch in batches]
+    return torch.cat([z[where] for z, where in zip(seen, real, strict=True)]).double()
+
+
+def test_the_refit_is_the_ridge_regression_of_the_output_on_what_is_left(model):
+    levels = levels_of(model, BATCHES)
+    site = next(site for site in levels.widths if site.kind == "cross")
+    out = find_sites(model, ["cross"])[site].out_proj
+    z, units = rows_into(model, out, BATCHES), site.heads // 2
+    stays = levels.open_units(site, units).repeat_interleave(z.shape[1] // site.heads)
+    y = z @ out.weight.detach().double().T + out.bias.detach().double()
+    x = z[:, stays] - z[:, stays].mean(0)
+    old = out.weight.detach().double()[:, stays]
+    ridge = RIDGE * x.square().mean(0).mean() * len(x)
+    # min ||x w - (y - mean)||^2 + ridge ||w - old||^2, as one least-squares problem on raw rows
+    left = torch.cat([x, ridge.sqrt() * torch.eye(x.shape[1], dtype=x.dtype)])
+    right = torch.cat([y - y.mean(0), ridge.sqrt() * old.T])
+    slow = torch.linalg.lstsq(left, right).solution.T
+    found = levels.refits[site, units]
+    torch.testing.assert_close(found.weight[:, stays], slow, rtol=1e-6, atol=1e-8)
+    assert not found.weight[:, ~stays].any()
+    torch.testing.assert_close(found.bias, y.mean(0) - slow @ z[:, stays].mean(0), rtol=1e-6, atol=1e-8)
+
+
+def test_a_width_is_in_place_within_the_context_and_gone_after_it(model):
+    levels, before = levels_of(model, BATCHES), copy.deepcopy(model.state_dict())
+    closed = {site: 0 for site in levels.widths}
+    with levels.placed(closed):
+        assert not any(levels.outs[site][0].weight.any() for site in closed)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+
+
+def test_the_loss_of_a_width_is_that_of_the_model_with_it_alone(model):
+    levels = levels_of(model, BATCHES)
+    rises = level_losses(levels, BATCHES)
+    assert all(rise == 0 for (site, units), rise in rises.items() if units == site.heads)
+    site = next(iter(levels.widths))
+    changed = copy.deepcopy(model)
+    out = find_sites(changed, ALL_KINDS)[site].out_proj
+    with torch.no_grad():
+        out.weight.zero_()
+        out.bias.copy_(levels.refits[site, 0].bias)
+        slow = sum(float(batch_loss(changed, batch)) for batch in BATCHES) - text_loss(model, BATCHES)
+    assert rises[site, 0] == pytest.approx(slow, rel=1e-4)

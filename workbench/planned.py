@@ -1,0 +1,211 @@
+"""The models of `prune.py --speedup` (--params, --macs, --max-drop): the tables that a plan is made from,
+kept in the run folder, the plans, and how fast the models are.
+
+    speed/costs-RUNTIME-bBATCH-kBEAM-tTHREADS.json   a CostTable of milliseconds, with the machine's name
+    speed/levels-sSEED.json                          what each width of each layer adds to the loss
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from headgates.analysis.knee import drop
+from headgates.analysis.significance import RESAMPLES, resample_counts, score
+from headgates.configs.prune import PruneConfig
+from headgates.data.parallel import ParallelText
+from headgates.data.ranks import cpu_threads
+from headgates.models.depth import skipped
+from headgates.models.multiply_adds import decoding
+from headgates.models.progress import say
+from headgates.models.translator import Translator
+from headgates.workbench.closing import Calibration, closed_heads
+from headgates.workbench.cost_table import CostTable, cost_table
+from headgates.workbench.curve import score_request
+from headgates.workbench.plan import Planned, Planner
+from headgates.workbench.points import Asked
+from headgates.workbench.provenance import device_name
+from headgates.workbench.runtime_cost import RuntimeCost, check_runtime, default_runtime, timed_text
+from headgates.workbench.scores import head_scores, ranked
+from headgates.workbench.source import BATCH_TOKENS, Source
+from headgates.workbench.unpruned_model import UnprunedModel
+
+ORDER = "obs"  # within a layer the heads and neurons that it closes last stay
+VALID = 300  # lines of validation text that a plan's losses are of
+LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
+UNITS = {"speedup": "milliseconds", "params": "parameters", "macs": "multiply-adds"}
+
+
+class Plans:
+    """All that one command asks of one model. Raises ValueError at a model that is none of ours, or that the
+    runtime cannot run."""
+
+    def __init__(self, unpruned: UnprunedModel, config: PruneConfig, calibration: Calibration):
+        self.unpruned, self.config, self.calibration = unpruned, config, calibration
+        self.translator: Translator = unpruned.translator
+        model = unpruned.model
+        self.runtime = default_runtime(model) if config.runtime == "auto" else config.runtime
+        check_runtime(self.runtime, model)
+        self.budget = next((name for name in UNITS if getattr(config, name)), "speedup")
+        self.threads = cpu_threads(config.threads)
+        self.stack = ExitStack()
+
+    def __enter__(self) -> "Plans":
+        self.text = timed_text(
+            self.translator,
+            self.unpruned.valid[0],
+            batch=self.config.batch,
+            beam=self.config.beam,
+            runtime=self.runtime,
+            threads=self.threads,
+        )
+        self.timer = self.stack.enter_context(
+            RuntimeCost(self.translator, self.text, self.runtime, threads=self.threads)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    @property
+    def search(self) -> str:
+        """How models are timed, in words."""
+        config, threads = self.config, f"{self.threads} thread{'s' * (self.threads > 1)}"
+        return f"{LABELS[self.runtime]}, batch {config.batch}, beam {config.beam}, {threads}"
+
+    # ---------------------------------------------------------------- tables
+
+    def costs(self) -> CostTable:
+        """The table of the budget's unit; times are measured once on a machine and kept."""
+        unit, model = UNITS[self.budget], self.unpruned.model
+        if unit == "parameters":
+            return cost_table(model, parameters, unit=unit, padded=False)
+        if unit == "multiply-adds":
+            return cost_table(model, self.multiply_adds, unit=unit, padded=False)
+        config, padded = self.config, self.runtime != "torch"
+        name = f"speed/costs-{self.runtime}-b{config.batch}-k{config.beam}-t{self.threads}.json"
+        key = {
+            "weights": self.unpruned.weights,
+            "device": device_name(),
+            "versions": self.unpruned.facts["versions"],
+            "batches": [[len(sources), tokens] for sources, tokens in self.text.batches],
+        }
+
+        def make() -> dict[str, Any]:
+            say(f"timing layers of other widths: {self.search}")
+            return cost_table(model, self.timer, unit=unit, padded=padded, report=say).to_json()
+
+        return CostTable.from_json(self.unpruned.folder.cached(name, key, make, fresh=config.fresh))
+
+    def multiply_adds(self, model: Any) -> float:
+        """Of the timed text."""
+        total = 0
+        for sources, tokens in self.text.batches:
+            longest, steps = 1 + max(map(len, sources)), [tokens] * len(sources)
+            total += sum(decoding(model, source=longest, steps=steps, beam=self.text.beam).values())
+        return total
+
+    def planner(self) -> Planner:
+        """With the losses of all widths, which are kept too."""
+        unpruned, config = self.unpruned, self.config
+        request = score_request(unpruned, config, config.seed)
+        order = ranked(ORDER, head_scores(ORDER, request)).select(config.kinds)
+        valid = valid_batches(unpruned, VALID)
+        batches = [*self.calibration]
+        key = {
+            "weights": unpruned.weights,
+            "kinds": config.kinds,
+            "layers": config.whole_layers,
+            "calibration": [config.calibration_sentences, config.calibration_targets],
+            "text": unpruned.corpus.digest(),
+        }
+        return Planner(
+            unpruned.model,
+            order,
+            batches,
+            valid,
+            loss=unpruned.task.loss,
+            units=sum(batch.target_tokens for batch in valid),
+            whole_layers=config.whole_layers,
+            kept=lambda make: unpruned.folder.cached(
+                f"speed/levels-s{config.seed}.json", key, make, fresh=config.fresh
+            ),
+            report=say,
+        )
+
+    # ---------------------------------------------------------------- models
+
+    def asked(self) -> Iterator[Asked]:
+        """A model for each budget, the largest first; with --max-drop the fastest that loses no more. Raises
+        ValueError at a budget that cannot be met."""
+        config, table, planner = self.config, self.costs(), self.planner()
+        full = table.cost(planner.whole)
+        asked = sorted(getattr(config, self.budget) or config.speedups, reverse=self.budget != "speedup")
+        budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
+        found: list[Asked] = []
+        for number, budget, shapes in zip(asked, budgets, planner.candidates(table, budgets), strict=True):
+            plan = planner.plan(shapes, table, budget, seed=config.seed)
+            say(f"--{self.budget} {number:g}: {plan.shape.words}")
+            ask = self.ask(planner, table, plan, number)
+            if config.max_drop is None:
+                yield ask
+                continue
+            if not self.acceptable(ask, config.max_drop):
+                break
+            found.append(ask)
+        if config.max_drop is not None:
+            if not found:
+                raise ValueError(
+                    f"--max-drop {config.max_drop:g}: even {asked[0]:g} times as fast loses more on "
+                    "validation; allow more, or give smaller speeds with --speedup"
+                )
+            yield found[-1]
+
+    def ask(self, planner: Planner, table: CostTable, plan: Planned, number: float) -> Asked:
+        full = table.cost(planner.whole)
+        planned = {
+            "budget": self.budget,
+            "asked": number,
+            "predicted": full / plan.cost,
+            "loss": plan.loss,
+            "summed_loss": plan.summed,
+            "shape": plan.shape.to_json(),
+            "timed": self.search,
+        }
+        closed = planner.closed(plan.shape).select(self.config.kinds)
+        return Asked("plan", closed, plan.shape.dropped_by_stack, planned=planned)
+
+    def acceptable(self, ask: Asked, limit: float) -> bool:
+        """Whether a model loses at most so many points on validation, by `analysis.knee`."""
+        unpruned, (lines, references) = self.unpruned, self.unpruned.valid
+        task = unpruned.task
+        before = score(task.outputs(unpruned.predictor, lines), references, task.metrics)
+        with (
+            skipped(unpruned.model, ask.layers),
+            closed_heads(unpruned.model, ask.closed, self.config.closing, self.calibration),
+        ):
+            after = score(task.outputs(unpruned.predictor, lines), references, task.metrics)
+        lost = drop(ask.closed.count(), after, before, resample_counts(len(lines), RESAMPLES))
+        assert ask.planned is not None
+        accepted = lost.acceptable(limit)
+        say(
+            f"{ask.planned['asked']:g} times as fast: {lost.mean:.2f} {task.metrics[0].title} lost on "
+            f"validation (95% bound {lost.bound:.2f}), {'accepted' if accepted else 'too much'}"
+        )
+        return accepted
+
+    def run(self, source: Source) -> tuple[list[str], dict[str, Any] | None]:
+        """The outputs of the test lines by the runtime, and how many times as fast as the unpruned model they
+        were made, in turns with it."""
+        return self.timer.compared(source.model, self.unpruned.test[0], self.config.batch)
+
+
+def parameters(model: Any) -> float:
+    return float(sum(each.numel() for each in model.parameters()))
+
+
+def valid_batches(source: UnprunedModel, count: int) -> list[Any]:
+    """The first validation pairs in batches."""
+    empty, (lines, references) = ParallelText([], []), source.lines("valid", count)
+    corpus = replace(source.corpus, train=empty, valid=ParallelText(lines, references), test=empty)
+    return [*source.data(corpus).batches("valid", BATCH_TOKENS)]
