@@ -33,7 +33,7 @@ class PruneConfig(SourceOptions):
     python prune.py runs/toy-en-de-none-s1 --ablate one
     python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
     python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
-    python prune.py runs/toy-en-de-none-s1 --drop-layers decoder.1 --reconstruct out+ffn --save shallow
+    python prune.py runs/toy-en-de-none-s1 --drop-layers encoder.1 --reconstruct out+ffn --save shallow
     python prune.py runs/toy-en-de-none-s1 --speedup 1.25,1.5,2 --runtime int8
     """
 

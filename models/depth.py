@@ -118,5 +118,5 @@ def checked_layers(model: nn.Module, layers: Layers) -> dict[str, set[int]]:
         if strange := numbers - set(range(len(own))):
             raise ValueError(f"the {stack} has no layer {min(strange)}: it has {len(own)}, counted from 0")
         if numbers and all(layer.skipped or i in numbers for i, layer in enumerate(own)):
-            raise ValueError(f"all {len(own)} layers of the {stack} would be gone; leave at least one")
+            raise ValueError(f"the {stack} would have no layer left; leave one of {len(own)} at least")
     return chosen

@@ -2,6 +2,8 @@
 what is left for the other scripts."""
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,6 +15,7 @@ from headgates.workbench.source import open_source
 
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17", "--set", "calibration_sentences=50"]
 HEADS = 6
+EXAMPLE = Path(__file__).parents[1] / "examples/toy_run/toy-en-de-none-s1"  # of two layers a stack
 
 
 @pytest.fixture
@@ -163,6 +166,32 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
     assert {path.name for path in runs.iterdir()} == before
 
 
+def test_a_run_without_a_layer_says_which_are_left_and_is_pruned_as_any_other(tmp_path, prune_here):
+    base = shutil.copytree(EXAMPLE, tmp_path / EXAMPLE.name)
+    words = ["--drop-layers", "encoder.1", "--reconstruct", "out+ffn", *FEW]
+    code, out, error = prune_here(base, *words)
+    assert code == 0, error
+    assert "With 40 of 48 heads and 1 of 2 encoder layers the model has" in out
+    assert re.search(r"^layers:out\+ffn +40 +1\+2/2\+2 ", out, re.MULTILINE)
+    code, out, error = prune_here(base, *words, "--heads", "32", "--save", "shallow")
+    assert code == 0, error
+    run = RunFolder.open(tmp_path / "shallow")
+    (row,), result = run.rows(), run.read_json("result.json")
+    left = {"encoder": [True, False], "decoder": [True, True]}
+    assert row.layers_left == result["pruned"]["layers_left"] == left
+    assert (row.heads_open, row.heads_total) == (32, 40), "of the layers that it has"
+    closed = HeadMap.from_json(result["pruned"]["closed"]).map(lambda row: row.bool())
+    assert (closed.count(), closed["encoder.1.enc-self"].all()) == (16, True), "of the model that it was"
+    assert (run.config()["model"]["encoder_layers"], run.config()["model"]["decoder_layers"]) == (1, 2)
+    source = open_source(run.path, finished=True)
+    assert sum(parameter.numel() for parameter in source.model.parameters()) == row.parameters
+    assert source.translator.translate(source.lines("test", 17)[0], beam=1) == run.outputs("base")
+    words = ["--drop-layers", "decoder.0", "--by", "obs-swap", "--sentences", "50", "--heads", "9"]
+    code, out, error = prune_here(run.path, *words, *FEW[:4])
+    assert code == 0, error
+    assert "With 9 of 40 heads, 1 of 2 encoder layers and 1 of 2 decoder layers" in out
+
+
 # ---------------------------------------------------------------- what is refused
 
 
@@ -180,6 +209,9 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
         (["--kinds", "enc-ffn", "--ablate", "one"], ["curves and ablations are of heads"]),
         (["--kinds", "all", "--neurons", "16", "--by", "lrp"], ["--by lrp scores no feed-forward neurons"]),
         (["--kinds", "fnn", "--neurons", "16"], ["--kinds", "fnn", "did you mean 'ffn'"]),
+        (["--drop-layers", "decoder.x"], ["--drop-layers decoder.x: expected layers such as encoder.2"]),
+        (["--drop-layers", "decoder.0", "--by", "obs"], ["--by obs with --drop-layers: give --heads"]),
+        (["--drop-layers", "decoder.0", "--ablate", "one"], ["--ablate is for", "with --drop-layers"]),
         (["--ablate", "one", "--ablation", "mean"], ["--ablate closes heads with zero"]),
         (
             ["--set", "calibration_sentences=9"],
@@ -198,6 +230,8 @@ def test_settings_that_make_no_sense_are_refused(prune_here, words, parts):
     [
         (["--heads", "7"], ["--heads 7", "has 6 heads", "expected 0 to 6"]),
         (["--heads", "1", "--kinds", "cross"], ["--kinds cross", "keep 4 open", "expected 4 to 6"]),
+        (["--drop-layers", "decoder.3"], ["the decoder has no layer 3: it has 1"]),
+        (["--drop-layers", "decoder.0"], ["the decoder would have no layer left"]),
         (["--neurons", "129", "--kinds", "ffn"], ["--neurons 129", "128 feed-forward neurons", "0 to 128"]),
     ],
 )

@@ -191,8 +191,8 @@ class Planner:
         full = table.cost(self.whole)
         return (
             f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without any head "
-            f"and neuron and with one layer of each stack it costs {least / full:.0%}, {full / least:.2f} times "
-            "less; ask for less"
+            f"and neuron and with one layer of each stack it costs {least / full:.0%}, {full / least:.2f} "
+            "times less; ask for less"
         )
 
     def smallest(self) -> Shape:

@@ -4,7 +4,7 @@ importance, order, curve; ablations; Michel et al. 2019.
 python prune.py runs/toy-en-de-none-s1 --by importance,random
 python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
 python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
-python prune.py runs/toy-en-de-none-s1 --drop-layers decoder.1 --reconstruct out+ffn --save shallow
+python prune.py runs/toy-en-de-none-s1 --drop-layers encoder.1 --reconstruct out+ffn --save shallow
 """
 
 import sys
