@@ -1,0 +1,89 @@
+"""prune.py --speedup, --params and --macs as their user meets them: what a plan gives, keeps and refuses."""
+
+import pytest
+
+from headgates.commands import prune
+from headgates.gates import ALL_KINDS, find_sites
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
+from headgates.workbench.table import read_table
+
+FEW = ["--set", "valid_sentences=19", "--set", "calibration_sentences=41", "--test-sentences", "17"]
+TORCH = ["--runtime", "torch", "--set", "batch=7", "--threads", "1"]
+pytestmark = pytest.mark.usefixtures("as_if_learned")
+
+
+@pytest.fixture
+def prune_here(called):
+    return called(prune)
+
+
+@pytest.fixture
+def once(monkeypatch):
+    """A timed pass is made once: what is tested is no time."""
+    monkeypatch.setattr("headgates.workbench.runtime_cost.ROUNDS", 1)
+    monkeypatch.setattr("headgates.workbench.runtime_cost.SECONDS", 0.0)
+    monkeypatch.setattr("headgates.workbench.runtime_cost.SHORTEST", 0.0)
+
+
+def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_translates(
+    base, prune_here, once
+):
+    code, out, error = prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small")
+    assert code == 0, error
+    smaller, whole = open_source(base.path.parent / "small"), open_source(base.path)
+    size, before = (sum(p.numel() for p in each.model.parameters()) for each in (smaller, whole))
+    assert 0.7 * before <= size <= 0.8 * before
+    (row,) = read_table(base, "speed/planned.csv")
+    assert (row["budget"], row["parameters"]) == ("params", size)
+    assert row["predicted"] == pytest.approx(before / size, rel=0.01)
+    assert len(smaller.translator.translate(["a dog", "the cat"])) == 2
+    pruned = smaller.folder.read_json("result.json")["pruned"]
+    assert pruned["order"] == "plan"
+    left = {site.name: site.heads for site in find_sites(smaller.model, ALL_KINDS)}
+    assert sum(left.values()) < sum(site.heads for site in find_sites(whole.model, ALL_KINDS))
+
+
+def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base, prune_here, once):
+    flags = [*FEW, *TORCH, "--speedup", "1.05,1.1"]
+    code, out, error = prune_here(base.path, *flags)
+    assert code == 0, error
+    assert "times as fast (predicted" in out
+    rows = read_table(base, "speed/planned.csv")
+    assert [row["asked"] for row in rows] == [1.05, 1.1]
+    assert all(row["predicted"] >= row["asked"] - 1e-6 for row in rows)
+    assert all((base / f"speed/planned.{end}").is_file() for end in ("png", "svg", "json"))
+    table = base.read_json("speed/costs-torch-b7-k1-t1.json")
+    assert {"device", "weights"} <= table["cache_key"].keys()
+    code, out, error = prune_here(base.path, *flags)
+    assert code == 0, error
+    assert "timing layers" not in out  # the second command finds its tables
+
+
+def test_a_plan_for_multiply_adds_without_training_on_heads_alone(base, prune_here, once):
+    code, _, error = prune_here(base.path, *FEW, *TORCH[2:], "--macs", "0.95", "--kinds", "heads")
+    assert code == 0, error
+    (row,) = RunFolder(base.path).read_json("speed/planned.json")["rows"][1:]
+    shape = row["speed"]["shape"]
+    assert not shape["dropped"]
+    assert all(shape["open"][site] == n for site, n in shape["of"].items() if site.endswith("ffn"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--speedup", "2", "--params", "0.5"], "two budgets"),
+        (["--speedup", "1000", *TORCH], "no shape costs"),
+        (["--speedup", "0.9"], "above 1"),
+        (["--params", "0.5", "--heads", "3"], "leave --heads out"),
+        (["--params", "0.5", "--ablation", "mean"], "leave --ablation mean out"),
+        (["--runtime", "int8"], "give --speedup too"),
+        (["--max-drop", "0.3", "--params", "0.5"], "leave --params out"),
+        (["--params", "0.9,0.8", "--save", "two"], "one budget"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_one_line_that_says_why(base, prune_here, once, flags, said):
+    code, _, error = prune_here(base.path, *FEW, *flags)
+    assert code != 0
+    assert said in error
+    assert "Traceback" not in error
