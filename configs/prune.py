@@ -35,6 +35,7 @@ class PruneConfig(SourceOptions):
     python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
     python prune.py runs/toy-en-de-none-s1 --drop-layers encoder.1 --reconstruct out+ffn --save shallow
     python prune.py runs/toy-en-de-none-s1 --speedup 1.25,1.5,2 --runtime int8
+    python prune.py runs/toy-en-de-none-s1 --trim-vocabulary in.txt --save trimmed
     """
 
     source: str = setting(
@@ -141,10 +142,15 @@ class PruneConfig(SourceOptions):
         "int8 of it); auto: int8 where it runs the model, else torch",
     )
     batch: int = setting(32, "with --speedup: sentences at once", at_least=1, rare=True)
+    trim_vocabulary: list[str] = setting(
+        [],
+        "instead of closing: keep the pieces that this text needs, and the model's translations of it; files "
+        "of source lines, SOURCE:TARGET files, or folders, whose training text it is; needs --save",
+    )
     save: str | None = setting(
         None,
-        "with one --heads or --neurons, or --drop-layers: the name of a new run of the model without what is "
-        "closed, beside SOURCE's",
+        "with one --heads or --neurons, --drop-layers, one budget or --trim-vocabulary: the name of a new run "
+        "of the model without what is closed, beside SOURCE's",
     )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
@@ -277,7 +283,17 @@ class PruneConfig(SourceOptions):
         if wrong := [order for order in self.by if neurons and not SCORES[order].of_neurons]:
             able = ", ".join(name for name, score in SCORES.items() if score.of_neurons)
             raise ValueError(f"--by {wrong[0]} scores no feed-forward neurons; these do: {able}")
-        if self.save is not None:
+        if self.trim_vocabulary:
+            closing = self.by or self.makes_points or self.ablate or self.closing != ZERO
+            if closing or self.each_kind or self.kinds != kinds_named(KINDS):
+                raise ValueError(
+                    "--trim-vocabulary is a step of its own, so that what it changes is seen: leave out what "
+                    "closes heads or neurons, and give the run that it saves to a second prune.py"
+                )
+            if self.save is None:
+                raise ValueError("--trim-vocabulary makes a new run: add --save NAME")
+            check_plain_name("--save", self.save)
+        elif self.save is not None:
             several = max(len(self.heads), len(self.neurons), len(self.orders), len(self.budgets)) > 1
             if several or not self.makes_points:
                 raise ValueError(
@@ -309,9 +325,10 @@ class PruneConfig(SourceOptions):
     @property
     def orders(self) -> list[str]:
         """The orders that are asked for: importance unless --by says otherwise, or there are only ablations
-        to make or layers to drop."""
+        to make, layers to drop, a plan or a vocabulary to trim."""
         layers_alone = self.drop_layers and not (self.heads or self.neurons)
-        return self.by or ([] if self.ablate or layers_alone or self.plans else ["importance"])
+        none = self.ablate or layers_alone or self.plans or self.trim_vocabulary
+        return self.by or ([] if none else ["importance"])
 
     @property
     def makes_points(self) -> bool:

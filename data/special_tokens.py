@@ -44,6 +44,14 @@ class SpecialTokens:
         end."""
         return tuple(sorted({self.padding, self.beginning} - {self.end}))
 
+    def renumbered(self, kept: Sequence[int]) -> "SpecialTokens":
+        """The same tokens where the ids `kept`, in their order, are now numbered from 0."""
+        place = {old: new for new, old in enumerate(kept)}
+        padding, beginning, end, unknown = (
+            place[i] for i in (self.padding, self.beginning, self.end, self.unknown)
+        )
+        return SpecialTokens(padding, beginning, end, unknown, tuple(place[i] for i in self.forced))
+
     def unknown_share(self, lines: Sequence[Sequence[int]]) -> float:
         """The share of the ids of lines that are the unknown piece; 0 without any."""
         return sum(list(ids).count(self.unknown) for ids in lines) / max(1, sum(map(len, lines)))

@@ -213,3 +213,10 @@ def read_about(path: Path) -> dict[str, Any]:
             f"{', '.join(VOCABULARIES) or 'none'}"
         )
     return about
+
+
+def write_about(folder: Path, about: dict[str, Any]) -> None:
+    """Write the vocab.json of a folder."""
+    text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
+    with atomic_file(folder / ABOUT) as file:
+        file.write(text.encode())

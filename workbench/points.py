@@ -3,7 +3,7 @@ lost against the unpruned model, and a run of what is left."""
 
 import copy
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -276,18 +276,33 @@ def save_point(
             for name, each in (("unpruned", points[0]), ("this", point))
         },
     }
+    with atomic_folder(path) as place:
+        draft = RunFolder(place)
+        draft.copy_files(source.folder, source.task.tokenizer_files)
+        source.task.save_model(draft / "best.pt", source.predictor)
+        finish_made(draft, path, source, {"pruned": pruned}, row, outputs, layers=layers)
+
+
+def finish_made(
+    draft: RunFolder,
+    path: Path,
+    source: UnprunedModel,
+    made: dict[str, Any],
+    row: ResultRow,
+    outputs: Sequence[str],
+    *,
+    layers: Mapping[str, Sequence[bool]] | None = None,
+) -> None:
+    """Make a draft with weights and a tokenizer the finished base at `path`, which was made of a run. made:
+    how, by its name in result.json. layers: of a stack that lost some, whether each is left. Raises ValueError where the path is taken meanwhile."""
     settings = {**source.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
     if layers:
         sizes = {f"{stack}_layers": sum(left) for stack, left in layers.items()}
         settings["model"] = source.config["model"] | sizes
     data = (source.folder.result() or {}).get("data")
-    with atomic_folder(path) as place:
-        draft = RunFolder(place)
-        draft.copy_files(source.folder, source.task.tokenizer_files)
-        source.task.save_model(draft / "best.pt", source.predictor)
-        draft.write_command(source.facts)
-        draft.write_outputs("base", outputs)
-        result = {"rows": [row.to_json()], "pruned": pruned, **source.facts}
-        result |= {"data": data} if data else {}
-        draft.finish_base(settings, config_hash(pruned), result, tokenizer=source.task.tokenizer_files)
-        check_free(path)  # by another process meanwhile
+    draft.write_command(source.facts)
+    draft.write_outputs("base", outputs)
+    result = {"rows": [row.to_json()], **made, **source.facts}
+    result |= {"data": data} if data else {}
+    draft.finish_base(settings, config_hash(made), result, tokenizer=source.task.tokenizer_files)
+    check_free(path)  # by another process meanwhile

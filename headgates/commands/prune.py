@@ -5,6 +5,8 @@ python prune.py runs/toy-en-de-none-s1 --by importance,random
 python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
 python prune.py runs/toy-en-de-none-s1 --kinds ffn --by obs --reconstruct out --neurons 512 --save half
 python prune.py runs/toy-en-de-none-s1 --drop-layers encoder.1 --reconstruct out+ffn --save shallow
+python prune.py runs/toy-en-de-none-s1 --speedup 1.25,1.5,2 --runtime int8
+python prune.py runs/toy-en-de-none-s1 --trim-vocabulary in.txt --save trimmed
 """
 
 import sys
@@ -47,6 +49,8 @@ def prune(config: "PruneConfig") -> None:
 
     unpruned = UnprunedModel.open(config)
     print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
+    if config.trim_vocabulary:
+        return trimmed(unpruned, config)
     others = [unpruned.other(corpus, config.test_sentences) for corpus in config.also]
     if config.makes_points:
         points(unpruned, config)
@@ -98,6 +102,35 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     if save is not None:
         print(f"saved: {save}, the model without what is closed")
         print("next:", *next_commands(RunFolder(save)), sep="\n  ")
+
+
+def trimmed(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
+    """Leave a run whose vocabulary has the pieces of a text, and print what that changes."""
+    from headgates.report.table import measure_cells, next_commands, show
+    from headgates.workbench.folder import RunFolder
+    from headgates.workbench.named_paths import new_run
+    from headgates.workbench.trimming import trim_vocabulary
+
+    save = new_run(config)
+    assert save is not None  # PruneConfig guarantees it
+    rows, about = first(lambda: trim_vocabulary(unpruned, config, save))
+    cells = []
+    for i, (name, row) in enumerate(zip(("all pieces", "trimmed"), rows, strict=True)):
+        main, *others = row.measures.values()
+        pieces = [f"{about['pieces'][side][i]:,}" for side in ("source", "target")]
+        measured = measure_cells(main, (each.value for each in others), is_reference=i == 0)
+        cells.append([name, *pieces, f"{row.parameters:,}", f"{about['bytes'][i] / 1e6:.2f}", *measured])
+    title, *titles = (metric.title for metric in unpruned.task.metrics)
+    columns = ["", "source pieces", "target pieces", "parameters", "MB", title, "95%", *titles]
+    show(f"{save}: test set", [*columns, "difference", "95%", "p"], cells)
+    text, test = about["text"], about["test"]
+    print(
+        f"Of the {text['lines']:,} lines of the text {text['cut_otherwise']:,} are cut otherwise and "
+        f"{text['translated_otherwise']:,} translated otherwise; of the {test['lines']:,} test lines "
+        f"{test['cut_otherwise']:,} and {test['translated_otherwise']:,}."
+    )
+    print(f"saved: {save}, the model with these pieces alone")
+    print("next:", *next_commands(RunFolder(save)), sep="\n  ")
 
 
 def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration":
