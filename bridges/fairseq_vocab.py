@@ -221,7 +221,7 @@ def fairseq_vocab(files: dict[str, Path], path: Path) -> Vocabulary:
 
 
 def trim(folder: Path, source: DictionaryVocab, target: DictionaryVocab, used: tuple[Ids, Ids]) -> Kept:
-    """`data.trimming.trim` of this kind. Words that no file cuts stay only where they are used."""
+    """`data.trimming.trimmed_vocabs` of this kind. Words that no file cuts stay only where they are used."""
     about, place = read_about(source.path), source.path.parent
     if source is target:
         used = (used[0] | used[1],) * 2

@@ -19,7 +19,7 @@ Files = dict[str, bytes]
 
 
 def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used: tuple[Ids, Ids]) -> Kept:
-    """`data.trimming.trim` of this kind. Raises DataError at a tokenizer of another class."""
+    """`data.trimming.trimmed_vocabs` of this kind. Raises DataError at a tokenizer of another class."""
     tokenizer, about = source.tokenizer, read_about(source.path)
     paths = {own: source.path.parent / name for name, own in about["files"].items()}
     both = used[0] | used[1]

@@ -161,7 +161,7 @@ def read_words(path: Path) -> dict[str, int]:
 
 
 def trim(folder: Path, source: MarianVocab, target: MarianVocab, used: tuple[Ids, Ids]) -> Kept:
-    """`data.trimming.trim` of this kind. Languages that a model can be told to write stay."""
+    """`data.trimming.trimmed_vocabs` of this kind. Languages that a model can be told to write stay."""
     kept: list[list[int]] = []
     for vocab in (source, target):
         # one file numbers the pieces of both sides
@@ -169,7 +169,7 @@ def trim(folder: Path, source: MarianVocab, target: MarianVocab, used: tuple[Ids
         ids = set[int]().union(*(used[i] for i in alike)) - {vocab.specials.padding}
         ids |= {i for name, i in vocab.ids.items() if LANGUAGE.fullmatch(name)}
         if vocab.file.suffix == ".spm":
-            stay = trim_pieces(folder, vocab.cutter, ids)
+            stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids)
         else:
             cutters = [(source, target)[i].cutter for i in alike]
             paths = list(dict.fromkeys(cutter.path for cutter in cutters if cutter))

@@ -34,7 +34,7 @@ BPE = 2  # its model type
 WIDTHS = {1: 8, 5: 4}  # bytes of a number, by the wire type of protocol buffers
 
 
-def trim(folder: Path, source: Vocabulary, target: Vocabulary, used: tuple[Ids, Ids]) -> Kept:
+def trimmed_vocabs(folder: Path, source: Vocabulary, target: Vocabulary, used: tuple[Ids, Ids]) -> Kept:
     """Write the tokenizer's files, with the pieces that are needed for those used, into a folder, and return
     which these are. Special tokens stay. Raises DataError at a tokenizer that cannot be trimmed."""
     for vocab, ids in zip((source, target), used, strict=True):
@@ -47,18 +47,20 @@ def trim(folder: Path, source: Vocabulary, target: Vocabulary, used: tuple[Ids, 
         kept: Kept = imported(TRIMMERS[kind])(folder, source, target, used)
         return kept
     if source is target:
-        used = (used[0] | used[1],) * 2
-    sides = (trim_pieces(folder, vocab, ids) for vocab, ids in zip((source, target), used, strict=True))
-    first, second = sides
-    return first, second
+        kept_by_both = trim_pieces(folder / "vocab.model", source, used[0] | used[1])
+        return kept_by_both, kept_by_both
+    return (
+        trim_pieces(folder / "vocab.src.model", source, used[0]),
+        trim_pieces(folder / "vocab.tgt.model", target, used[1]),
+    )
 
 
-def trim_pieces(folder: Path, vocab: Any, used: Ids) -> list[int]:
+def trim_pieces(place: Path, vocab: Any, used: Ids) -> list[int]:
     """Write a SentencePiece model whose pieces' numbers are the model's ids, and return those that stay."""
     assert isinstance(vocab, Vocab)  # the one kind without a vocab.json
     file = PieceFile(vocab.path)
     stay = file.needed(set(vocab.pieces(sorted(used))))
-    (folder / vocab.path.name).write_bytes(file.only(stay))
+    place.write_bytes(file.only(stay))
     return [i for i, piece in enumerate(file.pieces) if piece.name in stay]
 
 

@@ -21,12 +21,9 @@ from headgates.configs.prune import PruneConfig
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.parallel import digest_lines, folder_files, read_lines, read_pairs
 from headgates.data.text import DataError
-from headgates.data.trimming import Kept, trim
-from headgates.data.vocab import Vocabulary
-from headgates.models.checkpoint import save_model
 from headgates.models.progress import reported, say
 from headgates.models.translator import Translator
-from headgates.models.trimmed import with_pieces
+from headgates.models.trimmed import cut_otherwise, trim
 from headgates.workbench.evaluation import evaluation_key, heads_of, measures_of, size_without
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.named_paths import check_free
@@ -49,25 +46,9 @@ def trim_vocabulary(
     sources, targets = read_texts(config.trim_vocabulary, unpruned)
     say(f"translating the {len(sources):,} lines of the text, whose pieces stay")
     written = translated(whole, sources)
-    used = (
-        set[int]().union(*whole.source_vocab.encode(sources)),
-        set[int]().union(*written, *whole.target_vocab.encode(targets)),
-    )
     with atomic_folder(path) as place:
         draft = RunFolder(place)
-        kept = trim(place, whole.source_vocab, whole.target_vocab, used)
-        save_model(draft / "best.pt", with_pieces(whole.model, kept))
-        less: Translator = unpruned.task.load_predictor(place, draft / "best.pt", unpruned.config)
-        less.search = whole.search
-        less.model.to(whole.device)
-        check_pieces(whole, less, kept)
-        cut = cut_otherwise(whole.source_vocab, less.source_vocab, sources)
-        cut += cut_otherwise(whole.target_vocab, less.target_vocab, targets)
-        if cut:
-            raise DataError(
-                f"with fewer pieces the tokenizer in {whole.source_vocab.path.parent} cuts {cut:,} lines of "
-                f"the text in another way, so it cannot be trimmed without loss"
-            )
+        less, kept = trim(whole, place, sources, targets, written)
         say("translating them with these pieces alone, and the test set with both models")
         again = translated(less, sources)
         rows, outputs = measured(unpruned, less)
@@ -83,7 +64,7 @@ def trim_vocabulary(
             "bytes": [weight_bytes(each) for each in both],
             "text": {
                 "lines": len(sources),
-                "cut_otherwise": cut,
+                "cut_otherwise": 0,  # or there would be no run
                 "translated_otherwise": sum(
                     before != [kept[1][i] for i in after]
                     for before, after in zip(written, again, strict=True)
@@ -135,25 +116,6 @@ def translated(translator: Translator, lines: Sequence[str]) -> list[list[int]]:
         for i, best in zip(chosen, n_best, strict=True):
             found[i] = list(map(int, best[0].ids)) if best else []
     return found
-
-
-def check_pieces(whole: Translator, less: Translator, kept: Kept) -> None:
-    """Raises DataError unless every new id stands for the piece of its old one, and the special tokens are
-    the same: what is read back is what was meant."""
-    for side, ids in zip(("source", "target"), kept, strict=True):
-        old, new = getattr(whole, f"{side}_vocab"), getattr(less, f"{side}_vocab")
-        names = new.pieces(range(len(new)))
-        if names != old.pieces(ids) or new.specials != old.specials.renumbered(ids):
-            raise DataError(
-                f"the tokenizer in {old.path.parent} numbers its pieces in a way that trimming does not "
-                "keep; close heads or neurons instead, which leave the tokenizer as it is"
-            )
-
-
-def cut_otherwise(old: Vocabulary, new: Vocabulary, lines: Sequence[str]) -> int:
-    """How many lines a vocabulary cuts into other pieces than another one."""
-    pairs = zip(old.encode(lines), new.encode(lines), strict=True)
-    return sum(old.pieces(before) != new.pieces(after) for before, after in pairs)
 
 
 def measured(unpruned: UnprunedModel, less: Translator) -> tuple[list[ResultRow], list[list[str]]]:
