@@ -6,7 +6,7 @@ A dictionary is a text file of lines `symbol count`. Line n, from 0, has the id 
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +234,8 @@ def trim(folder: Path, source: DictionaryVocab, target: DictionaryVocab, used: t
             stay, (content,) = numbered_needs(dictionary.ids, [PieceFile(files["sentencepiece"])], set(stay))
             (folder / files["sentencepiece"].name).write_bytes(content)
         elif "bpe" in files:
-            text, pieces = trimmed_codes(files["bpe"], {dictionary.symbols[i] for i in stay})
+            used_symbols = {dictionary.symbols[i] for i in stay}
+            text, pieces = trimmed_codes(files["bpe"], used_symbols, dictionary.ids.keys())
             alone = {symbol for symbol in dictionary.ids if len(symbol.removesuffix(MARK)) == 1}
             needed = (pieces | alone) & dictionary.ids.keys()
             stay = sorted({*stay, *(dictionary.ids[symbol] for symbol in needed)})
@@ -247,10 +248,12 @@ def trim(folder: Path, source: DictionaryVocab, target: DictionaryVocab, used: t
     return kept[0], kept[1]
 
 
-def trimmed_codes(path: Path, symbols: set[str]) -> tuple[str, set[str]]:
+def trimmed_codes(path: Path, symbols: Set[str], known: Set[str]) -> tuple[str, set[str]]:
     """The BPE codes with the merges on the way to these symbols of a dictionary alone, and all symbols that
-    they make or begin with."""
+    they make or begin with. What a dictionary with the `known` symbols lacks is still made, and unknown as
+    before."""
     version, pairs = read_codes(path)
+    symbols = symbols | ({as_symbol("".join(pair)) for pair in pairs} - known)
     ranks = {(first, second): i for i, (first, second) in reversed(list(enumerate(pairs)))}
     made = set[str]()
     for symbol in symbols - set(SYMBOLS):
@@ -259,5 +262,9 @@ def trimmed_codes(path: Path, symbols: set[str]) -> tuple[str, set[str]]:
             word = [*word[:-1], word[-1] + LAST] if "0.2" in "".join(version) else [*word, LAST]
         made |= merged(word, lambda a, b: ranks.get((a, b)))
     stay = [pair for pair in pairs if made.issuperset([*pair, "".join(pair)])] or pairs[:1]
-    pieces = {each.removesuffix(LAST) if each.endswith(LAST) else each + MARK for each in made}
-    return codes_text(version, stay), pieces
+    return codes_text(version, stay), set(map(as_symbol, made))
+
+
+def as_symbol(piece: str) -> str:
+    """What a dictionary calls a piece that BPE codes make."""
+    return piece.removesuffix(LAST) if piece.endswith(LAST) else piece + MARK

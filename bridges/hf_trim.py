@@ -22,6 +22,7 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
     """`data.trimming.trimmed_vocabs` of this kind. Raises DataError at a tokenizer of another class."""
     tokenizer, about = source.tokenizer, read_about(source.path)
     paths = {own: source.path.parent / name for name, own in about["files"].items()}
+    used = (used[0] & source.names.keys(), used[1] & target.names.keys())  # a row may have no piece
     both = used[0] | used[1]
     if tokenizer.is_fast:
         kept, files = fast(json.loads(tokenizer.backend_tokenizer.to_str()), both)
@@ -29,7 +30,7 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
     elif kind(tokenizer) == "M2M100Tokenizer":
         cutters = ["sentencepiece.bpe.model"]
         kept, files = with_dictionary(paths, "vocab.json", cutters, tokenizer.encoder, both)
-        kept += sorted(set(languages(tokenizer).values()))  # numbered after the dictionary
+        kept += sorted(set(languages(tokenizer).values()))  # they are numbered after the dictionary
         sides = [kept, kept]
     elif kind(tokenizer) == "MarianTokenizer" and tokenizer.separate_vocabs:
         target_ids = {piece: i for i, piece in tokenizer.decoder.items()}

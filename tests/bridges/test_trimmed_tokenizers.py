@@ -1,0 +1,259 @@
+"""Tokenizers of other libraries with the pieces of a text alone: that text is cut and translated as before,
+and the model goes out again as one of its library."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from headgates.bridges import fairseq, hf, marian
+from headgates.bridges.exported import read_about
+from headgates.bridges.fairseq_vocab import trimmed_codes
+from headgates.bridges.formats import export
+from headgates.bridges.hf_trim import fast
+from headgates.configs.schema import SearchConfig
+from headgates.configs.source import ForeignOptions
+from headgates.data.text import DataError
+from headgates.models.translator import Translator
+from headgates.models.trimmed import trim
+from headgates.workbench.foreign_run import foreign_run
+from headgates.workbench.source import open_source
+from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of, sentencepiece_model
+from tests.worlds.marian_models import SEPARATE, SSRU, WORDS, write_marian, write_words
+from tests.worlds.plain_fairseq import random_checkpoint
+
+TEXT = ["the dog sleeps .", "", "the cat"]
+OTHER = ["a big cat sees the small dog .", "dogs sleep"]
+SEARCH = SearchConfig(beam=1, max_ratio=0, max_extra=9)
+
+
+def run_of(prefix: str, foreign, root: Path) -> Translator:
+    """The translator of the run that a model of another library became."""
+    translator = open_source(foreign_run(prefix, foreign, root, {}, {}).path).translator
+    translator.search = SEARCH
+    pieces = translator.target_vocab.pieces(range(len(translator.target_vocab)))
+    unused = [i for i, piece in enumerate(pieces) if piece.startswith("<unused")]  # nobody writes these
+    translator.model.output.weight.data[unused] = 0
+    return translator
+
+
+def trimmed(
+    whole: Translator, folder: Path, text: list[str] = TEXT, *, may_need_all: bool = False
+) -> Translator:
+    """The translator that is left of a text; it translates that text as before."""
+    folder.mkdir()
+    written = [best[0].ids if best else [] for best in whole.n_best(whole.encode(text), 1, 1.0)]
+    less, (source, target) = trim(whole, folder, text, text[:1], written)
+    again = [best[0].ids if best else [] for best in less.n_best(less.encode(text), 1, 1.0)]
+    assert [[source[i] for i in ids] for ids in less.encode(text)] == whole.encode(text)
+    assert [[target[i] for i in ids] for ids in again] == written
+    assert less.translate(text) == whole.translate(text)
+    if not may_need_all:
+        assert len(source) < len(whole.source_vocab)
+        assert len(target) < len(whole.target_vocab)
+    return less
+
+
+def goes_out(less: Translator, format: str, folder: Path, **provenance) -> Path:
+    """The folder of an export, which is checked to translate alike; decoding gives what was encoded."""
+    lines = TEXT + OTHER
+    export(less, format, folder, lines=lines, references=lines, provenance=provenance)
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILY_NAMES if name != "fsmt"])
+def test_a_hugging_face_model_goes_out_as_one_that_its_library_reads(hf_folder, tmp_path, name):
+    import transformers
+
+    folder = hf_folder(name)
+    whole = run_of("hf", hf.read(str(folder), options_of(name)), tmp_path)
+    less = trimmed(whole, tmp_path / "less", may_need_all=name in ("bart", "nllb"))  # they have next to none
+    for line in OTHER:  # in letters where a word's own piece is gone
+        assert less.source_vocab.decode(less.source_vocab.encode([line])) == whole.source_vocab.decode(
+            whole.source_vocab.encode([line])
+        )
+    out = goes_out(less, "hf", tmp_path / "out")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(out)
+    assert theirs.get_input_embeddings().weight.shape[0] == max(
+        len(less.source_vocab), len(less.target_vocab) if name == "marian-two-vocabularies" else 0
+    )
+    again = run_of("hf", hf.read(str(out), options_of(name)), tmp_path / "again")
+    assert again.translate(TEXT) == less.translate(TEXT)
+
+
+@pytest.mark.parametrize("kind", ["Unigram", "BPE"])
+def test_a_tokenizer_json_cuts_the_text_as_before_with_fewer_pieces(kind):
+    tokenizers = pytest.importorskip(
+        "tokenizers", reason="tokenizers is not installed; it is in the extra hf"
+    )
+    from tokenizers import models, pre_tokenizers, processors, trainers
+
+    rng = random.Random(5)
+    words = [
+        "".join(rng.choices(["ka", "to", "mi", "sol", "ñu", "ba"], k=rng.randint(1, 4))) for _ in range(53)
+    ]
+    whole = tokenizers.Tokenizer(getattr(models, kind)())
+    whole.pre_tokenizer = pre_tokenizers.Metaspace()
+    options = {"special_tokens": ["<s>", "<unk>", "</s>"], "vocab_size": 149, "show_progress": False}
+    trainer = getattr(trainers, {"BPE": "BpeTrainer"}.get(kind, f"{kind}Trainer"))(
+        **options | ({"unk_token": "<unk>"} if kind == "Unigram" else {})
+    )
+    whole.train_from_iterator([" ".join(rng.choices(words, k=6)) for _ in range(211)], trainer)
+    whole.add_special_tokens(["eng_Latn"])
+    whole.post_processor = processors.TemplateProcessing(
+        single="eng_Latn $A </s>", special_tokens=[("eng_Latn", whole.token_to_id("eng_Latn")), ("</s>", 2)]
+    )
+    text = [" ".join(rng.choices(words[:11], k=5)) for _ in range(31)]
+    used = {i for encoding in whole.encode_batch(text) for i in encoding.ids}
+    kept, files = fast(json.loads(whole.to_str()), used)
+    less = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())
+    assert less.get_vocab_size() == len(kept) < whole.get_vocab_size()
+    assert [less.id_to_token(new) for new in range(len(kept))] == [whole.id_to_token(old) for old in kept]
+    for line in text:
+        assert [kept[i] for i in less.encode(line).ids] == whole.encode(line).ids
+    for line in words[11:]:
+        assert "".join(less.encode(line).tokens) == "".join(whole.encode(line).tokens)
+
+
+def test_a_tokenizer_with_rules_of_its_own_is_refused_in_one_line(hf_folder, tmp_path):
+    whole = run_of("hf", hf.read(str(hf_folder("fsmt")), options_of("fsmt")), tmp_path)
+    with pytest.raises(
+        DataError, match=r"^a FSMTTokenizer cannot be trimmed; close heads or neurons instead"
+    ):
+        trim(whole, tmp_path, TEXT, [], [])
+
+
+@pytest.mark.parametrize("changes", [{}, SSRU, SEPARATE], ids=["attention", "ssru", "separate"])
+def test_a_marian_model_with_words_goes_out_as_one(tmp_path, changes):
+    keys = {name.replace("-", "_"): value for name, value in changes.items()}
+    text = ["the dog sleeps", "no 1.0 dog"]
+    path = write_marian(tmp_path / "model", **keys)
+    write_words(tmp_path / "model/target.yml")
+    if changes is SEPARATE:
+        decoder = tmp_path / "model/decoder.yml"
+        decoder.write_text(
+            decoder.read_text().replace("- vocab.yml\n", "- target.yml\n").replace("target", "vocab", 1)
+        )
+    whole = run_of("marian", marian.read(str(path), ForeignOptions()), tmp_path / "runs")
+    less = trimmed(whole, tmp_path / "less", text)
+    assert {"</s>", "<unk>", "<pad>", "the", "no", "1.0"} <= set(
+        less.source_vocab.pieces(range(len(less.source_vocab)))
+    )
+    assert "cat" not in less.source_vocab.pieces(range(len(less.source_vocab)))
+    assert (less.source_vocab.file == less.target_vocab.file) == (changes is not SEPARATE)
+    goes_out(less, "marian", tmp_path / "out")
+
+
+def write_pieces(path: Path, *, kind: str, size: int) -> list[str]:
+    """A SentencePiece model as Marian's: its pieces."""
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES * 3),
+            model_writer=file,
+            model_type=kind,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            bos_id=-1,
+            eos_id=0,
+            unk_id=1,
+            minloglevel=2,
+        )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return [processor.id_to_piece(i) for i in range(len(processor))]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("yaml", [False, True], ids=["spm", "yaml"])
+def test_a_marian_model_with_pieces_goes_out_as_one(tmp_path, monkeypatch, kind, yaml):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    pieces = write_pieces(folder / "vocab.spm", kind=kind, size=61)
+    monkeypatch.setattr("tests.worlds.marian_models.WORDS", [*pieces, ">>fra<<"] if yaml else pieces)
+    path = write_marian(folder, "model.int8.bin")
+    if yaml:  # two models that cut, one dictionary
+        write_words(folder / "vocab.yml", [*pieces, ">>fra<<"])
+        shutil.copyfile(folder / "vocab.spm", folder / "source.spm")
+        write_pieces(folder / "target.spm", kind=kind, size=57)
+    else:
+        decoder = folder / "decoder.yml"
+        decoder.write_text(decoder.read_text().replace("vocab.yml", "vocab.spm"))
+    language = "fra" if yaml else None
+    whole = run_of("marian", marian.read(str(path), ForeignOptions(tgt_lang=language)), tmp_path / "runs")
+    less = trimmed(whole, tmp_path / "less")
+    assert less.source_vocab.decode(less.source_vocab.encode(OTHER)) == whole.source_vocab.decode(
+        whole.source_vocab.encode(OTHER)
+    )
+    about = read_about(goes_out(less, "marian", tmp_path / "out"))
+    assert about["rounded"] is False, "its int8 numbers are those that were read"
+
+
+CODES = "#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\ns l\nsl e\nc a\nca t</w>\ne p\n"
+
+
+def fairseq_run(tmp_path: Path, symbols: list[str], **files: str | bytes) -> Translator:
+    """The run of a random checkpoint with a joint dictionary of these symbols."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for language in ("en", "de"):
+        (folder / f"dict.{language}.txt").write_text("".join(f"{symbol} 7\n" for symbol in symbols))
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_bytes(
+            content.encode() if isinstance(content, str) else content
+        )
+    return folder
+
+
+def fairseq_translator(tmp_path: Path, monkeypatch, symbols: list[str], **files) -> Translator:
+    monkeypatch.setattr("tests.worlds.plain_fairseq.WORDS", symbols)
+    folder = fairseq_run(tmp_path, symbols, **files)
+    random_checkpoint(folder / "checkpoint.pt", joined=True, source_lang="en", target_lang="de")
+    foreign = fairseq.read(str(folder / "checkpoint.pt"), ForeignOptions())
+    return run_of("fairseq", foreign, tmp_path / "runs")
+
+
+def test_a_fairseq_model_with_bpe_codes_keeps_the_merges_on_the_way(tmp_path, monkeypatch):
+    pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
+    letters = sorted(set("".join(LINES[:3]).replace(" ", "")))
+    symbols = [
+        *letters,
+        *(f"{each}@@" for each in letters),
+        "the",
+        "th@@",
+        "dog",
+        "sle@@",
+        "cat",
+        "ca@@",
+        "do@@",
+    ]
+    whole = fairseq_translator(tmp_path, monkeypatch, symbols, bpe_codes=CODES)
+    less = trimmed(whole, tmp_path / "less", ["the dog sleeps ."])
+    names = set(less.source_vocab.pieces(range(len(less.source_vocab))))
+    assert {"the", "th@@", "dog", "do@@", "sle@@", "c@@"} <= names
+    assert less.source_vocab.decode(less.source_vocab.encode(["the cat"])) == ["the cat"]
+    goes_out(less, "fairseq", tmp_path / "out", src="en", tgt="de")
+    known = {*symbols, "sl@@", "ep@@"}
+    text, made = trimmed_codes(tmp_path / "model/bpe.codes", {"the", "c@@"}, known)
+    assert text.split("\n") == ["#version: 0.2", "t h", "th e</w>"]
+    assert made == {"t@@", "h@@", "e", "th@@", "the", "c@@"}
+    text, _ = trimmed_codes(tmp_path / "model/bpe.codes", {"the"}, known - {"ep@@"})
+    assert text.endswith("th e</w>\ne p"), "a piece that was unknown stays unknown"
+
+
+def test_a_fairseq_model_with_words_or_pieces_keeps_those_of_the_text(tmp_path, monkeypatch):
+    pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
+    (tmp_path / "words").mkdir()
+    whole = fairseq_translator(tmp_path / "words", monkeypatch, [*WORDS[2:], "."])
+    less = trimmed(whole, tmp_path / "words/less", ["the dog sleeps ."])
+    assert set(less.source_vocab.encode(["cat"])[0]) == {less.source_vocab.specials.unknown}
+    (tmp_path / "pieces").mkdir()
+    pieces = sentencepiece_model(tmp_path)
+    whole = fairseq_translator(
+        tmp_path / "pieces", monkeypatch, pieces, spm_model=(tmp_path / "sp.model").read_bytes()
+    )
+    less = trimmed(whole, tmp_path / "pieces/less")
+    assert less.source_vocab.decode(less.source_vocab.encode(OTHER)) == OTHER
+    goes_out(less, "fairseq", tmp_path / "pieces/out", src="en", tgt="de")
+    goes_out(less, "ct2", tmp_path / "pieces/ct2")
