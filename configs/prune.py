@@ -149,8 +149,8 @@ class PruneConfig(SourceOptions):
     )
     save: str | None = setting(
         None,
-        "with one --heads or --neurons, --drop-layers, one budget or --trim-vocabulary: the name of a new run "
-        "of the model without what is closed, beside SOURCE's",
+        "with one --heads or --neurons, --drop-layers, one budget or --trim-vocabulary: the name of a new "
+        "run of the model without what is closed, beside SOURCE's",
     )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
@@ -206,7 +206,10 @@ class PruneConfig(SourceOptions):
                     f"calibration_{name} is for {calibrated}; {self.closing} needs no text: add --reconstruct"
                 )
         self.check_layers()
-        self.check_heads()
+        if self.trim_vocabulary:
+            self.check_trimming()
+        else:
+            self.check_heads()
         if self.also and self.ablate != "one":
             raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
 
@@ -283,17 +286,7 @@ class PruneConfig(SourceOptions):
         if wrong := [order for order in self.by if neurons and not SCORES[order].of_neurons]:
             able = ", ".join(name for name, score in SCORES.items() if score.of_neurons)
             raise ValueError(f"--by {wrong[0]} scores no feed-forward neurons; these do: {able}")
-        if self.trim_vocabulary:
-            closing = self.by or self.makes_points or self.ablate or self.closing != ZERO
-            if closing or self.each_kind or self.kinds != kinds_named(KINDS):
-                raise ValueError(
-                    "--trim-vocabulary is a step of its own, so that what it changes is seen: leave out what "
-                    "closes heads or neurons, and give the run that it saves to a second prune.py"
-                )
-            if self.save is None:
-                raise ValueError("--trim-vocabulary makes a new run: add --save NAME")
-            check_plain_name("--save", self.save)
-        elif self.save is not None:
+        if self.save is not None:
             several = max(len(self.heads), len(self.neurons), len(self.orders), len(self.budgets)) > 1
             if several or not self.makes_points:
                 raise ValueError(
@@ -316,6 +309,19 @@ class PruneConfig(SourceOptions):
             if given and self.makes_points:
                 with_ = "--heads" if self.heads or self.neurons else "--drop-layers"
                 raise ValueError(f"{flag} is for curves and ablations; leave it out with {with_}")
+
+    def check_trimming(self) -> None:
+        """Raises ValueError where --trim-vocabulary stands beside what closes something, or without a name
+        for the run that it makes."""
+        closing = self.by or self.makes_points or self.ablate or self.closing != ZERO
+        if closing or self.each_kind or self.step != 0.1 or self.kinds != kinds_named(KINDS):
+            raise ValueError(
+                "--trim-vocabulary is a step of its own, so that what it changes is seen: leave out what "
+                "closes heads or neurons, and give the run that it saves to a second prune.py"
+            )
+        if self.save is None:
+            raise ValueError("--trim-vocabulary makes a new run: add --save NAME")
+        check_plain_name("--save", self.save)
 
     @property
     def closing(self) -> str:

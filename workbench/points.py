@@ -294,7 +294,8 @@ def finish_made(
     layers: Mapping[str, Sequence[bool]] | None = None,
 ) -> None:
     """Make a draft with weights and a tokenizer the finished base at `path`, which was made of a run. made:
-    how, by its name in result.json. layers: of a stack that lost some, whether each is left. Raises ValueError where the path is taken meanwhile."""
+    how, by its name in result.json. layers: of a stack that lost some, whether each is left. Raises
+    ValueError where the path is taken meanwhile."""
     settings = {**source.config, "name": path.name, "gate": "none", "base": None, "runs": str(path.parent)}
     if layers:
         sizes = {f"{stack}_layers": sum(left) for stack, left in layers.items()}
