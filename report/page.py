@@ -39,9 +39,13 @@ def page(data: Mapping[str, Any]) -> str:
     """The text of the page."""
     heads = [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]]
     examples = [{**each, "weights": thousandths(each["weights"])} for each in data.get("examples") or []]
+    sentences = [
+        {**each, "weights": {site: thousandths(heads) for site, heads in each["weights"].items()}}
+        for each in data.get("sentences") or []
+    ]
     looks = page_looks([str(curve["name"]) for curve in data.get("curves") or []])
     return framed(
-        {**data, "heads": heads, "examples": examples, "looks": looks},
+        {**data, "heads": heads, "examples": examples, "sentences": sentences, "looks": looks},
         body="report_body.html",
         styles=STYLES,
         scripts=SCRIPTS,

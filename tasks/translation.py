@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headgates.analysis.batches import sampled_targets
@@ -27,6 +28,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.base import Task, Validator
 
+ROWS = 256  # target positions whose logits are in memory at once
 
 class TranslationValidator(Validator):
     """Perplexity and accuracy of the next token, over all validation pairs."""
@@ -112,6 +114,14 @@ class Translation(Task):
             bias=output.bias,
         )
 
+    def losses(self, model: Any, batch: Batch) -> Tensor:
+        real = batch.target_out != model.target_specials.padding
+        parts = zip(
+            self.states(model, batch)[real].split(ROWS), batch.target_out[real].split(ROWS), strict=True
+        )
+        each = [F.cross_entropy(model.output(hidden), ids, reduction="none") for hidden, ids in parts]
+        return torch.zeros(real.shape, device=real.device).masked_scatter(real, torch.cat(each)).sum(1)
+
     def states(self, model: Any, batch: Batch) -> Tensor:
         """The decoder states (B, T, D) of every target position."""
         return model.decode(*model.encode(batch.source), batch.target_in)
@@ -139,7 +149,7 @@ class Translation(Task):
         hidden, real = self.states(model, batch), batch.target_out != model.target_specials.padding
         best = torch.zeros_like(batch.target_out)
         with torch.no_grad():  # never all logits at once
-            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(256)])
+            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(ROWS)])
         top = (hidden * model.output.weight[best]).sum(-1)
         return (top if model.output.bias is None else top + model.output.bias[best]) * real, real
 
