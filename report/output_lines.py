@@ -1,6 +1,7 @@
 """What each system makes of a sample of test lines, for the page: source, reference and every output.
 
-    {"total": test lines, "systems": [...], "lines": [{"number", "source", "reference", "outputs", "of"}]}
+    {"total": test lines, "src": language, "tgt": language, "systems": [...],
+     "lines": [{"number", "source", "reference", "outputs", "of"}]}
 
 outputs: the different ones of a line; of: for each system which of them is its own. The sample is drawn by a
 fixed seed; it has MOST_LINES lines, or as many as hold MOST_BYTES.
@@ -53,7 +54,8 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
         line = {"number": number, "source": texts[0], "reference": texts[1], "outputs": different}
         lines.append({**line, "of": [different.index(each) for each in own]})
     lines.sort(key=lambda line: line["number"])
-    return {"total": len(test[0]), "systems": systems, "lines": lines}
+    languages = {name: analysed.source.config.get(name) for name in ("src", "tgt")}
+    return {"total": len(test[0]), **languages, "systems": systems, "lines": lines}
 
 
 def own_rows(folder: RunFolder, base: RunFolder) -> Iterator[ResultRow]:

@@ -21,8 +21,8 @@ from headgates.report.palette import css_variables, page_looks
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
 # in the order they stand in the page; the first are those of explore.py's page too
-SHARED_SCRIPTS = ("base.js", "headmap.js", "card.js", "attention.js", "frame.js")
-SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "comparisons.js", "causes.js", "tables.js", "page.js")
+SHARED_SCRIPTS = ("base.js", "address.js", "headmap.js", "card.js", "attention.js", "frame.js")
+SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "lines.js", "comparisons.js", "causes.js", "tables.js", "page.js")
 PATH_POINTS = 90
 
 

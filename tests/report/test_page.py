@@ -117,7 +117,7 @@ def test_a_click_on_a_head_shows_its_card(opened):
     assert f"{head['confidence']:.3f}" in card
     assert f"{head['importance']:.3f}" in card
     assert opened.tab.get_attribute(f'button.mark[data-name="{name}"]', "aria-pressed") == "true"
-    assert opened.tab.url.endswith("#" + name)
+    assert opened.tab.url.endswith("#head=" + name)
 
 
 def test_the_slider_shuts_heads(opened):
@@ -318,7 +318,7 @@ def test_causes_are_a_panel_for_each_score_and_pairs_lead_to_their_heads(opened)
         "sentence, apart they add 0.500 and 0.250",
     ]
     opened.tab.click("#pairs li:nth-child(2) button:nth-of-type(2)")
-    assert opened.tab.url.endswith("#encoder.0.enc-self.2")
+    assert opened.tab.url.endswith("#head=encoder.0.enc-self.2")
 
 
 def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
@@ -370,7 +370,7 @@ def test_missing_parts_leave_no_holes(browser, tmp_path, change):
     one.tab.locator("button.mark").first.click()
     body = one.text("body")
     assert not re.search(r"undefined|NaN|null|\[object|Infinity", body)
-    visible = one.tab.locator("section:visible, #card > section")
+    visible = one.tab.locator("section:visible, .head-card > section")
     assert all(visible.nth(i).inner_text().strip() for i in range(visible.count()))
     assert one.tab.locator("#curves").is_visible() == (change is not bare)
     one.close()
