@@ -34,6 +34,7 @@ function headCard(head) {
 // Keeps a head, so that the next one is shown beside it, or lets the kept one go.
 function besideButton(head) {
   const kept = view.beside === head;
+  if (view.beside && !kept) return null;
   const onclick = () => {
     view.beside = kept ? null : head;
     paintChosen();

@@ -314,13 +314,7 @@ function open() {
     update();
   };
   onAddress(enter);
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) {
-      width = innerWidth;
-      fitMap();
-    }
-  });
+  onWidth(fitMap);
   enter();
   document.documentElement.dataset.ready = Math.round(performance.now());
 }

@@ -59,15 +59,16 @@ function fitMap() {
   byId("map").style.setProperty("--cell", Math.max(26, Math.min(most, cell(across))) + "px");
 }
 
-// The attention of all heads on the chosen sentence, a small picture in each mark; of heads that it is not known of, their marks.
+// The chosen sentence, or the first: of one on which a head matters most, the attention of some heads alone is there.
+const picturedSentence = () => (data.examples ?? [])[view.sentence] ?? data.examples?.[0];
+
+// The attention of all heads on that sentence, a small picture in each mark; of heads that it is not known of, their marks.
 function drawPictures() {
   const pictures = view.show === "attention";
-  const shown = pictures ? sentences()[view.sentence] : null;
-  const weights = shown?.effects ? null : shown?.weights; // of a sentence on which a head matters, that of some heads alone is there
-  const from = weights ?? (pictures ? data.examples?.[0]?.weights : null);
+  const weights = pictures ? picturedSentence()?.weights : null;
   for (const head of data.heads) {
     head.mark.querySelector("svg")?.remove();
-    const rows = from?.[head.site]?.[head.head];
+    const rows = weights?.[head.site]?.[head.head];
     head.mark.classList.toggle("pictured", Boolean(rows));
     if (rows) head.mark.append(smallPicture(rows));
   }
@@ -248,7 +249,9 @@ function drawLegend() {
   };
   const numbers = (measure, values) => values.map((value) => text(value, measure.digits));
   const notes = [
-    view.show === "attention" ? "Pictures: attention on the chosen sentence; rows are what looks, columns what is looked at, darker is more. Frames: colour." : null,
+    view.show === "attention" && picturedSentence()
+      ? `Pictures: attention on “${sentenceOf(picturedSentence().source)}”; rows are what looks, columns what is looked at, from top and left. Frames: colour.`
+      : null,
     view.show === "marks" && view.size && view.size !== view.colour
       ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, endsOf(view.size)).join(" to ")}.`
       : null,

@@ -169,17 +169,13 @@ function open() {
   drawTabs();
   drawDownloads();
   drawFooter();
+  onWidth(() => {
+    fitMap();
+    drawCurves();
+  });
   enter();
   onAddress(enter);
   for (const id of ["controls", "lines-controls"]) byId(id).addEventListener("change", keep);
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) {
-      width = innerWidth;
-      fitMap();
-      drawCurves();
-    }
-  });
   byId("card").addEventListener("keydown", (event) => {
     if (event.key === "Escape") view.head.mark.focus();
   });

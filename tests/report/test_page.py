@@ -165,7 +165,7 @@ def test_a_mark_reads_without_colour(opened):
 def test_a_table_sorts_on_a_click(opened):
     def column() -> list[float]:
         return [
-            float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(4)").all_inner_texts()
+            float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(6)").all_inner_texts()
         ]
 
     button = opened.tab.locator("#table th button", has_text="Importance")
