@@ -96,8 +96,9 @@ function gateEnds() {
   const runs = new Set(data.heads.flatMap((head) => Object.keys(head.gate_path ?? {})));
   for (const head of data.heads)
     for (const [run, path] of Object.entries(head.gate_path ?? {})) head[`gate:${run}`] = path.log_alpha.at(-1);
+  const labelOf = (run) => (data.states ?? []).find((state) => state.run === run)?.label ?? run;
   return [...runs].map((run) => {
-    const label = (data.states ?? []).find((state) => state.run === run)?.label ?? run;
+    const label = [...runs].filter((other) => labelOf(other) === labelOf(run)).length > 1 ? run : labelOf(run);
     return { key: `gate:${run}`, words: `log α, ${label}`, digits: 1, extra: true, signed: true, what: `log α of the head's gate at the end of training; below 0 it is shut` };
   });
 }

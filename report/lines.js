@@ -4,11 +4,11 @@ const MORE_LINES = 10;
 const REFERENCE = "reference";
 const said = { lines: data.lines?.lines ?? [], systems: data.lines?.systems ?? [], shown: MORE_LINES };
 
-// A system by its own name, or by what its run was controlled by; with the run where several have one of that name.
-function systemName({ run, system, own, label }) {
-  if (own && label) return label;
-  const several = said.systems.filter((other) => other.system === system).length > 1;
-  return several ? `${system}, ${label ?? run}` : system;
+// A system by what its run was controlled by, or by its own name, and by more where several have that.
+const NAMES = said.systems.map(({ run, system, own, label }) => [own && label ? label : system, `${system}, ${label ?? run}`, `${system}, ${run}`]);
+function systemName(system) {
+  const names = NAMES[said.systems.indexOf(system)];
+  return names.find((name, i) => NAMES.filter((others) => others[i] === name).length === 1) ?? names.at(-1);
 }
 const systemWords = (system) => `${systemName(system)}: ${system.heads_open} of ${system.heads_total} heads, ${METRIC} ${text(system.value, 1)}`;
 const sideName = (side) => (side === REFERENCE ? "the reference" : systemName(said.systems[side]));
@@ -61,37 +61,37 @@ function drawLinesPart() {
   const chooser = (words, id, options) =>
     el("label", { class: "choice" }, words, el("select", { id, onchange: again }, options.map(([value, name]) => el("option", { value }, name))));
   byId("lines-controls").replaceChildren(
-    chooser("Left ", "left", sides),
-    chooser("Right ", "right", sides),
-    chooser("Order ", "order", Object.entries(ORDERS).map(([value, [name]]) => [value, name])),
-    el("label", { class: "choice" }, "Find ", el("input", { id: "find", type: "search", oninput: again, autocomplete: "off" })),
+    chooser("Left ", "line-left", sides),
+    chooser("Right ", "line-right", sides),
+    chooser("Order ", "line-order", Object.entries(ORDERS).map(([value, [name]]) => [value, name])),
+    el("label", { class: "choice" }, "Find ", el("input", { id: "find-line", type: "search", oninput: again, autocomplete: "off" })),
   );
-  byId("left").value = said.systems.length > 1 ? "0" : REFERENCE;
-  byId("order").value = "differ";
-  for (const id of ["left", "order", "find"]) usual[id] = byId(id).value;
+  byId("line-left").value = said.systems.length > 1 ? "0" : REFERENCE;
+  byId("line-order").value = "differ";
+  for (const id of ["line-left", "line-order", "find-line"]) usual[id] = byId(id).value;
   followState();
 }
 
 function followState() {
   if (!said.lines.length) return;
   const usually = sideOfState();
-  if (byId("right").value === (usual.right ?? byId("right").value)) byId("right").value = usually;
-  usual.right = usually;
+  if (byId("line-right").value === (usual["line-right"] ?? byId("line-right").value)) byId("line-right").value = usually;
+  usual["line-right"] = usually;
   drawLines();
 }
 
 function drawLines() {
   if (!said.lines.length) return;
-  const [left, right] = ["left", "right"].map((id) => byId(id).value);
-  const wanted = byId("find").value.trim().toLowerCase();
+  const [left, right] = ["line-left", "line-right"].map((id) => byId(id).value);
+  const wanted = byId("find-line").value.trim().toLowerCase();
   const has = (line) => [line.source, line.reference, ...line.outputs].some((words) => words.toLowerCase().includes(wanted));
   const found = said.lines.filter(has);
-  const order = ORDERS[byId("order").value][1];
+  const order = ORDERS[byId("line-order").value][1];
   const key = new Map(found.map((line) => [line, order ? order(line, left, right) : 0]));
   const sorted = found.sort((a, b) => key.get(b) - key.get(a)); // ties stay as in the test set
   const same = said.lines.filter((line) => textOf(line, left) === textOf(line, right)).length;
   byId("lines-title").textContent =
-    left === right ? "What the systems say" : `${sideName(right)} says the same as ${sideName(left)} on ${same} of ${said.lines.length} lines`;
+    left === right ? "What the systems say" : `On ${same} of ${said.lines.length} lines ${sideName(right)} says what ${sideName(left)} says`;
   const [count, total] = [said.lines.length, data.lines.total];
   const part = count < total ? `a sample of ${count} of ${total.toLocaleString("en")} test lines` : `all ${count} test lines`;
   byId("lines-note").textContent = `Shown: ${wanted ? `${found.length} found in ` : ""}${part}. Marked: words that the other side lacks.`;

@@ -37,7 +37,8 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
             if any(row.evaluation.get(name) != value for name, value in made_of.items()):
                 continue
             found = outputs_of(folder, row.system)
-            if found is not None and len(found) == len(test[0]):
+            again = any(row.system == known["system"] for known in systems) and found in outputs
+            if found is not None and len(found) == len(test[0]) and not again:
                 systems.append({**said_of(folder, row), "label": labels.get(folder.path)})
                 outputs.append(found)
     if not systems:
@@ -59,7 +60,7 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
 
 
 def own_rows(folder: RunFolder, base: RunFolder) -> Iterator[ResultRow]:
-    """The rows of a run without the base's, which its own run has, and without copies of another row."""
+    """The rows of a run without the base's, which its own run has, and without those that equal another."""
     for row in folder.rows():
         borrowed = folder.path != base.path and row.system == base.own_system()
         if not borrowed and row.same_as is None:

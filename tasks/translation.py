@@ -115,12 +115,11 @@ class Translation(Task):
         )
 
     def losses(self, model: Any, batch: Batch) -> Tensor:
-        real = batch.target_out != model.target_specials.padding
-        parts = zip(
-            self.states(model, batch)[real].split(ROWS), batch.target_out[real].split(ROWS), strict=True
-        )
-        each = [F.cross_entropy(model.output(hidden), ids, reduction="none") for hidden, ids in parts]
-        return torch.zeros(real.shape, device=real.device).masked_scatter(real, torch.cat(each)).sum(1)
+        states, ids = self.states(model, batch), batch.target_out
+        real = ids != model.target_specials.padding
+        parts = zip(states[real].split(ROWS), ids[real].split(ROWS), strict=True)
+        each = torch.cat([F.cross_entropy(model.output(z), y, reduction="none") for z, y in parts])
+        return each.new_zeros(real.shape).masked_scatter(real, each).sum(1)
 
     def states(self, model: Any, batch: Batch) -> Tensor:
         """The decoder states (B, T, D) of every target position."""
