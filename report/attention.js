@@ -57,7 +57,10 @@ function costlyPart(head) {
 function redraw(change, focus) {
   Object.assign(view, change);
   drawCard();
-  if (view.show === "attention") drawPictures();
+  if (view.show === "attention") {
+    drawPictures();
+    drawLegend();
+  }
   keep();
   byId("card").querySelector(focus)?.focus({ preventScroll: true });
 }

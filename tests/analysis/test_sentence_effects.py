@@ -1,5 +1,4 @@
-"""The effect of each head on each sentence, against the loss with the head's columns of W_O at zero, sentence by
-sentence."""
+"""The effect of each head on each sentence, against the loss with the head's columns of W_O at zero."""
 
 import pytest
 import torch

@@ -34,8 +34,7 @@ def test_each_line_has_what_each_system_wrote_of_that_source(runs):
     assert systems == list(files)
     assert [system["own"] for system in found["systems"]] == [True, False, True, False, False]
     written = {
-        key: (runs / key[0] / f"hypotheses/{name}.txt").read_text().split("\n")
-        for key, name in files.items()
+        key: (runs / key[0] / f"hypotheses/{name}.txt").read_text().split("\n") for key, name in files.items()
     }
     sources = AnalysedModel.open(AnalyzeConfig(sources=[str(runs / BASE)]), print).source.lines("test")
     for line in found["lines"]:
