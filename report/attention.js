@@ -65,8 +65,11 @@ function redraw(change, focus) {
   byId("card").querySelector(focus)?.focus({ preventScroll: true });
 }
 
+// The sentence that the pieces of SentencePiece, BPE or WordPiece were cut from.
 function sentenceOf(pieces, most = 60) {
-  const whole = pieces.filter((piece) => !/^<.*>$/.test(piece)).join("").replace(/▁/g, " ").trim();
+  const words = pieces.filter((piece) => !/^(<(?!unk).*>|\[(CLS|SEP|PAD)\])$/.test(piece));
+  const begins = ["▁", "Ġ"].find((sign) => words.some((piece) => piece.startsWith(sign)));
+  const whole = (begins ? words.join("").replaceAll(begins, " ") : words.join(" ").replace(/ ##|@@ /g, "")).trim();
   return whole.length > most ? whole.slice(0, most - 2) + "…" : whole;
 }
 

@@ -162,6 +162,11 @@ def test_the_attention_of_every_head_and_of_two_side_by_side_is_that_of_the_type
     assert TEXT in page.tab.inner_text("#legend")
     page.head(HEADS[1])  # a click on a picture of the chosen head shuts it
     assert page.tab.locator(".mark.pictured.shut").count() == 1
+    with page.tab.expect_download() as saved:
+        page.tab.click("#state >> text=Save as SVG")
+    circles = list(ElementTree.parse(saved.value.path()).getroot().iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(circles) == 48
+    assert len({each.get("r") for each in circles}) > 9  # sizes, as of marks
 
 
 def test_the_reader_steps_through_and_goes_on_from_another_token(page):
