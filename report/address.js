@@ -1,12 +1,12 @@
 // What the reader chose stands after the # of the address, so that a link shows the same, and back and forward work.
 
-const address = { kept: null }; // the state that was written last
+const address = { kept: null, entering: true }; // the state that was written last; whether it follows from an address
 
-// Write a state. The first one, and what an address led to, takes the place of the entry that is there.
-function keepAddress(state, replace = false) {
+// Write a state. What follows from an address takes its place.
+function keepAddress(state) {
   const hash = "#" + state;
   if (hash === address.kept) return;
-  history[replace || address.kept === null ? "replaceState" : "pushState"](null, "", hash);
+  history[address.entering ? "replaceState" : "pushState"](null, "", hash);
   address.kept = hash;
 }
 
@@ -25,14 +25,20 @@ function decoded(text) {
   }
 }
 
-// Call `enter` when another address is entered: back, forward, or by hand. A link to a place of the page is none.
+// Call `enter` now and when another address is entered: back, forward, or by hand. A link to a place of the page is none.
 function onAddress(enter) {
+  const follow = () => {
+    address.entering = true;
+    enter();
+    address.entering = false;
+  };
   addEventListener("hashchange", () => {
     const place = location.hash.slice(1);
     if (location.hash === address.kept || (place && byId(place) && !headByName.has(place))) return;
     address.kept = location.hash;
-    enter();
+    follow();
   });
+  follow();
 }
 
 // The selects whose choice is kept where it is not the usual one.

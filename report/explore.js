@@ -313,9 +313,8 @@ function open() {
     paintHeads();
     update();
   };
-  onAddress(enter);
   onWidth(fitMap);
-  enter();
+  onAddress(enter);
   document.documentElement.dataset.ready = Math.round(performance.now());
 }
 

@@ -31,7 +31,7 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
     test = analysed.source.lines("test", analysed.source.config.get("test_sentences", 0))
     made_of = {"sentences": len(test[0]), "test_digest": digest_lines(*test)}
     labels = {run.folder.path: run.label for run in analysed.shown_runs}
-    systems, outputs = [], []
+    systems, outputs = list[dict[str, Any]](), list[list[str]]()
     for folder in [analysed.base, *(run.folder for run in analysed.shown_runs)]:
         for row in own_rows(folder, analysed.base):
             if any(row.evaluation.get(name) != value for name, value in made_of.items()):
@@ -43,7 +43,7 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
                 outputs.append(found)
     if not systems:
         return None
-    lines = []
+    lines: list[dict[str, Any]] = []
     room = MOST_BYTES
     for number in random.Random(SEED).sample(range(len(test[0])), min(MOST_LINES, len(test[0]))):
         own = [each[number] for each in outputs]

@@ -32,7 +32,7 @@ function chooseState(state, settled = true) {
 // A state in the address, as long as its run or curve is on the page.
 const keyOf = (state) => (state.learned ? state.run : state.label);
 
-function keep(replace = false) {
+function keep() {
   const state = new URLSearchParams({ head: view.head.name });
   const add = (name, value, own) => value !== own && state.set(name, value);
   add("beside", view.beside?.name ?? "", "");
@@ -43,7 +43,7 @@ function keep(replace = false) {
   add("sentence", view.sentence + 1, 1);
   add("drawing", view.drawing, "lines");
   keepSelects(state);
-  keepAddress(state, replace === true);
+  keepAddress(state);
 }
 
 function enter() {
@@ -63,7 +63,7 @@ function enter() {
   readControls();
   choose(view.head, false);
   drawCurves();
-  keep(true);
+  keep();
 }
 
 // What the page shows, in a sentence: what the heads that learned gates leave are worth, or how many heads can close untrained.
@@ -173,7 +173,6 @@ function open() {
     fitMap();
     drawCurves();
   });
-  enter();
   onAddress(enter);
   for (const id of ["controls", "lines-controls"]) byId(id).addEventListener("change", keep);
   byId("card").addEventListener("keydown", (event) => {
