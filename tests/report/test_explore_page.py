@@ -129,6 +129,13 @@ def test_back_and_forward_undo_and_repeat_what_was_asked(page):
         counted = [page.tab.locator(each).count() for each in (".mark.shut", ".cell", "#step h3")]
         return [page.texts("#rows .text"), page.texts("[id^=card-name]"), *counted]
 
+    def becomes(state: list[Any]) -> None:
+        for _ in range(100):
+            if page.settled() and shown() == state:
+                return
+            page.tab.wait_for_timeout(100)
+        assert shown() == state
+
     states = [shown()]
     for step in steps:
         step()
@@ -137,13 +144,11 @@ def test_back_and_forward_undo_and_repeat_what_was_asked(page):
     assert page.tab.input_value("#text") == OTHER
     for state in reversed(states[2:-1]):
         page.tab.go_back()
-        page.settled()
-        assert shown() == state
+        becomes(state)
     assert page.tab.input_value("#text") == TEXT
     for state in states[3:]:
         page.tab.go_forward()
-        page.settled()
-        assert shown() == state
+        becomes(state)
     assert page.tab.input_value("#text") == OTHER
 
 
