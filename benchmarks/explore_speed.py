@@ -32,7 +32,7 @@ def answer(options: argparse.Namespace) -> Answer:
 
         def ask(name: str, number: int) -> float:
             shut = [heads[(5 * number) % len(heads)], heads[(11 * number + 7) % len(heads)]]
-            content = {"text": options.sentence, "shut": shut} | ({"site": site} if name == "say" else {})
+            content = {"text": options.sentence, "shut": shut} | ({"sites": [site]} if name == "say" else {})
             url = f"http://127.0.0.1:{server.server_port}/api/{name}"
             request = urllib.request.Request(url, json.dumps(content).encode(), {TOKEN_HEADER: server.token})
             began = time.perf_counter()

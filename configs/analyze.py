@@ -14,6 +14,7 @@ WHAT = [
     "syntax",
     "rare",
     "alignment",
+    "sentences",
 ]  # analysis/analyses.py has one entry for each
 MOST_EXAMPLES = 50  # sentences of --examples-from: the attention of all heads makes the page large
 LABELS = ["nsubj", "dobj", "amod", "advmod"]  # those of Voita et al. 2019

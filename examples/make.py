@@ -53,6 +53,8 @@ MADE_AGAIN = (
     "cards.json",
     "positions.json",
     "offsets.csv",
+    "sentences.json",
+    "sentences.csv",
     "ablation/*-outputs.json",
 )  # in seconds
 Looks = Callable[[str, dict[str, Any]], list[list[str]]]  # of a base's name and settings: words of commands

@@ -3,23 +3,26 @@
 const FAINTEST = 0.03; // the smallest weight whose line is drawn
 const WIDTH = 360; // of both drawings, in units of their own: they are stretched to the card
 
+// All sentences whose attention is there: of every head, then those on which single heads matter, of these heads alone.
+const sentences = () => [...(data.examples ?? []), ...(data.sentences ?? [])];
+const numbered = (head) => sentences().map((example, number) => ({ example, number })).filter(({ example }) => example.weights?.[head.site]?.[head.head]);
+
 function attentionPart(head) {
-  const examples = (data.examples ?? [])
-    .map((example, number) => ({ example, number }))
-    .filter(({ example }) => example.weights?.[head.site]?.[head.head]);
+  const examples = numbered(head);
   if (!examples.length) return null;
   const { example } = examples.find(({ number }) => number === view.sentence) ?? examples[0];
   const drawingButton = (name, words) => {
     const onclick = () => redraw({ drawing: name }, `[data-drawing=${name}]`);
     return button({ "aria-pressed": view.drawing === name, "data-drawing": name, onclick }, words);
   };
-  const onchange = (event) => redraw({ sentence: Number(event.target.value) }, "#sentence");
-  const sentences = el(
+  const onchange = (event) => redraw({ sentence: Number(event.target.value) }, `#${idOf("sentence", head)}`);
+  const option = ({ example: other, number }) => el("option", { value: number, selected: other === example }, `${number + 1}. ${sentenceOf(other.source)}`);
+  const [costly, others] = [true, false].map((is) => examples.filter(({ example: other }) => Boolean(other.effects) === is).map(option));
+  const select = el(
     "select",
-    { "aria-label": "sentence", id: "sentence", onchange },
-    examples.map(({ example: other, number }) =>
-      el("option", { value: number, selected: other === example }, `${number + 1}. ${sentenceOf(other.source)}`),
-    ),
+    { "aria-label": "sentence", id: idOf("sentence", head), onchange },
+    others,
+    costly.length ? el("optgroup", { label: "This head matters most on" }, costly) : null,
   );
   const drawings = [drawingButton("lines", "Lines"), drawingButton("heat", "Heat map")];
   const weights = example.weights[head.site][head.head].map((row) => row.map((weight) => weight / 1000));
@@ -28,22 +31,46 @@ function attentionPart(head) {
   const words = "Largest weight of each query: " + strongest(queries, keys, weights);
   return part(
     "Attention",
-    el("div", { class: "bar" }, LIVE ? null : sentences, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
+    el("div", { class: "bar" }, LIVE ? null : select, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
     svg(WIDTH, height, { class: "attention f-" + head.family.id, role: "img", "aria-label": words }, drawn),
-    LIVE ? null : note(`Your own sentences: python explore.py runs/${data.run ?? "RUN"}; or here, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
+    LIVE || head === view.beside ? null : note(`Your own sentences: python explore.py runs/${data.run ?? "RUN"}; or here, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
   );
 }
 
-// Draw the card again with a changed view; the element that was used keeps the focus.
+// The sentences on which closing this head alone costs most; a click draws its attention there.
+function costlyPart(head) {
+  const rows = numbered(head)
+    .filter(({ example }) => isNumber(example.effects?.[head.name]))
+    .sort((a, b) => b.example.effects[head.name] - a.example.effects[head.name])
+    .map(({ example, number }) => {
+      const onclick = () => redraw({ sentence: number }, `[data-sentence="${number}"]`);
+      const words = sentenceOf(example.source, 200);
+      return el("li", {}, button({ class: "link", "aria-pressed": number === view.sentence, "data-sentence": number, onclick }, span("number", signed(example.effects[head.name], 2)), " ", words));
+    });
+  if (!rows.length) return null;
+  const facts = data.settings?.facts?.sentences;
+  const of = facts ? `, of ${plural(facts.sentences, "short sentence")}` : "";
+  return part("It matters most on", el("ol", { class: "costly" }, rows), note(`Nats that closing this head alone adds to the loss of the sentence's reference: exact${of}. A click draws its attention there.`));
+}
+
+// Draw the cards again with a changed view; the element that was used keeps the focus.
 function redraw(change, focus) {
   Object.assign(view, change);
   drawCard();
-  byId("card").querySelector(focus)?.focus();
+  if (view.show === "attention") {
+    drawPictures();
+    drawLegend();
+  }
+  keep();
+  byId("card").querySelector(focus)?.focus({ preventScroll: true });
 }
 
-function sentenceOf(pieces) {
-  const whole = pieces.filter((piece) => !/^<.*>$/.test(piece)).join("").replace(/▁/g, " ").trim();
-  return whole.length > 60 ? whole.slice(0, 58) + "…" : whole;
+// The sentence that the pieces of SentencePiece, BPE or WordPiece were cut from.
+function sentenceOf(pieces, most = 60) {
+  const words = pieces.filter((piece) => !/^(<(?!unk).*>|\[(CLS|SEP|PAD)\])$/.test(piece));
+  const begins = ["▁", "Ġ"].find((sign) => words.some((piece) => piece.startsWith(sign)));
+  const whole = (begins ? words.join("").replaceAll(begins, " ") : words.join(" ").replace(/ ##|@@ /g, "")).trim();
+  return whole.length > most ? whole.slice(0, most - 2) + "…" : whole;
 }
 
 // Pieces as they are read: a word as it is, what goes on a word with a hyphen. Of other tokenizers the pieces themselves.

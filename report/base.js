@@ -48,29 +48,65 @@ const KIND_WORDS = { "enc-self": "Encoder self-attention", "dec-self": "Decoder 
 const headsOf = (kind) => data.heads.filter((head) => head.kind === kind);
 const KINDS = [...new Set([...Object.keys(KIND_WORDS), ...data.heads.map((head) => head.kind)])].filter((kind) => headsOf(kind).length);
 
-const REMOVED_ALONE = `${METRIC} without this one head, against ${METRIC} with all`;
-// costs: it says what the model loses without the head; live: it is of the sentence that the reader typed
+const REMOVED_ALONE = `${METRIC} with all heads minus ${METRIC} without this one: exact, on the test set`;
+// costs: it says what the model loses without the head; exact: it was measured so, no score estimates it; signed: it is drawn from 0, and what
+// is below has a mark; live: it is of the sentence that the reader typed; extra: for colour and size alone
 const MEASURES = [
   { key: "effect", words: "Effect alone", digits: 3, unit: "nats", adds: "the cost of shutting heads one at a time, on this sentence", costs: true, live: true,
-    what: "what shutting this head alone adds to the loss of the translation, on this sentence: exact" },
-  { key: "effect_now", words: "Effect now", digits: 3, unit: "nats", live: true,
+    exact: true, signed: true, what: "what shutting this head alone adds to the loss of the translation, on this sentence: exact" },
+  { key: "effect_now", words: "Effect now", digits: 3, unit: "nats", live: true, exact: true, signed: true,
     what: "the loss with this head shut minus that with it open, all others open or shut as they are now: exact" },
-  { key: "patch_effect", words: "Patch effect", digits: 3, unit: "nats", live: true,
+  { key: "patch_effect", words: "Patch effect", digits: 3, unit: "nats", live: true, exact: true, signed: true,
     what: "what it adds to the loss when this head alone reads the second sentence: exact" },
   { key: "loss", words: "Cost in loss", digits: 3, unit: "nats a sentence", adds: "the cost of closing heads one at a time", costs: true,
-    what: "what closing this head alone adds to the loss, in nats a sentence: exact, on a sample" },
+    exact: true, signed: true, what: "what closing this head alone adds to the loss, in nats a sentence: exact, on a sample" },
+  { key: "fall", words: `Fall of ${METRIC}`, digits: 2, unit: METRIC, exact: true, signed: true, what: REMOVED_ALONE },
   { key: "importance", words: "Importance", digits: 3, unit: "nats a sentence", adds: "the importance", what: "mean |∂L/∂ξ| of the head's gate, in nats (Michel et al. 2019)" },
   { key: "lrp_share", words: "LRP share", digits: 3,
     what: "share of its layer's relevance for the predicted word (layer-wise relevance propagation)" },
   { key: "confidence", words: "Confidence", digits: 3, what: "mean of the largest attention weight, end of sentence left out" },
   { key: "entropy", words: "Entropy", digits: 2, what: "of its attention weights, in nats" },
+  { key: "role_score", words: "Score of its role", digits: 2, extra: true, what: "the first role's; heads without a role have none" },
+  ...otherScores(),
+  ...gateEnds(),
 ];
 const KNOWN_MEASURES = MEASURES.filter(({ key, live }) => (LIVE && live) || data.heads.some((head) => isNumber(head[key])));
+const CARD_MEASURES = KNOWN_MEASURES.filter(({ extra }) => !extra);
 
-// The values between which a measure is drawn: from 0 or the lowest below it. A live one is drawn from 0, and what is below has a mark.
+// Every other score that the run's folder or the table of causes has.
+function otherScores() {
+  const shown = new Set(["loss", "importance", "importance, |.|", "lrp", "confidence"]);
+  const of = (head) => ({ ...head.scores, ...Object.fromEntries((data.causes?.names ?? []).map((name, i) => [name, data.causes.heads[nameOf(head)]?.[i]])) });
+  const names = new Set();
+  for (const head of data.heads) {
+    head.fall = isNumber(head.ablation?.difference) ? -head.ablation.difference : null;
+    head.role_score = head.roles?.[0]?.score ?? null;
+    for (const [name, value] of Object.entries(of(head))) {
+      if (name === "loss") head.loss ??= value;
+      if (shown.has(name)) continue;
+      names.add(name);
+      head[`score:${name}`] = value;
+    }
+  }
+  return [...names].map((name) => ({ key: `score:${name}`, words: name, digits: 3, extra: true, what: `score of configs/scores.py: ${name}` }));
+}
+
+// Where each run's gates ended: log alpha, above 0 for heads that stay open.
+function gateEnds() {
+  const runs = new Set(data.heads.flatMap((head) => Object.keys(head.gate_path ?? {})));
+  for (const head of data.heads)
+    for (const [run, path] of Object.entries(head.gate_path ?? {})) head[`gate:${run}`] = path.log_alpha.at(-1);
+  const labelOf = (run) => (data.states ?? []).find((state) => state.run === run)?.label ?? run;
+  return [...runs].map((run) => {
+    const label = [...runs].filter((other) => labelOf(other) === labelOf(run)).length > 1 ? run : labelOf(run);
+    return { key: `gate:${run}`, words: `log α, ${label}`, digits: 1, extra: true, signed: true, what: `log α of the head's gate at the end of training; below 0 it is shut` };
+  });
+}
+
+// The values between which a measure is drawn: from 0 or the lowest below it; a signed one from 0.
 function rangeOf(measure) {
   const values = data.heads.map((head) => head[measure.key]).filter(isNumber);
-  return [measure.live ? 0 : Math.min(0, ...values), Math.max(...values)];
+  return [measure.signed ? 0 : Math.min(0, ...values), Math.max(...values)];
 }
 
 // A value of a measure as a share of its range; its root, as a few heads are far above the rest.
@@ -78,7 +114,7 @@ function shareOf(measure, head) {
   const [low, high] = rangeOf(measure);
   return isNumber(head[measure.key]) && high > low ? Math.sqrt(Math.max(0, head[measure.key] - low) / (high - low)) : 0;
 }
-const isBelow = (measure, head) => Boolean(measure?.live) && head[measure.key] < 0;
+const isBelow = (measure, head) => Boolean(measure?.signed) && head[measure.key] < 0;
 const PALE = 0.55; // a share below it has a colour on which letters are ink
 // The colour of a share in [0, 1]: from little to much over a third colour between.
 const HEAT = ["var(--heat-low)", "var(--heat-middle)", "var(--heat-high)"];
@@ -95,8 +131,12 @@ function familyOf({ family: named, role }) {
   return FAMILIES.find((family) => family.words === named) ?? FAMILIES.find((family) => family.is.test(role));
 }
 
+function nameOf(head) {
+  return head.site + "." + head.head;
+}
 for (const head of data.heads) {
-  head.name = head.site + "." + head.head;
+  head.name = nameOf(head);
+  head.short = `L${head.layer}H${head.head}`;
   head.roles = head.roles ?? [];
   head.families = [...new Set(head.roles.map(familyOf))];
   head.family = head.families[0] ?? NO_FAMILY;
@@ -119,6 +159,22 @@ function percent(value) {
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 function pValue(p) {
   return p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : text(p, 3);
+}
+// The places in the second of two lists that are in a longest list that both hold in order.
+function inBoth(first, second) {
+  const length = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
+  for (let i = first.length - 1; i >= 0; i--)
+    for (let j = second.length - 1; j >= 0; j--)
+      length[i][j] = first[i] === second[j] ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
+  const places = new Set();
+  for (let i = 0, j = 0; i < first.length && j < second.length; ) {
+    if (first[i] === second[j]) {
+      places.add(j++);
+      i++;
+    } else if (length[i + 1][j] >= length[i][j + 1]) i++;
+    else j++;
+  }
+  return places;
 }
 function list(words) {
   return words.length < 2 ? words.join("") : words.slice(0, -1).join(", ") + " and " + words[words.length - 1];
@@ -150,5 +206,9 @@ function scoreWords(state) {
   return `${METRIC} ${text(state.value, 1)}` + (isNumber(state.low) ? ` (${text(state.low, 1)} to ${text(state.high, 1)})` : "");
 }
 
-// What the reader chose. Each part reads it when it draws; `choose` and `chooseState` in page.js call the parts.
-const view = { head: null, series: null, state: UNPRUNED, size: null, colour: null, sentence: 0, drawing: "lines", hidden: new Set() };
+// What the reader chose. Each part reads it when it draws; `choose` and `chooseState` in page.js call the parts. beside: the head that is kept to
+// be compared; show: what the head map is made of, marks or attention.
+const view = {
+  ...{ head: null, beside: null, series: null, state: UNPRUNED, size: null, colour: null },
+  ...{ sentence: 0, drawing: "lines", show: "marks", hidden: new Set() },
+};

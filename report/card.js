@@ -1,27 +1,47 @@
-// The card of one head: its roles against their baselines, its numbers among the heads of its kind, its gates, where it looks.
+// The card of one head: its roles against their baselines, its numbers among the heads of its kind, its gates, where it looks. A second head's card
+// stands beside it where the reader keeps one.
 
 // What a card shows below its title, from top to bottom; each gives an element, several, or null.
-const CARD_PARTS = [attentionPart, rolesPart, measuresPart, statesPart, pathPart, offsetsPart];
+const CARD_PARTS = [attentionPart, costlyPart, rolesPart, exactPart, measuresPart, statesPart, pathPart, offsetsPart];
+const idOf = (id, head) => (head === view.beside && head !== view.head ? `${id}-beside` : id);
 
 function drawCard() {
-  const head = view.head;
+  const heads = [...new Set([view.head, view.beside].filter(Boolean))];
+  document.querySelector("main").classList.toggle("two", heads.length > 1);
+  byId("card").replaceChildren(...heads.map(headCard));
+  placeCard();
+}
+
+function headCard(head) {
   const pruned = (SERIES.get(view.series) ?? []).filter((state) => !state.unpruned);
   const only = pruned.length === 1 ? `, ${isOpen(head, pruned[0]) ? "open" : "shut"} with ${pruned[0].label}` : "";
   const place = `${kindWords(head)}, layer ${head.layer}, head ${head.head}${only}`;
-  const share = view.colour ? shareOf(view.colour, head) : 1;
-  const big = chip(head.family, share < PALE ? "chip big bare" : "chip big");
-  if (view.colour) big.style.setProperty("--c", heat(share));
-  const parts = [
+  const name = el("b", { id: idOf("card-name", head) }, head.name);
+  return el(
+    "article",
+    { class: "head-card", "aria-labelledby": idOf("card-title", head) },
     el(
       "div",
       { class: "card-head" },
-      big,
-      el("div", {}, el("h2", { id: "card-title", tabindex: "-1" }, cardFinding(head)), note([el("b", { id: "card-name" }, head.name), ` · ${place}`])),
+      ofHead(chip(head.family, "chip big"), head),
+      el("div", {}, el("h2", { id: idOf("card-title", head), tabindex: "-1" }, cardFinding(head)), note([name, ` · ${head.short} · ${place}`])),
     ),
+    el("div", { class: "keys" }, besideButton(head)),
     CARD_PARTS.map((each) => each(head)),
-  ].flat();
-  byId("card").replaceChildren(...parts.filter(Boolean));
-  placeCard();
+  );
+}
+
+// Keeps a head, so that the next one is shown beside it, or lets the kept one go.
+function besideButton(head) {
+  const kept = view.beside === head;
+  if (view.beside && !kept) return null;
+  const onclick = () => {
+    view.beside = kept ? null : head;
+    paintChosen();
+    redraw({}, "#keep-beside, #keep-beside-beside");
+  };
+  const words = !kept ? "Compare with another head" : head === view.head ? "Click another head; or stop comparing" : "Stop comparing";
+  return button({ class: "download", id: idOf("keep-beside", head), "aria-pressed": kept, onclick }, words);
 }
 
 // The card stays in view while the page scrolls: by its top, or by its end where it is taller than the window.
@@ -73,27 +93,51 @@ function rolesPart(head) {
   );
 }
 
-function measuresPart(head) {
+// What was measured without the head, which no score estimates: what measured it, the table and the drawings that have it, the heads that back it up.
+function exactPart(head) {
+  const measured = data.measured ?? {};
+  const { p_value: p, p_value_holm: holm } = head.ablation ?? {};
+  const table = measureTable(head, CARD_MEASURES.filter(({ exact }) => exact));
+  if (LIVE) return table ? part("Exact effects", table) : null;
+  const run = `runs/${data.run ?? "RUN"}`;
+  const pValues = [isNumber(p) ? `p ${pValue(p)}` : null, isNumber(holm) ? `Holm ${pValue(holm)}` : null].filter(Boolean).join(", ");
+  const words = [
+    isNumber(head.loss) ? `Loss: ${measured.loss ? `${plural(measured.loss.pairs, "training pair")}, ${measured.loss.file}` : "training pairs"}.` : `Loss without it: python analyze.py ${run} --causes.`,
+    isNumber(head.fall) ? `${METRIC}: the test set, ${measured.metric?.file ?? "ablation/one.csv"}${pValues ? `; ${pValues}` : ""}.` : `${METRIC} without it: python prune.py ${run} --ablate one.`,
+  ];
+  const go = (id, place, show) => {
+    const onclick = () => {
+      show?.();
+      byId(place).scrollIntoView({ behavior: smoothly(), block: "start" });
+    };
+    return button({ class: "link", id: idOf(id, head), onclick }, id === "to-table" ? "In the table of heads" : "Among the scores");
+  };
+  const links = [table ? go("to-table", "tables", () => showRow(head)) : null, data.causes?.heads[head.name] ? go("to-causes", "causes") : null];
+  const pairs = (data.causes?.pairs ?? []).filter((row) => [row.head, row.other].includes(head.name)).slice(0, 3);
+  return part("Exact effects", table, note(words.join(" ")), el("p", { class: "links" }, links), pairs.length ? el("ul", { class: "note" }, pairs.map(pairLine)) : null);
+}
+
+const smoothly = () => (matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth");
+
+function measureTable(head, measures, ...others) {
   const row = (title, words, number, ...cells) =>
     el("tr", {}, el("th", { scope: "row", title }, words), el("td", { class: "number" }, number), cells);
-  const rows = MEASURES.filter((measure) => isNumber(head[measure.key])).map((measure) => {
+  const rows = measures.filter((measure) => isNumber(head[measure.key])).map((measure) => {
     const value = head[measure.key];
     const values = headsOf(head.kind).map((other) => other[measure.key]).filter(isNumber);
     const place = 1 + values.filter((other) => other > value).length;
     const placeCell = el("td", { class: "place" }, values.length > 1 ? `${ordinal(place)} of ${values.length}` : "");
     return row(measure.what, measure.words, text(value, measure.digits), el("td", {}, strip(values, value)), placeCell);
   });
-  if (isNumber(head.lrp_signed))
-    rows.push(row("relevance with its sign, of its layer's", "LRP signed", text(head.lrp_signed), el("td"), el("td")));
-  const { difference, p_value: p, p_value_holm: holm } = head.ablation ?? {};
-  if (isNumber(difference)) {
-    const words = [isNumber(p) ? `p ${pValue(p)}` : null, isNumber(holm) ? `Holm ${pValue(holm)}` : null].filter(Boolean).join(", ");
-    const cell = el("td", { class: "place", colspan: 2 }, `${METRIC}${words ? "; " + words : ""}`);
-    rows.push(row(REMOVED_ALONE, "Removed alone", signed(difference, 2), cell));
-  }
-  if (!rows.length) return null;
-  const words = `Ticks: the heads of ${kindWords(head).toLowerCase()}, lowest to highest; 1st is the highest.`;
-  return part("Numbers", el("table", { class: "measures" }, el("tbody", {}, rows)), note(words));
+  for (const [title, words, value] of others) if (isNumber(value)) rows.push(row(title, words, text(value), el("td"), el("td")));
+  return rows.length ? el("table", { class: "measures" }, el("tbody", {}, rows)) : null;
+}
+
+function measuresPart(head) {
+  const signedShare = ["relevance with its sign, of its layer's", "LRP signed", head.lrp_signed];
+  const table = measureTable(head, CARD_MEASURES.filter(({ exact }) => !exact), signedShare);
+  if (!table) return null;
+  return part("Scores", table, note(`Ticks: the heads of ${kindWords(head).toLowerCase()}, lowest to highest; 1st is the highest.`));
 }
 
 function ordinal(number) {

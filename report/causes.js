@@ -29,12 +29,19 @@ function causesPanel(causes, name, column) {
     const known = headByName.get(head);
     const words = `${head}: place ${across.get(head) + 1} by ${name}, ${place + 1} by its cost`;
     const attributes = { cx: at(across.get(head)), cy: at(place), r: 3, class: `cause f-${known?.family.id ?? "none"}` };
-    return el("circle", { ...attributes, onclick: known ? () => choose(known, true) : null }, el("title", {}, words));
+    const point = el("circle", { ...attributes, onclick: known ? () => choose(known, true) : null }, el("title", {}, words));
+    return known ? ofHead(point, known) : point;
   });
   const rho = causes.rows[column].spearman;
   const said = isNumber(rho) ? `ρ ${signed(rho, 2)}` : "all alike";
   const picture = svg(PANEL, PANEL, { role: "img", "aria-label": `${name}: ${said}` }, line(6, 6, PANEL - 6, PANEL - 6, { class: "diagonal" }), points);
   return el("figure", {}, el("figcaption", {}, name, " ", el("b", {}, said)), picture);
+}
+
+// The chosen heads' points stand out.
+function markPoints() {
+  for (const point of document.querySelectorAll("#causes [data-of]"))
+    point.classList.toggle("on", [view.head, view.beside].some((head) => head?.name === point.dataset.of));
 }
 
 function pairsFinding({ pairs, paired }) {

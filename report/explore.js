@@ -70,11 +70,8 @@ function paintHeads() {
   const open = {};
   for (const head of data.heads) (open[head.site] ??= [])[head.head] = !shutHere().has(head.name);
   view.state = { label: "now", open };
-  const chosen = (id) => (answers.effects ? (MEASURES.find(({ key }) => key === byId(id).value) ?? null) : null);
-  sizeBy(chosen("size"));
-  colourBy(chosen("colour"));
   for (const head of data.heads) head.mark.classList.toggle("patched", ask.patched.has(head.name));
-  paintState();
+  readControls();
   drawState();
   redrawCard();
 }
@@ -106,7 +103,7 @@ function drawState() {
 // The part of the card that acts on its head.
 function gatePart(head) {
   const shut = shutHere().has(head.name);
-  const act = (id, words, onclick) => button({ class: "download", id, onclick: () => onclick(head) }, words);
+  const act = (id, words, onclick) => button({ class: "download", id: idOf(id, head), onclick: () => onclick(head) }, words);
   return el(
     "div",
     { class: "keys gate" },
@@ -176,13 +173,16 @@ async function askAll() {
     return;
   }
   const about = (number) => ({ model: number, text: ask.text, shut: [...ask.shut[number]] });
-  const own = { ...about(LIVE.number), prefix: ask.prefix, site: view.head.site };
+  const shown = [view.head, view.beside].filter(Boolean);
+  const sites = new Set((view.show === "attention" ? data.heads : shown).map(({ site }) => site));
+  const own = { ...about(LIVE.number), prefix: ask.prefix, sites: [...sites] };
   if (ask.patched.size) Object.assign(own, { other: ask.other, patched: [...ask.patched] });
   const patched = ask.other ? { other: ask.other } : {};
   answers.own = await question("/api/say", own);
   if (asking.again) return;
   data.examples = answers.own.example ? [answers.own.example] : [];
   drawRows();
+  drawPictures();
   redrawCard();
   if (LIVE.models.length > 1) {
     answers.beside = await question("/api/say", about(1 - LIVE.number));
@@ -207,8 +207,6 @@ function trouble(words) {
 
 // ---------------------------------------------------------------- the address
 
-const usual = {}; // the choices of the selects that no address names
-
 // Everything that the reader asks stands after the # of the address.
 function keep() {
   const state = new URLSearchParams();
@@ -223,14 +221,15 @@ function keep() {
   if (ask.prefix.length) state.set(`prefix${LIVE.number}`, ask.prefix.join(","));
   if (ask.step !== null) state.set("step", ask.step + 1);
   if (view.head) state.set("head", view.head.name);
+  add("beside", view.beside?.name);
   add("drawing", view.drawing === "lines" ? "" : view.drawing);
-  for (const [id, own] of Object.entries(usual)) if (byId(id).value !== own) state.set(id, byId(id).value);
-  history.replaceState(null, "", "#" + state);
+  keepSelects(state);
+  keepAddress(state);
 }
 
 // What an address says; heads that this model lacks are left out.
 function read() {
-  const state = new URLSearchParams(location.hash.slice(1));
+  const state = readAddress();
   const names = (key) => (state.get(key) ?? "").split(",").filter(Boolean);
   ask.text = state.get("text") ?? "";
   ask.other = state.get("other") ?? "";
@@ -243,7 +242,8 @@ function read() {
   ask.prefix = names(`prefix${LIVE.number}`).map(Number).filter(Number.isInteger);
   ask.step = Number.isInteger(Number(state.get("step"))) && Number(state.get("step")) > 0 ? Number(state.get("step")) - 1 : null;
   view.drawing = state.get("drawing") === "heat" ? "heat" : "lines";
-  for (const [id, own] of Object.entries(usual)) byId(id).value = state.get(id) ?? own;
+  view.beside = headByName.get(state.get("beside")) ?? null;
+  readSelects(state);
   byId("text").value = ask.text;
   byId("other").value = ask.other;
   byId("second").open = Boolean(ask.other);
@@ -273,13 +273,12 @@ function open() {
   drawTitle();
   drawTheme();
   drawMap();
-  fitMap();
   drawControls();
-  for (const id of ["colour", "size"]) usual[id] = byId(id).value;
-  byId("controls").addEventListener("change", keep);
+  byId("controls").addEventListener("change", update); // pictures of attention need all of it
   byId("heads-title").textContent = "Heads";
   byId("hint").textContent =
-    "Click a head to see it, and again to shut or open it. Keys: arrows move, Enter shows, x shuts or opens. The address of this page holds all of it.";
+    "Click a head to see it, and again to shut or open it. Keys: arrows move, Enter shows, x shuts or opens. The address of this page holds all of it; " +
+    "back undoes. L1H5 is head 5 of layer 1 of its kind of attention; both count from 0.";
   const submit = (form, act) =>
     byId(form).addEventListener("submit", (event) => {
       event.preventDefault();
@@ -305,10 +304,7 @@ function open() {
     turn(head);
     mark.focus();
   });
-  byId("card").addEventListener("click", () => {
-    keep(); // lines or heat map
-    markQuery();
-  });
+  byId("card").addEventListener("click", markQuery); // lines or heat map
   byId("card").addEventListener("keydown", (event) => {
     if (event.key === "Escape") view.head.mark.focus();
   });
@@ -317,15 +313,8 @@ function open() {
     paintHeads();
     update();
   };
-  addEventListener("hashchange", enter);
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) {
-      width = innerWidth;
-      fitMap();
-    }
-  });
-  enter();
+  onWidth(fitMap);
+  onAddress(enter);
   document.documentElement.dataset.ready = Math.round(performance.now());
 }
 

@@ -14,6 +14,7 @@ from headgates.analysis.results import AnalysisResult
 from headgates.configs.analyze import MOST_EXAMPLES, AnalyzeConfig
 from headgates.data import Corpus
 from headgates.models.progress import Report
+from headgates.report.output_lines import output_lines
 from headgates.report.page import write_page
 from headgates.report.report_data import TABLES, report_data, write_cards
 from headgates.report.table import result_sentence
@@ -89,7 +90,7 @@ def page_data(
         gain(data, last)
     if results:
         write_cards(analysed, data)
-    return data
+    return {**data, "lines": output_lines(analysed)}
 
 
 def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
@@ -115,6 +116,7 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
     own += [example for example in last["examples"] if example["own"] and example["source"] not in sources]
     of_text = [[each for each in given["examples"] if not each["own"]] for given in (data, last)]
     data["examples"] = [*own[:MOST_EXAMPLES], *(of_text[0] or of_text[1])]
+    data["sentences"] = data["sentences"] or last.get("sentences", [])
     data["causes"] = data["causes"] or last.get("causes")
     for name in TABLES:
         data[name] = list({words_of(row): row for row in [*last[name], *data[name]]}.values())

@@ -15,6 +15,16 @@ function drawTheme() {
   name();
 }
 
+// Draw again what is as wide as its place: the window has another width, or a second card takes some of it.
+function onWidth(draw) {
+  let width = byId("left").clientWidth;
+  new ResizeObserver(() => {
+    if (byId("left").clientWidth === width) return;
+    width = byId("left").clientWidth;
+    draw();
+  }).observe(byId("left"));
+}
+
 // A link that saves what `make` gives under this name when it is clicked.
 function download(words, name, type, make) {
   const onclick = (event) => {

@@ -1,4 +1,5 @@
-// The head map: a grid for each kind of attention, a row for each layer, a mark for each head; the slider over states; the legend.
+// The head map: a grid for each kind of attention, a row for each layer, a mark or a small picture of its attention for each head; the slider over
+// states; the legend.
 
 const SMALLEST = 0.5; // of a mark's full width: a letter must fit
 
@@ -10,7 +11,7 @@ function drawMap() {
     if (mark) choose(headByName.get(mark.dataset.name), true);
     if (mark && event.detail === 0) byId("card-title").focus(); // a click of the keyboard: Enter or space; Escape leads back
   });
-  byId("hint").textContent = "Click a head, or move with the arrow keys and press Enter, to see its card.";
+  byId("hint").textContent = "Click a head, or move with the arrow keys and press Enter, to see its card. L1H5 is head 5 of layer 1 of its kind of attention; both count from 0.";
 }
 
 function kindGrid(kind) {
@@ -22,7 +23,7 @@ function kindGrid(kind) {
     el(
       "tr",
       { role: "row" },
-      el("th", { role: "rowheader", scope: "row", "aria-label": `layer ${layer}` }, String(layer)),
+      el("th", { role: "rowheader", scope: "row", "aria-label": `layer ${layer}` }, `L${layer}`),
       [...Array(width).keys()].map((number) => {
         const head = at.get(layer + "." + number);
         return el("td", { role: "gridcell" }, head ? mark(head) : null);
@@ -30,48 +31,65 @@ function kindGrid(kind) {
     ),
   );
   const title = KIND_WORDS[kind] ?? kind;
-  const grid = el("table", { role: "grid", "aria-label": `${title}: rows are layers, columns heads` }, el("tbody", {}, rows));
+  const columns = [...Array(width).keys()].map((number) => el("th", { role: "columnheader", scope: "col", "aria-label": `head ${number}` }, `H${number}`));
+  const names = el("thead", {}, el("tr", { role: "row" }, el("td", { role: "presentation" }), columns));
+  const grid = el("table", { role: "grid", "aria-label": `${title}: rows are layers, columns heads` }, names, el("tbody", {}, rows));
   const heading = el("h3", {}, title, el("span", { class: "count", "data-kind": kind }));
   return el("div", { class: "kind" }, heading, el("div", { class: "scroll" }, grid));
 }
 
 function mark(head) {
   const more = head.families.length > 1 ? el("i", { class: "more f-" + head.families[1].id }) : null;
-  const attributes = { class: "mark f-" + head.family.id, "data-name": head.name, tabindex: "-1" };
+  const attributes = { class: "mark f-" + head.family.id, "data-name": head.name, "data-of": head.name, tabindex: "-1" };
   head.mark = button(attributes, el("span", {}, head.family.letter), more);
   return head.mark;
 }
 
-// Kinds stand side by side where their heads fit, else below each other with the legend at their side.
+// Kinds stand side by side where their heads fit, else below each other with the legend at their side; pictures of attention are as large as fits.
 function fitMap() {
   const heads = Math.max(...data.heads.map((head) => head.head)) + 1;
   const room = byId("board").clientWidth;
-  const cell = (across) => Math.floor(((room - 24 * (across - 1)) / across - 21) / heads);
+  const cell = (across) => Math.floor(((room - 24 * (across - 1)) / across - 28) / heads);
   const few = new Set(data.heads.map((head) => head.site)).size <= 6; // rows, which have room to be large
-  const beside = cell(KINDS.length) >= 26 && !few;
+  const pictures = view.show === "attention";
+  const beside = pictures || (cell(KINDS.length) >= 26 && !few);
   byId("board").classList.toggle("stacked", !beside);
-  byId("map").style.setProperty("--cell", Math.max(26, Math.min(few ? 42 : beside ? 36 : 33, cell(beside ? KINDS.length : 1))) + "px");
+  byId("map").classList.toggle("below", pictures);
+  const [most, across] = pictures ? [88, 1] : [few ? 42 : beside ? 36 : 33, beside ? KINDS.length : 1];
+  byId("map").style.setProperty("--cell", Math.max(26, Math.min(most, cell(across))) + "px");
+}
+
+// The chosen sentence, or the first: of one on which a head matters most, the attention of some heads alone is there.
+const picturedSentence = () => (data.examples ?? [])[view.sentence] ?? data.examples?.[0];
+
+// The attention of all heads on that sentence, a small picture in each mark; of heads that it is not known of, their marks.
+function drawPictures() {
+  const pictures = view.show === "attention";
+  const weights = pictures ? picturedSentence()?.weights : null;
+  for (const head of data.heads) {
+    head.mark.querySelector("svg")?.remove();
+    const rows = weights?.[head.site]?.[head.head];
+    head.mark.classList.toggle("pictured", Boolean(rows));
+    if (rows) head.mark.append(smallPicture(rows));
+  }
+}
+
+// Queries are rows, keys columns; six strengths, as a path each.
+const STRENGTHS = 6;
+function smallPicture(rows) {
+  const squares = Array.from({ length: STRENGTHS }, () => "");
+  rows.forEach((row, i) =>
+    row.forEach((weight, j) => {
+      if (weight > 40) squares[Math.min(STRENGTHS - 1, Math.floor((weight / 1000) * STRENGTHS))] += `M${j},${i}h1v1h-1z`;
+    }),
+  );
+  const paths = squares.map((d, n) => (d ? el("path", { d, "fill-opacity": ((n + 1) / STRENGTHS).toFixed(2) }) : null));
+  return svg(rows[0].length, rows.length, { class: "small", preserveAspectRatio: "none", ...HIDDEN }, paths);
 }
 
 // The selects above the map: by what a head is pruned, coloured and sized.
 function drawControls() {
-  const sizes = KNOWN_MEASURES.filter((measure) => measure.key !== "entropy");
-  const measureOf = (key) => sizes.find((measure) => measure.key === key) ?? null;
-  const chooseSeries = (name) => {
-    view.series = name;
-    view.state = startState();
-    drawSlider();
-    chooseState(view.state);
-  };
-  const chooseSize = (key) => {
-    sizeBy(measureOf(key));
-    paintState();
-  };
-  const chooseColour = (key) => {
-    colourBy(measureOf(key));
-    paintState();
-    drawCard();
-  };
+  const sizes = KNOWN_MEASURES;
   const choice = (words, id, options, chooseValue) => {
     const elements = options.map(([value, optionWords]) => el("option", { value }, optionWords));
     return el("label", { class: "choice" }, words, el("select", { id, onchange: (event) => chooseValue(event.target.value) }, elements));
@@ -85,12 +103,25 @@ function drawControls() {
   const seriesOptions = [...SERIES.keys()].map((name) => [name, name]);
   byId("controls").append(
     SERIES.size > 1 ? choice("Pruned by ", "series", seriesOptions, chooseSeries) : "",
-    colourOptions.length > 1 ? choice("Colour ", "colour", colourOptions, chooseColour) : "",
-    sizes.length ? choice("Size ", "size", [...measureOptions, ["", "All alike"]], chooseSize) : "",
+    colourOptions.length > 1 ? choice("Colour ", "colour", colourOptions, readControls) : "",
+    sizes.length ? choice("Size ", "size", [...measureOptions, ["", "All alike"]], readControls) : "",
+    LIVE || data.examples?.length ? choice("Show ", "show", [["marks", "Marks"], ["attention", "Attention"]], readControls) : "",
   );
   byId("heads-title").textContent = mapFinding();
-  sizeBy(sizes[0] ?? null);
-  colourBy(roleFirst ? null : sizes[0]);
+  for (const id of ["colour", "size", "show"]) if (byId(id)) usual[id] = byId(id).value;
+  readControls();
+}
+
+// Draw the map by what the selects above it say.
+function readControls() {
+  const chosen = (id, usually) => (byId(id) ? byId(id).value : usually);
+  const measureOf = (key) => KNOWN_MEASURES.find((measure) => measure.key === key && data.heads.some((head) => isNumber(head[key]))) ?? null;
+  view.show = chosen("show", "marks");
+  sizeBy(measureOf(chosen("size", "")));
+  colourBy(measureOf(chosen("colour", KNOWN_MEASURES[0]?.key)));
+  fitMap();
+  drawPictures();
+  paintState();
 }
 
 function sizeBy(measure) {
@@ -102,13 +133,23 @@ function sizeBy(measure) {
 // Colour of a measure, or without one of the roles.
 function colourBy(measure) {
   view.colour = measure;
-  for (const head of data.heads) {
-    const share = measure ? shareOf(measure, head) : 1;
-    head.mark.classList.toggle("pale", share < PALE);
-    head.mark.classList.toggle("below", isBelow(measure, head));
-    if (measure) head.mark.style.setProperty("--c", heat(share));
-    else head.mark.style.removeProperty("--c");
-  }
+  for (const head of data.heads) head.mark.classList.toggle("below", isBelow(measure, head));
+  for (const element of document.querySelectorAll("[data-of]")) paint(element, headByName.get(element.dataset.of));
+}
+
+// Give what stands for a head its colour.
+function paint(element, head) {
+  const share = view.colour ? shareOf(view.colour, head) : 1;
+  element.classList.toggle("pale", share < PALE);
+  if (view.colour) element.style.setProperty("--c", heat(share));
+  else element.style.removeProperty("--c");
+  return element;
+}
+
+// An element that stands for a head is coloured as its mark is.
+function ofHead(element, head) {
+  element.dataset.of = head.name;
+  return paint(element, head);
 }
 
 // What the map says in a sentence: how few heads have half of what can be added up, or else how many have a role.
@@ -133,7 +174,7 @@ function paintState() {
     const roles = head.roles.map((role) => `${roleWords(role.role)} ${text(role.score, 2)}`).join(", ");
     const value = head[view.size?.key];
     const size = isNumber(value) ? `; ${view.size.words.toLowerCase()} ${text(value, view.size.digits)}` : "";
-    const words = `${head.name}: ${roles || "no role found"}${size}; ${open ? "open" : "shut"}`;
+    const words = `${head.name}, ${head.short}: ${roles || "no role found"}${size}; ${open ? "open" : "shut"}`;
     head.mark.title = words;
     head.mark.setAttribute("aria-label", words);
   }
@@ -149,6 +190,7 @@ function paintChosen() {
   for (const head of data.heads) {
     const chosen = head === view.head;
     head.mark.setAttribute("aria-pressed", chosen);
+    head.mark.classList.toggle("beside", head === view.beside);
     head.mark.tabIndex = chosen ? 0 : -1;
   }
 }
@@ -207,11 +249,14 @@ function drawLegend() {
   };
   const numbers = (measure, values) => values.map((value) => text(value, measure.digits));
   const notes = [
-    view.size && view.size !== view.colour
+    view.show === "attention" && picturedSentence()
+      ? `Pictures: attention on “${sentenceOf(picturedSentence().source)}”; rows are what looks, columns what is looked at, from top and left. Frames: colour.`
+      : null,
+    view.show === "marks" && view.size && view.size !== view.colour
       ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, endsOf(view.size)).join(" to ")}.`
       : null,
-    SHUTS ? "Hollow: shut." : null,
-    data.heads.some((head) => isBelow(view.colour, head)) ? "−: below 0, the loss gets lower." : null,
+    SHUTS ? (view.show === "attention" ? "Pale, with a broken frame: shut." : "Hollow: shut.") : null,
+    data.heads.some((head) => isBelow(view.colour, head)) ? (view.colour.exact ? "−: below 0, the model is better without it." : "−: below 0.") : null,
     several ? "A dot in the corner: one more role." : null,
   ].filter(Boolean);
   let scale = null;
@@ -219,7 +264,7 @@ function drawLegend() {
     const [low, high] = rangeOf(view.colour);
     const ends = numbers(view.colour, [low, low + (high - low) / 4, high]).map((words) => span("number", words));
     const stops = [0, 0.25, 0.5, 0.75, 1].map(heat).join(", ");
-    const words = `${view.size === view.colour ? "Colour and size" : "Colour"}: ${view.colour.words.toLowerCase()}${view.colour.unit ? ", " + view.colour.unit : ""}`;
+    const words = `${view.size === view.colour && view.show === "marks" ? "Colour and size" : "Colour"}: ${view.colour.words.toLowerCase()}${view.colour.unit ? ", " + view.colour.unit : ""}`;
     scale = el("div", { class: "scale", title: view.colour.what }, span("what", words), el("i", { style: { "--ramp": stops } }), el("div", {}, ends));
   }
   const named = FOUND.length > 1 || FOUND[0] !== NO_FAMILY;
@@ -235,9 +280,9 @@ function drawSlider() {
   const states = SERIES.get(view.series);
   const last = states.length - 1;
   const every = Math.ceil(states.length / 9);
-  const [value, oninput] = [states.indexOf(view.state), (event) => chooseState(states[Number(event.target.value)])];
+  const [value, oninput] = [states.indexOf(view.state), (event) => chooseState(states[Number(event.target.value)], false)];
   const few = last < 3; // which are buttons side by side
-  const range = el("input", { type: "range", id: "state", min: 0, max: last, step: 1, value, "aria-label": "state of pruning", oninput, hidden: few });
+  const range = el("input", { type: "range", id: "state", min: 0, max: last, step: 1, value, "aria-label": "state of pruning", oninput, onchange: keep, hidden: few });
   const labels = states.map((state, i) => {
     if (i % every && i !== last) return null;
     const attributes = { "data-number": i, style: { "--at": last ? i / last : 0 }, ...(few ? {} : { tabindex: "-1", ...HIDDEN }) };
@@ -251,6 +296,8 @@ function paintSlider() {
   if (!SERIES.size) return;
   const state = view.state;
   const states = SERIES.get(view.series);
+  const series = byId("series");
+  if (series) series.value = view.series;
   const words = [`${state.heads_open} of ${state.heads_total} heads open`, scoreWords(state)].filter(Boolean).join(" · ");
   byId("state").value = states.indexOf(state);
   byId("state").setAttribute("aria-valuetext", `${state.unpruned ? "all heads" : state.label}: ${words}`);
@@ -260,6 +307,13 @@ function paintSlider() {
     label.classList.toggle("on", on);
     label.setAttribute("aria-pressed", on);
   }
+}
+
+function chooseSeries(name) {
+  view.series = name;
+  view.state = startState();
+  drawSlider();
+  chooseState(view.state, false);
 }
 
 // The page opens at the smallest model that costs less than 1 point; where the score is not known, at the first pruned one.

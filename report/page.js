@@ -5,23 +5,65 @@ function choose(head, asked) {
   paintChosen();
   drawCard();
   markRow();
+  markPoints();
   if (!asked) return;
-  history.replaceState(null, "", "#" + head.name);
+  keep();
   byId("said").textContent = `Card of ${head.name}: ${head.roles.map((role) => roleWords(role.role)).join(", ") || "no role found"}`;
   const box = byId("card").getBoundingClientRect();
-  if (box.top < 0 || box.top > innerHeight - 160)
-    byId("card").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
+  if (box.top < 0 || box.top > innerHeight - 160) byId("card").scrollIntoView({ behavior: smoothly(), block: "start" });
   else byId("card").scrollTop = 0;
 }
 
-function chooseState(state) {
+// settled: not while the slider moves.
+function chooseState(state, settled = true) {
   view.state = state;
   paintSlider();
   paintState();
   drawCurves();
+  followState();
   const top = byId("card").scrollTop;
   drawCard();
   byId("card").scrollTop = top;
+  if (settled) keep();
+}
+
+// ---------------------------------------------------------------- the address
+
+// A state in the address, as long as its run or curve is on the page.
+const keyOf = (state) => (state.learned ? state.run : state.label);
+
+function keep() {
+  const state = new URLSearchParams({ head: view.head.name });
+  const add = (name, value, own) => value !== own && state.set(name, value);
+  add("beside", view.beside?.name ?? "", "");
+  if (SERIES.size) {
+    add("by", view.series, SERIES.keys().next().value);
+    add("state", keyOf(view.state), keyOf(startState()));
+  }
+  add("sentence", view.sentence + 1, 1);
+  add("drawing", view.drawing, "lines");
+  keepSelects(state);
+  keepAddress(state);
+}
+
+function enter() {
+  const state = readAddress();
+  if (SERIES.size) {
+    view.series = SERIES.has(state.get("by")) ? state.get("by") : SERIES.keys().next().value;
+    view.state = SERIES.get(view.series).find((each) => keyOf(each) === state.get("state")) ?? startState();
+    drawSlider();
+  }
+  view.sentence = Math.max(0, Math.min(sentences().length - 1, (Number.parseInt(state.get("sentence")) || 1) - 1));
+  view.drawing = state.get("drawing") === "heat" ? "heat" : "lines";
+  view.beside = headByName.get(state.get("beside")) ?? null;
+  view.head = headByName.get(state.get("head")) ?? firstHead();
+  followState();
+  readSelects(state);
+  drawLines();
+  readControls();
+  choose(view.head, false);
+  drawCurves();
+  keep();
 }
 
 // What the page shows, in a sentence: what the heads that learned gates leave are worth, or how many heads can close untrained.
@@ -92,6 +134,7 @@ function drawFooter() {
     ...GLOSSARY,
     ...FOUND.filter((family) => family !== NO_FAMILY).map((family) => [`${family.letter} ${family.words}`, family.what]),
     ...KNOWN_MEASURES.map((measure) => [measure.words, measure.what]),
+    ["L1H5", "head 5 of layer 1 of its kind of attention, both counted from 0, as interpretability tools count"],
   ];
   const parts = [
     ["What the words mean", Object.fromEntries(words)],
@@ -104,12 +147,10 @@ function drawFooter() {
   }
 }
 
-const headOfAddress = () => headByName.get(decodeURIComponent(location.hash.slice(1)));
-
-// The head whose card is shown first: that of the page's address, or the largest mark, of those with a role if there are any.
+// The head whose card is shown first: the largest mark, of those with a role if there are any.
 function firstHead() {
   const value = (head) => (head.roles.length ? 1e6 : 0) + (head[view.size?.key] ?? 0);
-  return headOfAddress() ?? data.heads.reduce((best, head) => (value(head) > value(best) ? head : best));
+  return data.heads.reduce((best, head) => (value(head) > value(best) ? head : best));
 }
 
 function open() {
@@ -121,29 +162,19 @@ function open() {
   drawTitle();
   drawTheme();
   drawMap();
-  fitMap();
   drawControls();
-  choose(firstHead(), false);
-  drawSlider();
-  paintState();
-  drawCurves();
+  drawLinesPart();
   drawComparisons();
   drawCauses();
   drawTabs();
   drawDownloads();
   drawFooter();
-  addEventListener("hashchange", () => {
-    const head = headOfAddress();
-    if (head) choose(head, true);
+  onWidth(() => {
+    fitMap();
+    drawCurves();
   });
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) {
-      width = innerWidth;
-      fitMap();
-      drawCurves();
-    }
-  });
+  onAddress(enter);
+  for (const id of ["controls", "lines-controls"]) byId(id).addEventListener("change", keep);
   byId("card").addEventListener("keydown", (event) => {
     if (event.key === "Escape") view.head.mark.focus();
   });

@@ -21,8 +21,8 @@ from headgates.report.palette import css_variables, page_looks
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
 # in the order they stand in the page; the first are those of explore.py's page too
-SHARED_SCRIPTS = ("base.js", "headmap.js", "card.js", "attention.js", "frame.js")
-SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "comparisons.js", "causes.js", "tables.js", "page.js")
+SHARED_SCRIPTS = ("base.js", "address.js", "headmap.js", "card.js", "attention.js", "frame.js")
+SCRIPTS = (*SHARED_SCRIPTS, "curves.js", "lines.js", "comparisons.js", "causes.js", "tables.js", "page.js")
 PATH_POINTS = 90
 
 
@@ -39,9 +39,13 @@ def page(data: Mapping[str, Any]) -> str:
     """The text of the page."""
     heads = [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]]
     examples = [{**each, "weights": thousandths(each["weights"])} for each in data.get("examples") or []]
+    sentences = [
+        {**each, "weights": {site: thousandths(heads) for site, heads in each["weights"].items()}}
+        for each in data.get("sentences") or []
+    ]
     looks = page_looks([str(curve["name"]) for curve in data.get("curves") or []])
     return framed(
-        {**data, "heads": heads, "examples": examples, "looks": looks},
+        {**data, "heads": heads, "examples": examples, "sentences": sentences, "looks": looks},
         body="report_body.html",
         styles=STYLES,
         scripts=SCRIPTS,

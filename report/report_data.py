@@ -3,6 +3,8 @@
     heads       a card for each head: kind, layer, roles, confidence, LRP share, importance, entropy,
     ablation, its gate's log alpha by run; asked: the families of roles that were looked for
     examples    a few sentences with the attention of every head
+    sentences   those on which closing a head costs most: their losses' rises by head, and its attention there
+    measured    the files of the exact effects, and on how much text: `loss`, `metric`
     states      which heads are open: a state for every run with gates, and for every step of the plain
     gradient curve
     metric      what the scores measure: BLEU, for translation
@@ -29,6 +31,7 @@ from torch import Tensor
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role, families_asked
+from headgates.configs.scores import SCORES
 from headgates.configs.systems import TRAINED
 from headgates.data.npz import read_npz
 from headgates.data.text import reworded
@@ -38,12 +41,13 @@ from headgates.report.causes import causes_data
 from headgates.report.compare_files import comparisons_of
 from headgates.report.page import compact, json_ready
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import base_score
+from headgates.workbench.analyses import base_request, base_score, score_path
 from headgates.workbench.curve import main_metric
 from headgates.workbench.findings import Findings
 from headgates.workbench.folder import VERSION, RunFolder
 from headgates.workbench.related import GateRun
 from headgates.workbench.row import ResultRow
+from headgates.workbench.scores import pairs_sampled
 from headgates.workbench.table import Row, read_table
 
 OFFSETS = 5  # number of offsets on a card
@@ -74,6 +78,8 @@ def report_data(
             "settings": {**analysed.fingerprint(), "what": list(results), "facts": facts},
             "heads": head_cards(analysed, results, found.roles),
             "examples": example_sentences(analysed) if with_examples else [],
+            "sentences": costly_sentences(analysed, results),
+            "measured": measured_effects(analysed),
             "states": [*states, *importance_states(analysed)],
             "curves": [*curves_of(analysed.base), *trained_curves(analysed.shown_runs)],
             "comparisons": comparisons_of(analysed.base),
@@ -107,6 +113,8 @@ def head_cards(
         "loss": base_score(analysed, "loss"),
         "entropy": head_map_of(results, "alignment", "entropy"),
     }
+    own = [name for name, score in SCORES.items() if not score.family and not score.by_chance]
+    scores = {name: found for name in own if (found := base_score(analysed, name)) is not None}
     removed = removals(analysed)
     histories = {run.name: gate_history(run.folder) for run in analysed.shown_runs}
     asked = families_asked(results)
@@ -129,6 +137,11 @@ def head_cards(
                     **{
                         name: float(scores[site][head]) if scores is not None and site in scores else None
                         for name, scores in maps.items()
+                    },
+                    "scores": {
+                        name: float(found[site][head])
+                        for name, found in scores.items()
+                        if name not in maps and site in found
                     },
                     "ablation": removed.get(key),
                     "gate_path": {run: history[key] for run, history in whole if key in history} or None,
@@ -154,6 +167,17 @@ def removals(analysed: AnalysedModel) -> dict[tuple[str, int], Row]:
         | {name: row[name] for name in ("p_value", "p_value_holm")}
         for row in read_table(analysed.base, "ablation/one.csv")
     }
+
+
+def measured_effects(analysed: AnalysedModel) -> dict[str, dict[str, Any]]:
+    """Where the exact effects of single heads come from: the rise of the loss and the fall of the metric."""
+    found: dict[str, dict[str, Any]] = {}
+    if (file := score_path(analysed, "loss")) is not None:
+        pairs = pairs_sampled(SCORES["loss"], base_request(analysed)) or len(analysed.source.corpus.train)
+        found["loss"] = {"file": file, "pairs": pairs}
+    if removals(analysed):
+        found["metric"] = {"file": "ablation/one.csv"}
+    return found
 
 
 def gate_history(folder: RunFolder) -> dict[tuple[str, int], dict[str, list[float]]]:
@@ -182,36 +206,54 @@ class KeepAttention(list[AttentionBatch]):
 
 
 def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
-    """Sentences of about the median length, or all of --examples-from (own), with every head's attention, (H,
-    L, S) by site, rounded to 3 digits.
+    """Sentences of about the median length, or all of --examples-from (own), with every head's attention."""
+    own = analysed.config.examples_from is not None
+    lengths = analysed.data.split(analysed.examples_split).pairs.lengths("source").tolist()
+    chosen = range(len(lengths)) if own else near_median_length(lengths, analysed.config.examples)
+    return [{**drawn_sentence(analysed, analysed.examples_split, i), "own": own} for i in chosen]
+
+
+def costly_sentences(
+    analysed: AnalysedModel, results: Mapping[str, AnalysisResult]
+) -> list[dict[str, Any]]:
+    """The sentences of the analysis of that name: `effects` of heads by name, in nats, and the attention of
+    these heads alone, (L, S) by site and head."""
+    heads: dict[int, dict[tuple[str, int], float]] = {}
+    for row in results["sentences"].tables["sentences"] if "sentences" in results else []:
+        heads.setdefault(row["sentence"], {})[row["site"], row["head"]] = round(row["effect"], 4)
+    places = {int(number): i for i, number in enumerate(analysed.data.split(analysed.split).numbers)}
+    sentences = []
+    for number, effects in sorted(heads.items()):
+        sentence = drawn_sentence(analysed, analysed.split, places[number])
+        every, kept = sentence["weights"], dict[str, dict[int, Any]]()
+        for site, head in effects:
+            kept.setdefault(site, {})[head] = every[site][head]
+        named = {f"{site}.{head}": effect for (site, head), effect in effects.items()}
+        sentences.append({**sentence, "weights": kept, "effects": named})
+    return sentences
+
+
+def drawn_sentence(analysed: AnalysedModel, split_name: str, i: int) -> dict[str, Any]:
+    """Pair i of a split, with every head's attention, (H, L, S) by site, rounded to 3 digits.
 
     source: its pieces and the end; target: what the decoder reads (queries and keys of its self-attention);
     produced: what it writes (the queries of cross attention)."""
-    split, predictor = analysed.data.split(analysed.examples_split), analysed.predictor
-    lengths = split.pairs.lengths("source").tolist()
-    chosen = near_median_length(lengths, analysed.config.examples)
-    examples = []
-    for i in chosen if analysed.config.examples_from is None else range(len(lengths)):
-        source, target = split.pairs[i]
-        kept = KeepAttention()
-        batch = split[([i], len(target) + 1)]
-        observe_attention(predictor.model, [batch], [kept], kinds=analysed.shown_kinds)
-        read = predictor.source_vocab.pieces([*source, predictor.source_vocab.specials.end])
-        written = predictor.target_vocab.pieces(target)
-        examples.append(
-            {
-                "number": int(split.numbers[i]),
-                "own": analysed.config.examples_from is not None,
-                "source": read,
-                "target": ["<s>", *written],
-                "produced": [*written, "</s>"],
-                "weights": {
-                    site.name: np.round(weights[0].double().cpu().numpy(), 3).tolist()
-                    for site, weights in sorted(kept[0].weights.items())
-                },
-            }
-        )
-    return examples
+    split, predictor = analysed.data.split(split_name), analysed.predictor
+    source, target = split.pairs[i]
+    kept = KeepAttention()
+    batch = split[([i], len(target) + 1)]
+    observe_attention(predictor.model, [batch], [kept], kinds=analysed.shown_kinds)
+    written = predictor.target_vocab.pieces(target)
+    return {
+        "number": int(split.numbers[i]),
+        "source": predictor.source_vocab.pieces([*source, predictor.source_vocab.specials.end]),
+        "target": ["<s>", *written],
+        "produced": [*written, "</s>"],
+        "weights": {
+            site.name: np.round(weights[0].double().cpu().numpy(), 3).tolist()
+            for site, weights in sorted(kept[0].weights.items())
+        },
+    }
 
 
 def near_median_length(lengths: Sequence[int], count: int) -> list[int]:

@@ -24,7 +24,7 @@ function drawRows() {
 
 // probabilities: those of the same tokens now; like: the translation to which this one is compared; steps: whether its tokens are buttons.
 function row(words, said, { probabilities = null, like = null, steps = false, forced = 0 }) {
-  const same = like ? inBoth(like.tokens, said.tokens) : null;
+  const same = like ? inBoth(...[like, said].map(({ tokens }) => tokens.map(({ id }) => id))) : null;
   const pieces = readable(said.tokens.map(({ piece }) => piece));
   const tokens = said.tokens.map((token, i) => {
     const p = probabilities ? probabilities[i] : token.p;
@@ -45,23 +45,6 @@ function row(words, said, { probabilities = null, like = null, steps = false, fo
 }
 
 const share = (p) => (p >= 0.995 ? "1" : p < 0.0005 ? "0" : text(p, p < 0.01 ? 3 : 2).replace(/^0/, ""));
-
-// The places in the second of two lists of tokens that are in a longest list that both hold in order.
-function inBoth(first, second) {
-  const length = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
-  for (let i = first.length - 1; i >= 0; i--)
-    for (let j = second.length - 1; j >= 0; j--)
-      length[i][j] = first[i].id === second[j].id ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
-  const places = new Set();
-  for (let i = 0, j = 0; i < first.length && j < second.length; ) {
-    if (first[i].id === second[j].id) {
-      places.add(j++);
-      i++;
-    } else if (length[i + 1][j] >= length[i][j + 1]) i++;
-    else j++;
-  }
-  return places;
-}
 
 function startWords(number) {
   const { start, heads } = LIVE.models[number];

@@ -55,8 +55,7 @@ function headRows() {
     { words: "head", get: (head) => head.name, order: data.heads.map((head) => head.name) },
     { words: "roles", get: (head) => head.roles.map((role) => roleWords(role.role)).join(", ") },
     { words: "score", get: (head) => head.roles[0]?.score, digits: 2 },
-    ...KNOWN_MEASURES.map(({ key, words, digits, what }) => ({ words, get: (head) => head[key], digits, title: what })),
-    { words: `Δ ${METRIC}`, title: REMOVED_ALONE, get: (head) => head.ablation?.difference, digits: 2 },
+    ...CARD_MEASURES.map(({ key, words, digits, what }) => ({ words, get: (head) => head[key], digits, title: what })),
     { words: "p (Holm)", get: (head) => head.ablation?.p_value_holm, show: pValue },
     last.length > 1
       ? { words: `open in`, title: `of ${last.length} states`, get: (head) => last.filter((state) => isOpen(head, state)).length }
@@ -165,7 +164,14 @@ function cell(row, column, numeric) {
   const value = column.get(row);
   const words = column.show ? column.show(value) : typeof value === "boolean" ? (value ? "yes" : "no") : text(value, column.digits);
   if (!column.order) return el("td", { class: numeric ? "number" : null }, words);
-  return el("td", {}, button({ class: "link", onclick: () => choose(row, true) }, chip(row.family, "chip small"), words));
+  return el("td", {}, button({ class: "link", onclick: () => choose(row, true) }, ofHead(chip(row.family, "chip small"), row), words), " ", span("short", row.short));
+}
+
+function showRow(head) {
+  openTab(TABLES.findIndex(({ name }) => name === "Heads"));
+  const row = byId("table").querySelector(`tr[data-name="${CSS.escape(head.name)}"]`);
+  byId("table").scrollTop = row.offsetTop - byId("table").clientHeight / 2;
+  row.querySelector("button").focus({ preventScroll: true });
 }
 
 function markRow() {

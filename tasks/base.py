@@ -138,6 +138,11 @@ class Task(ABC):
     def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
 
+    def losses(self, model: Any, batch: Any) -> Tensor:
+        """(B,) nats of each sentence, which sum to `loss` without smoothing. Raises ValueError where the task
+        does not say."""
+        raise ValueError(f"{type(self).__name__} has no loss of single sentences")
+
     def sampled(self, model: Any, batch: Any, generator: torch.Generator) -> Any:
         """The batch with targets sampled from what the model says of each, so that squared gradients of its
         loss make the true Fisher information; the batch as it is, where a task does not sample. generator: on

@@ -111,6 +111,9 @@ class Classification(Task):
             model(batch.source), batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum"
         )
 
+    def losses(self, model: Any, batch: Batch) -> Tensor:
+        return F.cross_entropy(model(batch.source), batch.target_out[:, 0], reduction="none")
+
     @torch.no_grad()
     def sampled(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
         targets = sampled(model(batch.source), generator)  # (B,)

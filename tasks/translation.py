@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headgates.analysis.batches import sampled_targets
@@ -27,6 +28,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.base import Task, Validator
 
+ROWS = 256  # target positions whose logits are in memory at once
 
 class TranslationValidator(Validator):
     """Perplexity and accuracy of the next token, over all validation pairs."""
@@ -112,6 +114,13 @@ class Translation(Task):
             bias=output.bias,
         )
 
+    def losses(self, model: Any, batch: Batch) -> Tensor:
+        states, ids = self.states(model, batch), batch.target_out
+        real = ids != model.target_specials.padding
+        parts = zip(states[real].split(ROWS), ids[real].split(ROWS), strict=True)
+        each = torch.cat([F.cross_entropy(model.output(z), y, reduction="none") for z, y in parts])
+        return each.new_zeros(real.shape).masked_scatter(real, each).sum(1)
+
     def states(self, model: Any, batch: Batch) -> Tensor:
         """The decoder states (B, T, D) of every target position."""
         return model.decode(*model.encode(batch.source), batch.target_in)
@@ -139,7 +148,7 @@ class Translation(Task):
         hidden, real = self.states(model, batch), batch.target_out != model.target_specials.padding
         best = torch.zeros_like(batch.target_out)
         with torch.no_grad():  # never all logits at once
-            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(256)])
+            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(ROWS)])
         top = (hidden * model.output.weight[best]).sum(-1)
         return (top if model.output.bias is None else top + model.output.bias[best]) * real, real
 

@@ -119,7 +119,7 @@ def test_what_prune_and_analyze_left_is_of_these_weights(runs):
     assert [run.folder.path for run in analysed.gate_runs] == [gated(runs).path]
     assert [
         name for name in ANALYSES if stored_result(analysed, name, analysis_settings(analysed, name)) is None
-    ] == ["positions", "causes"]  # one is small, and one made by --causes alone
+    ] == ["positions", "sentences", "causes"]  # two are made in seconds, and one by --causes alone
     assert len(read_table(base, "ablation/one.csv")) == 48
     (curve,) = base.path.glob("curves/importance*.csv")
     assert [row["heads_closed"] for row in read_table(base, f"curves/{curve.name}")] == [0, 12, 24, 36, 48]

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headgates.analysis.alignment import Alignment, Entropy, piece_links
 from headgates.analysis.attention_pass import Observer, observe_attention
 from headgates.analysis.confidence import Confidence
@@ -26,13 +28,14 @@ from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.results import AnalysisResult
+from headgates.analysis.sentence_effects import sentence_effects
 from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from headgates.configs.analyze import LABELS
 from headgates.configs.scores import SCORES
 from headgates.data import ranks
 from headgates.data.file_digest import file_digest
 from headgates.data.parses import parses
-from headgates.data.ranks import wait
+from headgates.data.ranks import first, wait
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
@@ -44,6 +47,9 @@ from headgates.workbench.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
 StartedAnalysis = tuple[Sequence[Observer], Callable[[], AnalysisResult]]
+SENTENCES = 50  # whose effects are measured: each costs a pass for every head
+DRAWN_PIECES = 24  # on either side, of a sentence whose attention the page draws
+SHOWN = 3  # sentences of a head
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,31 @@ def lrp(analysed: AnalysedModel) -> StartedAnalysis:
     return [], finish
 
 
+def sentences(analysed: AnalysedModel) -> StartedAnalysis:
+    """For every head the sentences on which closing it alone costs most, of the first SENTENCES of the text
+    that are short enough to be drawn."""
+
+    def finish() -> AnalysisResult:
+        split = analysed.data.split(analysed.split)
+        longest = np.maximum(split.pairs.lengths("source"), split.pairs.lengths("target"))
+        chosen = np.flatnonzero(longest <= DRAWN_PIECES)[:SENTENCES].tolist()
+        if not chosen:
+            raise ValueError(f"no sentence of {analysed.split} has at most {DRAWN_PIECES} pieces")
+        model, losses = analysed.predictor.model, analysed.source.task.losses
+        effects, numbers = sentence_effects(model, [split[(chosen, 1)]], losses=losses)
+        rows = []
+        for site in (site for site in effects if site.kind in analysed.config.kinds):
+            best = effects[site].topk(min(SHOWN, len(numbers)), dim=1)
+            for head in range(site.heads):
+                pairs = zip(best.indices[head].tolist(), best.values[head].tolist(), strict=True)
+                for place, (i, effect) in enumerate(pairs, start=1):
+                    number = int(numbers[i])
+                    rows.append({**site.row(head), "place": place, "sentence": number, "effect": effect})
+        return AnalysisResult({}, {"sentences": len(numbers)}, {"sentences": rows})
+
+    return [], lambda: first(finish)
+
+
 def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
     """A file of parses stands with its name and the digest of its content, not its path."""
     kind, _, name_or_path = (parses_source(analysed) or "").partition(":")
@@ -218,6 +249,9 @@ ANALYSES: dict[str, Analysis] = {
     "syntax": Analysis(syntax, syntax_settings, ("enc-self",)),
     "rare": Analysis(rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),
     "alignment": Analysis(alignment, lambda analysed: {"alignments": "toy" if analysed.toy else None}),
+    "sentences": Analysis(
+        sentences, lambda analysed: {"first": SENTENCES, "of at most": f"{DRAWN_PIECES} pieces"}
+    ),
     "causes": Analysis(lambda analysed: ([], lambda: causes(analysed)), causes_settings, by_flag=True),
 }
 
@@ -251,6 +285,8 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
             f"{name} looks at {' and '.join(kinds)} attention, and --kinds is "
             f"{','.join(analysed.config.kinds)}; add {kinds[0]}"
         )
+    if name == "sentences" and (analysed.closed is not None or analysed.config.text is not None):
+        return "sentences closes heads of a model without gates; leave --system and --text out"
     if name == "lrp" and analysed.config.text is not None:
         return "lrp starts at the words of translations, and --text has none; use --set split=test for it"
     if name == "syntax" and parses_source(analysed) is None:
@@ -345,11 +381,18 @@ def base_request(analysed: AnalysedModel) -> ScoreRequest:
     return ScoreRequest(analysed.source, sentences=analysed.source.config.get("sentences", 0))
 
 
-def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
-    """A score of the base in nats, where fit.py or prune.py stored it; None for any system but the base."""
+def score_path(analysed: AnalysedModel, name: str) -> str | None:
+    """Where fit.py or prune.py stored a score of the base, relative to its folder; None where none is, and
+    for any system but the base."""
     own = base_request(analysed)
     for request in (own, replace(own, sentences=0)) if analysed.is_base else ():
-        path = analysed.base / f"scores/{score_file(name, request)}.json"
-        if path.is_file():
-            return HeadMap.load(path)
+        path = f"scores/{score_file(name, request)}.json"
+        if (analysed.base / path).is_file():
+            return path
     return None
+
+
+def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
+    """A score of the base in nats, where fit.py or prune.py stored it."""
+    path = score_path(analysed, name)
+    return None if path is None else HeadMap.load(analysed.base / path)

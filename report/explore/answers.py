@@ -2,7 +2,7 @@
 length of the sentence, in the beginning that it gives, in the heads that it names.
 
 Questions are objects with `model` (0, or 1 for --against), `text`, and `shut`, names of heads. `/api/say`
-also takes `prefix` (ids of target tokens that the output begins with), `site` (whose attention is wanted),
+also takes `prefix` (ids of target tokens that the output begins with), `sites` (whose attention is wanted),
 and `other` with `patched` (a second sentence, and the heads that read it); `/api/effects` takes `other`.
 """
 
@@ -17,7 +17,7 @@ from headgates.workbench.sentence_model import ALTERNATIVES, Change, Head, Said,
 
 LONGEST_TEXT = 1000  # characters of a sentence
 FIELDS = {
-    "/api/say": {"model", "text", "shut", "prefix", "site", "other", "patched"},
+    "/api/say": {"model", "text", "shut", "prefix", "sites", "other", "patched"},
     "/api/effects": {"model", "text", "shut", "other"},
 }
 
@@ -42,11 +42,10 @@ class Answers:
         patched = heads(model, question, "patched")
         if patched and other is None:
             raise ValueError("patched heads read a second sentence: give `other`")
-        site = question.get("site")
-        if site is not None and site not in {each.name for each in model.modules}:
-            raise ValueError(f"the model has no site {site!r:.60}")
         change = Change(shut, patched)
-        return say(model, text, change, prefix_of(question), site, other if patched else None)
+        return say(
+            model, text, change, prefix_of(question), sites_of(model, question), other if patched else None
+        )
 
     def model(self, number: Any) -> SentenceModel:
         if type(number) is not int or not 0 <= number < len(self.models):
@@ -76,6 +75,15 @@ def heads(model: SentenceModel, question: Mapping[str, Any], name: str) -> froze
     return frozenset(model.heads[each] for each in names)
 
 
+def sites_of(model: SentenceModel, question: Mapping[str, Any]) -> list[str]:
+    names = question.get("sites") or []
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise ValueError("sites: expected a list of sites such as decoder.0.cross")
+    if unknown := set(names) - {each.name for each in model.modules}:
+        raise ValueError(f"the model has no site {min(unknown)!r:.60}")
+    return sorted(set(names))
+
+
 def prefix_of(question: Mapping[str, Any]) -> list[int]:
     prefix = question.get("prefix") or []
     if not isinstance(prefix, list) or not all(type(each) is int for each in prefix):
@@ -84,10 +92,10 @@ def prefix_of(question: Mapping[str, Any]) -> list[int]:
 
 
 def say(
-    model: SentenceModel, text: str, change: Change, prefix: list[int], site: str | None, other: str | None
+    model: SentenceModel, text: str, change: Change, prefix: list[int], sites: list[str], other: str | None
 ) -> dict[str, Any]:
     """What the model says as the run has it and under the change, with the probability of every token, and
-    the attention of one site under the change."""
+    the attention of these sites under the change."""
     now = whole = model.as_it_is(text)
     same = whole.chosen.double()
     if prefix or change != Change(model.start):
@@ -103,8 +111,8 @@ def say(
         "now": said(model, now),
         "forced": len(prefix),
     }
-    if site is not None:
-        found["example"] = attention(model, text, now, change, site, other)
+    if sites:
+        found["example"] = attention(model, text, now, change, sites, other)
     return found
 
 
@@ -130,9 +138,9 @@ def said(model: SentenceModel, said: Said) -> dict[str, Any]:
 
 
 def attention(
-    model: SentenceModel, text: str, now: Said, change: Change, site: str, other: str | None
+    model: SentenceModel, text: str, now: Said, change: Change, sites: list[str], other: str | None
 ) -> dict[str, Any]:
-    """The attention of one site on the sentence and what the model says now, as the page's drawings take
+    """The attention of some sites on the sentence and what the model says now, as the page's drawings take
     it."""
     weights = now.weights or model.attention(text, now.ids, change, other=other)
     written = model.target_pieces(now.ids)
@@ -140,7 +148,7 @@ def attention(
         "source": model.source_pieces(text),
         "target": ["<s>", *written[:-1]],
         "produced": written,
-        "weights": thousandths({site: weights[site].tolist()} if site in weights else {}),
+        "weights": thousandths({site: weights[site].tolist() for site in sites if site in weights}),
     }
 
 

@@ -17,6 +17,7 @@ KEPT = (
     "importance",
     "loss",
     "entropy",
+    "scores",
     "offsets",
     "ablation",
 )

@@ -90,6 +90,9 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
             curve(name, speed, total)
             for name, speed in (("importance", 2.2), ("random", 1.3), ("weight-norm", 1.6))
         ],
+        "sentences": [costly(places, number) for number in range(2)],
+        "measured": {"loss": {"file": "scores/loss-sampled200.json", "pairs": 200}},
+        "lines": test_lines([s["run"] for s in gated], base["run"], total),
         "causes": causes(places, worth, draw),
         "systems": [
             base | {"bleu": 38.74, "parameters": 2_400_000},
@@ -123,6 +126,49 @@ def causes(places: list[Place], worth: dict[Place, float], draw: random.Random) 
         ],
         "names": ["loss", "integrated", "confidence"],
         "heads": heads,
+    }
+
+
+def costly(places: list[Place], number: int) -> dict[str, Any]:
+    """A sentence on which the first head of each site matters, its attention there all on the first key."""
+    source, target = SHORT
+    first = [place for place in places if place[2] == 0]
+    weights = {}
+    for place in first:
+        queries, keys = (
+            source if place[0] == "enc-self" else target,
+            target if place[0] == "dec-self" else source,
+        )
+        weights[site_of(place)] = {0: [[1.0] + [0.0] * (len(keys) - 1) for _ in queries]}
+    effects = {f"{site_of(place)}.0": 2.5 - number for place in first}
+    pieces = ["▁Number", f"▁{number}", *source[2:]]
+    return {"number": number, "source": pieces, "target": target, "weights": weights, "effects": effects}
+
+
+def test_lines(runs: list[str], base: str, total: int) -> dict[str, Any]:
+    """The base and a system of each run; in line i the run's i-th word and those after it are wrong."""
+    systems = [
+        {"run": run, "system": "l0", "own": True, "label": f"λ {run.split('-')[-2]}", "heads_open": 20}
+        for run in runs
+    ]
+    systems.insert(0, {"run": base, "system": "base", "own": True, "label": None, "heads_open": total})
+    words = ["Zwei", "junge", "Männer", "spielen", "Gitarre"]
+    lines = []
+    for i in range(23):
+        wrong = min(i // 4, len(words))
+        outputs = [" ".join(words) + ".", " ".join(words[: len(words) - wrong] + ["falsch"] * wrong) + "."]
+        of = [0] + [1 if wrong else 0] * len(runs)
+        source = f"Two young men play, line {i}."
+        reference = outputs[0]
+        lines.append(
+            {"number": 7 * i, "source": source, "reference": reference, "outputs": outputs, "of": of}
+        )
+    return {
+        "total": 1000,
+        "src": "en",
+        "tgt": "de",
+        "systems": [each | {"heads_total": total, "value": 38.0} for each in systems],
+        "lines": lines,
     }
 
 

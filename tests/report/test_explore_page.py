@@ -114,6 +114,66 @@ def test_the_address_holds_all_of_it(page, browser):
     other.tab.close()
 
 
+def test_back_and_forward_undo_and_repeat_what_was_asked(page):
+    steps = [
+        lambda: page.shut(HEADS[0]),
+        lambda: page.head(HEADS[1]),
+        lambda: page.click("#keep-beside"),
+        lambda: page.head(HEADS[0]),
+        lambda: page.tab.click("[data-drawing=heat]"),
+        lambda: page.click('[data-step="1"]'),
+        lambda: page.type("#text", OTHER),
+    ]
+
+    def shown() -> list[Any]:
+        counted = [page.tab.locator(each).count() for each in (".mark.shut", ".cell", "#step h3")]
+        return [page.texts("#rows .text"), page.texts("[id^=card-name]"), *counted]
+
+    def becomes(state: list[Any]) -> None:
+        for _ in range(100):
+            if page.settled() and shown() == state:
+                return
+            page.tab.wait_for_timeout(100)
+        assert shown() == state
+
+    states = [shown()]
+    for step in steps:
+        step()
+        page.settled()
+        states.append(shown())
+    assert page.tab.input_value("#text") == OTHER
+    for state in reversed(states[2:-1]):
+        page.tab.go_back()
+        becomes(state)
+    assert page.tab.input_value("#text") == TEXT
+    for state in states[3:]:
+        page.tab.go_forward()
+        becomes(state)
+    assert page.tab.input_value("#text") == OTHER
+
+
+def test_the_attention_of_every_head_and_of_two_side_by_side_is_that_of_the_typed_sentence(page):
+    page.head(HEADS[0]).click("#keep-beside").head(HEADS[1])
+    assert page.tab.locator("svg.attention").count() == 2
+    page.tab.select_option("#show", "attention")
+    page.settled()
+    drawn = page.tab.eval_on_selector_all("button.mark svg.small", "all => all.map(each => each.outerHTML)")
+    assert len(drawn) == 48
+    assert len(set(drawn)) > 40
+    weights = page.model.attention(TEXT, page.model.as_it_is(TEXT).ids, Change())
+    strong = int((weights["decoder.1.cross"][3] > 0.0405).sum())
+    squares = page.tab.inner_html('button.mark[data-name="decoder.1.cross.3"] svg.small').count("h1v1h-1z")
+    assert abs(squares - strong) <= 1  # a weight may be rounded
+    assert TEXT in page.tab.inner_text("#legend")
+    page.head(HEADS[1])  # a click on a picture of the chosen head shuts it
+    assert page.tab.locator(".mark.pictured.shut").count() == 1
+    with page.tab.expect_download() as saved:
+        page.tab.click("#state >> text=Save as SVG")
+    circles = list(ElementTree.parse(saved.value.path()).getroot().iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(circles) == 48
+    assert len({each.get("r") for each in circles}) > 9  # sizes, as of marks
+
+
 def test_the_reader_steps_through_and_goes_on_from_another_token(page):
     page.head("decoder.1.cross.3").click('[data-step="1"]')
     assert page.tab.inner_text("#step h3").startswith("Step 2 of 9")

@@ -61,7 +61,7 @@ def asked(server):
 
 def test_answers_are_the_models(server, asked):
     model = server.answers.models[0]
-    status, answer = asked({"text": TEXT, "shut": HEADS, "site": "decoder.1.cross"})
+    status, answer = asked({"text": TEXT, "shut": HEADS, "sites": ["decoder.1.cross"]})
     shut = frozenset(model.heads[name] for name in HEADS)
     said = model.say(TEXT, Change(shut))
     assert status == 200
@@ -151,7 +151,8 @@ def test_the_page_and_no_file_is_served(server, asked):
         ({"text": TEXT, "shut": "decoder.0.cross.0"}, "a list of heads"),
         ({"text": TEXT, "model": 2}, "below 2"),
         ({"text": TEXT, "model": True}, "below 2"),
-        ({"text": TEXT, "site": "decoder.9.cross"}, "no site"),
+        ({"text": TEXT, "sites": ["decoder.9.cross"]}, "no site"),
+        ({"text": TEXT, "sites": "decoder.1.cross"}, "a list of sites"),
         ({"text": TEXT, "prefix": ["x"]}, "ids"),
         ({"text": TEXT, "prefix": [10**9]}, "begins with these tokens"),
         ({"text": TEXT, "prefix": [9] * 500}, "at most"),

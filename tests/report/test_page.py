@@ -91,6 +91,14 @@ class Opened:
     def text(self, selector: str) -> str:
         return self.tab.inner_text(selector)
 
+    def becomes(self, state: dict[str, Any]) -> None:
+        """Wait until the page shows this: browsers tell a page of another address when they have time."""
+        for _ in range(100):
+            if shown(self) == state:
+                return
+            self.tab.wait_for_timeout(100)
+        assert shown(self) == state
+
     def close(self) -> None:
         self.tab.close()
         assert self.said == [], "the console stays empty"
@@ -117,7 +125,7 @@ def test_a_click_on_a_head_shows_its_card(opened):
     assert f"{head['confidence']:.3f}" in card
     assert f"{head['importance']:.3f}" in card
     assert opened.tab.get_attribute(f'button.mark[data-name="{name}"]', "aria-pressed") == "true"
-    assert opened.tab.url.endswith("#" + name)
+    assert opened.tab.url.endswith("#head=" + name)
 
 
 def test_the_slider_shuts_heads(opened):
@@ -165,7 +173,7 @@ def test_a_mark_reads_without_colour(opened):
 def test_a_table_sorts_on_a_click(opened):
     def column() -> list[float]:
         return [
-            float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(4)").all_inner_texts()
+            float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(6)").all_inner_texts()
         ]
 
     button = opened.tab.locator("#table th button", has_text="Importance")
@@ -318,7 +326,7 @@ def test_causes_are_a_panel_for_each_score_and_pairs_lead_to_their_heads(opened)
         "sentence, apart they add 0.500 and 0.250",
     ]
     opened.tab.click("#pairs li:nth-child(2) button:nth-of-type(2)")
-    assert opened.tab.url.endswith("#encoder.0.enc-self.2")
+    assert opened.tab.url.endswith("#head=encoder.0.enc-self.2")
 
 
 def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
@@ -337,6 +345,234 @@ def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
     )
     assert min(abs(one - other) for one, other in combinations(drawn, 2)) > 8
     one.close()
+
+
+# ---------------------------------------------------------------- what the systems say
+
+
+def differing(one: Opened) -> list[str]:
+    return one.tab.locator("#lines-body .source").all_inner_texts()
+
+
+def test_two_systems_stand_side_by_side_with_the_words_marked_that_the_other_lacks(opened):
+    first = opened.tab.locator("#lines-body article").first
+    names = first.locator(".sides .note").all_inner_texts()
+    assert names == ["reference", "base", "λ 0.01"]
+    marked = [side.locator("mark").all_inner_texts() for side in first.locator(".sides > div").all()]
+    assert marked == [[], ["Zwei", "junge", "Männer", "spielen", "Gitarre"], ["falsch"] * 5]
+    first.locator("summary").click()
+    first.locator("details .note").wait_for()
+    assert first.locator("details .note").all_inner_texts() == ["λ 0.003, λ 0.03, λ 0.1"]
+    assert opened.text("#lines-title") == "On 4 of 23 lines λ 0.01 says what base says"
+    assert "a sample of 23 of 1,000 test lines" in opened.text("#lines-note")
+
+
+def test_lines_are_found_ordered_and_shown_a_few_at_a_time(opened):
+    number = lambda source: int(source.rpartition(" ")[2].removesuffix("."))  # noqa: E731
+    shown = [number(source) for source in differing(opened)]
+    assert shown == [20, 21, 22, 16, 17, 18, 19, 12, 13, 14]  # the most different first
+    opened.tab.click("#lines-more button")
+    assert len(differing(opened)) == 23
+    opened.tab.select_option("#line-order", "test")
+    assert [number(source) for source in differing(opened)] == list(range(10))
+    opened.tab.fill("#find-line", "LINE 2")
+    assert [number(source) for source in differing(opened)] == [2, 20, 21, 22]
+    opened.tab.select_option("#line-right", "reference")
+    assert opened.tab.locator("#lines-body mark").count() == 0
+    opened.tab.fill("#find-line", "no such words")
+    assert differing(opened) == []
+
+
+def test_the_right_system_follows_the_slider_until_the_reader_chooses_one(opened):
+    opened.tab.fill("#state", "3")
+    assert opened.tab.input_value("#line-right") == "3"
+    opened.tab.select_option("#line-right", "1")
+    opened.tab.fill("#state", "4")
+    assert opened.tab.input_value("#line-right") == "1"
+
+
+# ---------------------------------------------------------------- heads beside each other, and on sentences
+
+
+def test_two_heads_stand_side_by_side_until_one_is_let_go(opened):
+    one, other = "encoder.1.enc-self.2", "decoder.2.cross.5"
+    opened.tab.click(f'button.mark[data-name="{one}"]')
+    opened.tab.click("#keep-beside")
+    opened.tab.click(f'button.mark[data-name="{other}"]')
+    assert (opened.text("#card-name"), opened.text("#card-name-beside")) == (other, one)
+    boxes = [opened.tab.locator(".head-card").nth(i).bounding_box() for i in range(2)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    assert opened.tab.locator("svg.attention").count() == 2
+    marks = opened.tab.locator("button.mark")
+    map_right = (
+        opened.tab.locator("#heads").bounding_box()["x"]
+        + opened.tab.locator("#heads").bounding_box()["width"]
+    )
+    assert max(marks.nth(i).bounding_box()["x"] for i in range(marks.count())) + 26 <= map_right
+    ids = opened.tab.eval_on_selector_all("[id]", "all => all.map(each => each.id)")
+    assert len(ids) == len(set(ids))
+    opened.tab.click("#keep-beside-beside")
+    assert opened.tab.locator(".head-card").count() == 1
+
+
+def test_the_map_shows_the_attention_of_every_head_on_the_chosen_sentence(opened):
+    opened.tab.select_option("#show", "attention")
+    drawn = "all => all.map(each => [...each.children].map(path => path.getAttribute('d')).join(''))"
+    long = opened.tab.eval_on_selector_all("button.mark svg.small", drawn)
+    assert len(long) == 72
+    weights = thousandths(cards()["examples"][0]["weights"])
+    for name, squares in zip([f"{h['site']}.{h['head']}" for h in cards()["heads"]], long, strict=True):
+        site, _, head = name.rpartition(".")
+        rows = weights[site][int(head)]
+        strong = {(j, i) for i, row in enumerate(rows) for j, weight in enumerate(row) if weight > 40}
+        assert {(int(x), int(y)) for x, y in re.findall(r"M(\d+),(\d+)h", squares)} == strong
+    opened.tab.select_option("#sentence", "1")
+    short = opened.tab.eval_on_selector_all("button.mark svg.small", drawn)
+    assert all(len(one) < len(other) for one, other in zip(short, long, strict=True))
+    assert "A dog is running." in opened.text("#legend")
+    opened.tab.locator("button.mark").nth(7).click()
+    assert opened.text("#card-name") == "encoder.0.enc-self.7"
+    opened.tab.select_option("#show", "marks")
+    assert opened.tab.locator("svg.small").count() == 0
+
+
+def test_a_click_on_a_sentence_on_which_a_head_matters_draws_its_attention_there(opened):
+    opened.tab.click('button.mark[data-name="decoder.1.cross.0"]')
+    rows = opened.tab.locator(".costly button")
+    assert [text.split()[0] for text in rows.all_inner_texts()] == ["+2.50", "+1.50"]
+    rows.nth(1).click()
+    assert opened.tab.input_value("#sentence") == "3"
+    assert "Number" in opened.tab.text_content("svg.attention")
+    assert opened.tab.locator("svg.attention line").count() == 5  # each query looks at one key
+    opened.tab.click('button.mark[data-name="decoder.1.cross.1"]')
+    assert opened.tab.locator(".costly").count() == 0
+    assert opened.tab.input_value("#sentence") == "0"  # of whose attention nothing is there
+
+
+def test_each_head_leads_to_its_exact_effect_or_says_how_to_measure_it(browser, tmp_path):
+    data = cards()
+    one = Opened(browser, tmp_path / "report.html", data)
+    one.tab.click('button.mark[data-name="decoder.1.cross.6"]')
+    head = next(h for h in data["heads"] if (h["site"], h["head"]) == ("decoder.1.cross", 6))
+    exact = one.tab.locator("section", has=one.tab.locator("h3", has_text="Exact effects")).last
+    fall = f"{-head['ablation']['difference']:.2f}"
+    loss = f"{data['causes']['heads']['decoder.1.cross.6'][0]:.3f}".replace("-", "−")
+    assert {fall, loss} <= set(exact.locator("td.number").all_inner_texts())
+    assert "200 training pairs, scores/loss-sampled200.json" in exact.inner_text()
+    one.tab.click("#to-table")
+    assert one.tab.evaluate("document.activeElement.closest('tr').dataset.name") == "decoder.1.cross.6"
+    one.tab.click("#to-causes")
+    assert one.tab.locator("#causes circle.on").count() == 2
+    one.close()
+    for head in data["heads"]:
+        head["ablation"] = None
+    one = Opened(browser, tmp_path / "report.html", {**data, "causes": None, "measured": {}})
+    for command in ("prune.py runs/multi30k-en-de-none-s1 --ablate one", "--causes"):
+        assert command in one.text("#card")
+    one.close()
+
+
+def test_any_number_colours_the_map_the_table_and_the_points(opened):
+    options = opened.tab.locator("#colour option").all_inner_texts()
+    expected = {"Cost in loss", "Fall of BLEU", "Importance", "Confidence", "Entropy", "integrated"}
+    assert expected | {"Score of its role", "log α, λ 0.1"} <= set(options)
+    fill = "all => all.map(each => getComputedStyle(each).getPropertyValue('--c'))"
+    seen = set()
+    for option in options:
+        opened.tab.select_option("#colour", label=option)
+        marks = opened.tab.eval_on_selector_all("button.mark", fill)
+        assert len(set(marks)) > 1, option
+        assert opened.tab.eval_on_selector_all("#table .chip", fill) == marks
+        seen.add(tuple(marks))
+    assert len(seen) == len(options) - 1  # in these data a fall of BLEU is a fourth of the cost in loss
+    opened.tab.select_option("#colour", label="log α, λ 0.1")
+    below = opened.tab.locator("button.mark.below").count()
+    assert below == 72 - cards()["states"][3]["heads_open"]
+
+
+def test_names_of_one_letter_and_number_stand_beside_the_long_ones(opened):
+    opened.tab.click('button.mark[data-name="decoder.1.cross.5"]')
+    assert "decoder.1.cross.5 · L1H5" in opened.text("#card")
+    label = opened.tab.get_attribute('button.mark[data-name="decoder.1.cross.5"]', "aria-label")
+    assert label.startswith("decoder.1.cross.5, L1H5:")
+    assert "L1H5 is head 5 of layer 1 of its kind of attention; both count from 0" in opened.text("#hint")
+    assert opened.tab.locator("#map thead th").all_inner_texts()[:8] == [f"H{i}" for i in range(8)]
+
+
+# ---------------------------------------------------------------- the address
+
+
+def shown(one: Opened) -> dict[str, Any]:
+    return {
+        "cards": one.tab.locator("[id^=card-name]").all_inner_texts(),
+        "shut": one.tab.locator("button.mark.shut").count(),
+        "pictures": one.tab.locator("svg.small").count(),
+        "cells": one.tab.locator("svg.attention .cell").count(),
+        "lines": differing(one),
+        **{id: one.tab.input_value(f"#{id}") for id in ("series", "state", "colour", "size", "line-right")},
+    }
+
+
+def test_a_link_shows_the_same_and_back_and_forward_go_through_what_was_shown(browser, tmp_path):
+    one = Opened(browser, tmp_path / "report.html", cards())
+    steps = [
+        lambda: one.tab.click('button.mark[data-name="decoder.1.cross.0"]'),
+        lambda: one.tab.click(".costly li:nth-child(2) button"),
+        lambda: one.tab.click("#keep-beside"),
+        lambda: one.tab.click('button.mark[data-name="encoder.0.enc-self.3"]'),
+        lambda: one.tab.click("[data-drawing=heat]"),
+        lambda: one.tab.select_option("#colour", "confidence"),
+        lambda: one.tab.select_option("#show", "attention"),
+        lambda: one.tab.fill("#state", "3"),
+        lambda: one.tab.select_option("#series", "importance"),
+        lambda: one.tab.fill("#state", "5"),
+        lambda: one.tab.select_option("#line-order", "test"),
+    ]
+    states, urls = [shown(one)], [one.tab.url]
+    for step in steps:
+        step()
+        states.append(shown(one))
+        urls.append(one.tab.url)
+    assert len(set(urls)) == len(urls)
+    other = Opened(browser, tmp_path / "report.html", cards())
+    for url, state in zip(urls, states, strict=True):
+        other.tab.goto("about:blank")
+        other.tab.goto(url)
+        assert shown(other) == state
+    other.close()
+    for state in reversed(states[:-1]):
+        one.tab.go_back()
+        one.becomes(state)
+    for state in states[1:]:
+        one.tab.go_forward()
+        one.becomes(state)
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "decoder.1.cross.3",
+        "head=decoder.1.cross.3&beside=no&state=no&by=no&sentence=-7&colour=no",
+        "%E0%A4%A&%",
+    ],
+)
+def test_an_old_link_or_a_strange_one_opens_the_page(browser, tmp_path, end):
+    write_page(cards(), tmp_path / "report.html")
+    usual = Opened(browser, tmp_path / "report.html", cards())
+    expected = shown(usual)
+    if end.startswith("%"):
+        named = expected["cards"]
+    else:
+        named = ["decoder.1.cross.3"]
+    usual.tab.goto("about:blank")
+    usual.tab.goto((tmp_path / "report.html").as_uri() + "#" + end)
+    assert shown(usual) == {**expected, "cards": named}
+    usual.tab.focus(".skip")
+    usual.tab.keyboard.press("Enter")  # which leads to a place of the page and changes nothing
+    assert shown(usual) == {**expected, "cards": named}
+    usual.close()
 
 
 def bare(data: dict[str, Any]) -> dict[str, Any]:
@@ -370,7 +606,7 @@ def test_missing_parts_leave_no_holes(browser, tmp_path, change):
     one.tab.locator("button.mark").first.click()
     body = one.text("body")
     assert not re.search(r"undefined|NaN|null|\[object|Infinity", body)
-    visible = one.tab.locator("section:visible, #card > section")
+    visible = one.tab.locator("section:visible, .head-card > section")
     assert all(visible.nth(i).inner_text().strip() for i in range(visible.count()))
     assert one.tab.locator("#curves").is_visible() == (change is not bare)
     one.close()

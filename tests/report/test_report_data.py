@@ -6,8 +6,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from headgates.report.report_data import curves_of, gate_history, removals, trained_curves
+from headgates.configs.analyze import AnalyzeConfig
+from headgates.gates import find_sites
+from headgates.report.report_data import (
+    costly_sentences,
+    curves_of,
+    drawn_sentence,
+    gate_history,
+    removals,
+    trained_curves,
+)
+from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.analyses import DRAWN_PIECES, SENTENCES, SHOWN, run_analyses
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.related import open_gate_run
 from headgates.workbench.table import read_table
@@ -71,3 +83,35 @@ def test_a_head_s_card_has_what_its_removal_alone_did_and_both_p_values():
         "p_value_holm": row["p_value_holm"],
     }
     assert removals(SimpleNamespace(is_base=False)) == {}
+
+
+def test_the_sentences_of_a_head_are_those_that_cost_most_without_it_with_its_attention_there(tmp_path):
+    folder = Path(shutil.copytree(RUN.path.with_name("toy-en-de-none-s1"), tmp_path / "base"))
+    config = AnalyzeConfig(sources=[str(folder)], threads=1, sentences=60)
+    analysed = AnalysedModel.open(config, lambda text: None)
+    results = run_analyses(analysed, ["sentences"])
+    sentences = {each["number"]: each for each in costly_sentences(analysed, results)}
+    split, model, task = analysed.data.split("valid"), analysed.predictor.model, analysed.source.task
+    read = [i for i in range(len(split)) if max(map(len, split.pairs[i])) <= DRAWN_PIECES][:SENTENCES]
+    site, module = next(each for each in find_sites(model).items() if each[0].name == "decoder.1.cross")
+    columns = module.out_proj.weight.unflatten(1, (site.heads, -1))[:, 5]
+    with torch.no_grad():
+        whole = [float(task.loss(model, split[([i], 1)])) for i in read]
+        before = columns.clone()
+        columns.zero_()
+        rises = {
+            int(split.numbers[i]): float(task.loss(model, split[([i], 1)])) - loss
+            for i, loss in zip(read, whole, strict=True)
+        }
+        columns.copy_(before)
+    most = sorted(rises, key=rises.__getitem__, reverse=True)[:SHOWN]
+    name = f"{site.name}.5"
+    found = {number: each["effects"][name] for number, each in sentences.items() if name in each["effects"]}
+    assert found == {number: pytest.approx(rises[number], abs=2e-4) for number in sorted(most)}
+    drawn = drawn_sentence(analysed, "valid", int((split.numbers == most[0]).nonzero()[0][0]))
+    assert sentences[most[0]]["weights"]["decoder.1.cross"][5] == drawn["weights"]["decoder.1.cross"][5]
+    for each in sentences.values():
+        kept = {f"{site}.{head}" for site, heads in each["weights"].items() for head in heads}
+        assert kept == set(each["effects"])
+    again = run_analyses(analysed, ["sentences"])  # from the file
+    assert costly_sentences(analysed, again) == list(sentences.values())

@@ -66,11 +66,12 @@ def one_by_one(predictor, data):
 
 def test_loss_and_validation_are_those_of_the_sentences_one_by_one(task, untrained):
     predictor, data = untrained
-    validator, ours = task.validator(predictor.model), 0.0
+    validator, ours, each = task.validator(predictor.model), 0.0, []
     with torch.no_grad():
         for batch in data.batches("valid", 61):
             assert batch.target_tokens == len(batch)  # a sentence is the unit
             ours += float(task.loss(predictor.model, batch, smoothing=0.1))
+            each += task.losses(predictor.model, batch).tolist()
             validator.update(predictor.model, batch)
         rows = list(one_by_one(predictor, data))
     losses = [
@@ -78,6 +79,7 @@ def test_loss_and_validation_are_those_of_the_sentences_one_by_one(task, untrain
         for e in (0.1, 0.0)
     ]
     assert ours == pytest.approx(sum(losses[0]), rel=1e-5)
+    assert sorted(each) == pytest.approx(sorted(losses[1]), rel=1e-4, abs=1e-6)
     found = validator.compute()
     right = [int(logits.argmax()) == label for logits, label in rows]
     assert float(found["label_accuracy"]) == pytest.approx(sum(right) / len(rows))
