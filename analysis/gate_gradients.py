@@ -81,7 +81,7 @@ class HeadFactors:
     ) -> None:
         """Set new factors for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token.
 
-        at: (H,) for each site, the point at which gradients are taken; None is 1."""
+        at: the point at which gradients are taken, (H,) for each site or (B, H); None is 1."""
         for site in self.sites:
             rows, length = queries(self.model, site, batch).shape
             every = (rows, site.heads, length)

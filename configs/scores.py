@@ -32,6 +32,7 @@ class Score:
     refine: str | None = None
     label: str | None = None
     one_by_one: bool = False  # it closes, or opens, every head alone: neurons are too many
+    part: str = ""  # of a function that gives several HeadMaps, by name: which of them
 
     @property
     def from_gradients(self) -> bool:
@@ -62,6 +63,7 @@ class Score:
 GRADIENT = ("absolute", "kinds", "closed", "loss", "ranks")
 SAMPLE = 1000  # training pairs: seconds on a CPU
 FEW = 200  # training pairs: of a score that goes over them once for each head, or token
+CAUSAL = "headgates.analysis.causal_gating:causal_scores"
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
     "importance": Score(
@@ -122,5 +124,24 @@ SCORES: dict[str, Score] = {
     "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
     "loss": Score(
         "headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW
+    ),
+    "facilitation": Score(CAUSAL, ("loss", "seed"), family="causal-gates", part="facilitation", sample=FEW),
+    "interference": Score(
+        CAUSAL,
+        ("loss", "seed"),
+        family="causal-gates",
+        part="interference",
+        sign=-1,
+        sample=FEW,
+        label="interference, highest first",
+    ),
+    "irrelevance": Score(
+        CAUSAL,
+        ("loss", "seed"),
+        family="causal-gates",
+        part="irrelevance",
+        sign=-1,
+        sample=FEW,
+        label="irrelevance, highest first",
     ),
 }

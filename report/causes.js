@@ -15,6 +15,8 @@ function drawCauses() {
   const shown = causes.pairs.slice(0, SHOWN_PAIRS);
   byId("pairs-title").textContent = shown.length ? pairsFinding(causes) : "";
   byId("pairs").replaceChildren(...shown.map(pairLine));
+  byId("gating-title").textContent = causes.gating?.title ?? "";
+  byId("gating").replaceChildren(...(causes.gating?.lines ?? []).map((line) => el("li", {}, line)));
 }
 
 function places(causes, column) {

@@ -10,6 +10,7 @@ import numpy as np
 from headgates.analysis.metrics import Metric
 from headgates.analysis.results import AnalysisResult
 from headgates.gates import KINDS, HeadMap
+from headgates.report.causal_gating import gating_data, gating_table
 from headgates.report.drawing import KIND_WORDS
 from headgates.report.palette import KIND_LOOKS
 from headgates.report.scatter import Panel, Series, draw_scatter
@@ -22,7 +23,7 @@ ACROSS = 4  # panels of the figure
 
 
 def causes_table(result: AnalysisResult, metric: Metric) -> None:
-    """Print the card, and the strongest pairs."""
+    """Print the card, the strongest pairs and the causal gates."""
     rows = result.tables["causes"]
     names = {"": "loss", f"_{metric.name}": metric.title}
     shown = {ending: what for ending, what in names.items() if f"spearman{ending}" in rows[0]}
@@ -43,6 +44,7 @@ def causes_table(result: AnalysisResult, metric: Metric) -> None:
     show(title, ["score", *columns, "seconds"], lines)
     for sentence in pair_sentences(result.tables["interactions"][:STRONGEST]):
         print(sentence)
+    gating_table(result)
 
 
 def number(value: float | None, form: str) -> str:
@@ -116,8 +118,8 @@ def causes_sentence(result: AnalysisResult) -> str:
 
 
 def causes_data(result: AnalysisResult) -> dict[str, Any]:
-    """For the page: rows of the card, the strongest pairs, and each head's numbers in the order of
-    `names`."""
+    """For the page: rows of the card, the strongest pairs, each head's numbers in the order of `names`, and
+    causal gates."""
     heads = {
         f"{site.name}.{head}": [float(effects[site][head]) for effects in result.head_maps.values()]
         for site in next(iter(result.head_maps.values()))
@@ -131,4 +133,5 @@ def causes_data(result: AnalysisResult) -> dict[str, Any]:
         "pairs": result.tables["interactions"][:ON_PAGE],
         "names": list(result.head_maps),
         "heads": heads,
+        "gating": gating_data(result),
     }

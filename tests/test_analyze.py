@@ -4,6 +4,7 @@ and what is refused and how."""
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from scipy.stats import spearmanr
 
+from headgates.analysis import causal_gating
 from headgates.commands import analyze, fit, prune
 from headgates.data.toy import toy_pairs
 from headgates.gates import HeadMap
@@ -334,13 +336,16 @@ def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, ga
     assert [f"{name}: there already" in out for name in PARTS] == [True] * len(PARTS)
 
 
-def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(base, gated, analyze_here):
+def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
+    base, gated, analyze_here, monkeypatch
+):
+    monkeypatch.setattr(causal_gating, "causal_gates", partial(causal_gating.causal_gates, updates=7))
     rows = ablation_rows()
     for number, row in enumerate(rows):
         row["bleu_difference"] = -1.0 * number
     write_table(base, "ablation/one.csv", rows)
     words = [base.path, "--what", "confidence", "--causes", "--set", "causes_sentences=17", *FEW]
-    code, _, error = analyze_here(*words)
+    code, out, error = analyze_here(*words)
     assert code == 0, error
     card = {row["approximation"]: row for row in read_table(base, "analysis/base/causes.csv")}
     (exact_row, *_) = card.values()
@@ -360,8 +365,27 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     assert len(pairs) == open_heads * (open_heads - 1) // 2
     for row in pairs:
         assert row["interaction"] == pytest.approx(row["both"] - row["head_alone"] - row["other_alone"])
+    gates = read_table(base, "analysis/base/causal-gates.csv")
+    assert [row["loss"] for row in gates] == pytest.approx(exact.tolist())
+    for name in ("facilitation", "irrelevance"):
+        sign = 1 if name == "facilitation" else -1
+        rho = spearmanr(exact, [sign * row[name] for row in gates]).statistic
+        label = name if sign == 1 else f"{name}, highest first"
+        assert card[label]["spearman"] == pytest.approx(rho)
+    labels = {row["label"]: row for row in read_table(base, "analysis/base/causal-labels.csv")}
+    assert sum(row["by_the_mean"] for row in labels.values()) == HEADS
+    kept = sum(row["seeds_alike"] == 5 for row in gates)
+    assert kept == sum(row["in_every_seed"] for row in labels.values())
+    for label, row in labels.items():
+        own = [each["loss"] for each in gates if each["label"] == label]
+        assert row["by_the_mean"] == len(own)
+        assert row["singly"] == pytest.approx(sum(own))
+        order = [row[name] for name in ("in_every_seed", "fewest", "in_one_seed", "most", "in_any_seed")]
+        assert order == sorted(order)
+    assert f"{kept} of {HEADS} heads have the same label in every seed" in out
     assert (base / "analysis/base/causes.png").is_file()
     shown = page_data(base)["causes"]
+    assert shown["gating"]["heads"] == gates
     assert len(shown["heads"]) == HEADS
     assert "causes: there already" in analyze_here(*words)[1]
     code, _, error = analyze_here(base.path, "--what", "confidence", *FEW)

@@ -9,8 +9,9 @@ All read the same training pairs. Columns of the table `causes`, whose first row
     spearman_bleu, sign_bleu, top_quarter_bleu      with the fall of the metric, by its name, on the test set
     seconds
 
-sign: the share of heads whose sign is that of the exact effect, of scores that have signs. top_quarter: the
-share of the quarter of heads that cost most which the score puts there too.
+Scores are turned so that the lowest closes first. sign: the share of heads whose sign is that of the exact
+effect, of scores that have signs. top_quarter: the share of the quarter of heads that cost most which the
+score puts there too. Tables of causal gates lie beside it (causal_gating.py).
 """
 
 import time
@@ -27,6 +28,7 @@ from headgates.configs.scores import SCORES
 from headgates.data import ranks
 from headgates.gates import HeadMap
 from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.causal_gating import causal_gating
 from headgates.workbench.scores import ScoreRequest, head_scores, measures_each_head, scoring_seconds
 from headgates.workbench.table import Row, read_table
 from headgates.workbench.transfer import correlate
@@ -85,14 +87,16 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
         "seconds_of_pairs": time.perf_counter() - begin,
     }
     maps = {each.name: each.values for each in found}
-    return AnalysisResult(maps, facts, {"causes": rows, "interactions": pair_rows})
+    gating = causal_gating(request, exact.values)
+    tables = {"causes": rows, "interactions": pair_rows, **gating.tables}
+    return AnalysisResult(maps, facts | gating.facts, tables)
 
 
 def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[Effects]:
     """Every score that costs no pass for each head, on the pairs of the request."""
     kinds = analysed.config.kinds
     for name, score in SCORES.items():
-        if score.family or score.by_chance or measures_each_head(score) or name == EXACT:
+        if score.family in SCORES or score.by_chance or measures_each_head(score) or name == EXACT:
             continue
         try:
             found = scored(name, request, kinds)
@@ -114,9 +118,10 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
 
 
 def scored(name: str, request: ScoreRequest, kinds: list[str]) -> Effects:
-    values = head_scores(name, request).select(kinds)
+    score = SCORES[name]
+    values = head_scores(name, request).select(kinds).map(lambda row: score.sign * row)
     seconds = scoring_seconds(name, request) or None  # 0 where none were kept
-    return Effects(LABELS.get(name, name), values, seconds, SCORES[name].signed)
+    return Effects(LABELS.get(name, score.label if score.sign < 0 else name), values, seconds, score.signed)
 
 
 def metric_effects(analysed: AnalysedModel, like: HeadMap) -> HeadMap | None:

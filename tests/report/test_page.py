@@ -311,7 +311,7 @@ def test_heads_without_roles_are_coloured_by_what_they_cost(browser, tmp_path):
     one.close()
 
 
-def test_causes_are_a_panel_for_each_score_and_pairs_lead_to_their_heads(opened):
+def test_causes_are_a_panel_for_each_score_pairs_lead_to_their_heads_and_labels_are_told(opened):
     first, second = opened.tab.locator("#causes figure").all()
     assert first.inner_text().split() == ["integrated", "ρ", "+0.95"]
     assert second.inner_text().split() == ["confidence", "all", "alike"]
@@ -327,6 +327,9 @@ def test_causes_are_a_panel_for_each_score_and_pairs_lead_to_their_heads(opened)
     ]
     opened.tab.click("#pairs li:nth-child(2) button:nth-of-type(2)")
     assert opened.tab.url.endswith("#head=encoder.0.enc-self.2")
+    gating = cards()["causes"]["gating"]
+    assert opened.text("#gating-title") == gating["title"]
+    assert opened.tab.locator("#gating li").all_inner_texts() == gating["lines"]
 
 
 def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):

@@ -1,7 +1,9 @@
 """What every line of SCORES must keep: a HeadMap over all heads, kept in the run folder, each score in a file
 of its own."""
 
+import json
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 import torch
@@ -94,6 +96,23 @@ def test_scores_share_a_file_only_within_a_family(request_of):
         assert {other for other in files if files[other] == file} == {
             each for each in SCORES if family(each) == family(name)
         }
+
+
+def test_scores_that_are_parts_of_one_computation_are_computed_once(request_of, computed):
+    parts = {name: head_scores(name, request_of()).flat() for name in SCORES if SCORES[name].part}
+    assert len(computed) == 1
+    assert parts.keys() == {"facilitation", "interference", "irrelevance"}
+    assert not any(torch.equal(*pair) for pair in combinations(parts.values(), 2))
+
+
+def test_a_file_whose_parts_are_no_scores_is_named_with_its_cure(source, request_of):
+    head_scores("irrelevance", request_of())
+    (path,) = (source.folder / "scores").glob("causal-gates*.json")
+    content = json.loads(path.read_text())
+    for wrong in ([], {"irrelevance": "none"}, {"irrelevance": {}}):
+        path.write_text(json.dumps({**content, "parts": wrong}))
+        with pytest.raises(ValueError, match=r"causal-gates.*--fresh"):
+            head_scores("irrelevance", request_of())
 
 
 def family(name: str) -> str:

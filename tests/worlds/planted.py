@@ -19,22 +19,20 @@ after. So every encoder head that is not noise is needed, as is the aligned head
 writes nothing. `planted_model()` gives the right token the largest logit everywhere, with a probability of
 about 0.7, so that the loss still has a gradient.
 
-How it is built: position and token are one-hot, each head writes into a part of the vector of its own,
-feed-forward layers write nothing. A layer norm then only scales, since every row of a matrix sums to 0 (its
-mean is taken off at a coordinate that is always 0), and it scales all vectors about alike (BALLAST).
-Attention weights are one-hot or uniform to 1e-6.
+How it is built: benchmarks/planted_heads.py. Feed-forward layers write nothing. Attention weights are one-hot
+or uniform to 1e-6.
 
     from tests.worlds.planted import HEADS, planted_batches, planted_model, planted_pairs, true_heads
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 from random import Random
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from benchmarks.planted_heads import Stream
 from headgates.configs.schema import ModelConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.special_tokens import SpecialTokens
@@ -175,15 +173,11 @@ POSITIONS = 2 * LONGEST + 1
 CARRIED = ("token", "prev", "next", "subj", "rare")  # what the aligned head hands over
 PARTS = {"token": SOURCE_VOCAB, "position": POSITIONS}
 PARTS |= dict.fromkeys((*CARRIED[1:], "noise"), SOURCE_VOCAB) | {"ballast": 2}
-# the first coordinate of each part
-FIRST = dict(zip(PARTS, accumulate([0, *PARTS.values()]), strict=False))
 WIDTH = sum(PARTS[part] for part in CARRIED)  # of a head, 115
 D_MODEL = 3 * WIDTH  # more than the parts need; the rest stays 0
-EMPTY = D_MODEL - 1  # a coordinate that is always 0
-# +10 and -10 in every vector: beside them the ones hardly change its norm, so layer norms scale all vectors
-# about alike
-BALLAST = 10.0
-FACTOR = (D_MODEL / (2 * BALLAST**2 + 4)) ** 0.5  # by which they scale a vector with four ones
+# ballast: beside it the ones hardly change a vector's norm
+STREAM = Stream(PARTS, D_MODEL, WIDTH, ballast=10.0, ones=4)
+FIRST, at, set_rows, write = STREAM.first, STREAM.at, STREAM.set_rows, STREAM.write
 SHARP = 400.0  # large enough that a softmax is one-hot
 GAIN = 4.0  # nats by which the right token beats the next ones
 
@@ -203,9 +197,9 @@ def planted_model() -> Transformer:
         embed(model)
         (first, second), last = model.encoder.layers, model.decoder.layers[0]
         for attention, head in ((first.self_attention, 0), (last.self_attention, 0)):
-            look_at(attention, head, [i - 1 for i in range(POSITIONS)])
-        look_at(second.self_attention, 1, [i + 1 for i in range(POSITIONS)])
-        look_at(last.cross_attention, 0, [t // 2 for t in range(POSITIONS)])
+            STREAM.look_at(attention, head, [i - 1 for i in range(POSITIONS)], SHARP)
+        STREAM.look_at(second.self_attention, 1, [i + 1 for i in range(POSITIONS)], SHARP)
+        STREAM.look_at(last.cross_attention, 0, [t // 2 for t in range(POSITIONS)], SHARP)
         look_at_rare(first.self_attention, 1)
         look_at_subject(second.self_attention, 2)
         for head, part in enumerate(("prev", "rare", "noise")):
@@ -218,36 +212,11 @@ def planted_model() -> Transformer:
     return model
 
 
-def at(part: str) -> slice:
-    return slice(FIRST[part], FIRST[part] + PARTS[part])
-
-
-def set_rows(linear: nn.Linear, start: int, rows: Tensor) -> None:
-    """Put `rows` (n, D) into the weight from row `start` on, made to sum to 0: they do not see the mean that
-    a layer norm takes off."""
-    rows[:, EMPTY] -= rows.sum(1)
-    linear.weight[start : start + len(rows)] = rows
-
-
 def embed(model: Transformer) -> None:
-    model.source_embedding.weight[:, at("token")] = (
-        torch.eye(SOURCE_VOCAB) * D_MODEL**-0.5
-    )  # embeddings are scaled by sqrt(D)
-    for embedding in (model.source_embedding, model.target_embedding):
-        embedding.weight[:, at("ballast")] = torch.tensor([BALLAST, -BALLAST]) * D_MODEL**-0.5
+    STREAM.embed(model.source_embedding, torch.arange(SOURCE_VOCAB), "token")
+    STREAM.embed(model.target_embedding, torch.full((TARGET_VOCAB,), -1), "token")
     for positions in (model.source_positions, model.target_positions):
         positions.weight[:, at("position")] = torch.eye(POSITIONS)
-
-
-def look_at(attention: nn.Module, head: int, key_of: list[int]) -> None:
-    """From query position i to key position key_of[i]; all alike where there is no such key."""
-    query, key = torch.zeros(POSITIONS, D_MODEL), torch.zeros(POSITIONS, D_MODEL)
-    key[:, at("position")] = torch.eye(POSITIONS)
-    for i, j in enumerate(key_of):
-        if 0 <= j < POSITIONS:
-            query[j, FIRST["position"] + i] = SHARP
-    set_rows(attention.q_proj, head * WIDTH, query)
-    set_rows(attention.k_proj, head * WIDTH, key)
 
 
 def look_at_rare(attention: nn.Module, head: int) -> None:
@@ -269,18 +238,6 @@ def look_at_subject(attention: nn.Module, head: int) -> None:
     set_rows(attention.k_proj, head * WIDTH, key)
 
 
-def write(attention: nn.Module, head: int, parts: dict[str, str]) -> None:
-    """The head carries these parts of its keys' vectors, as they were before the layer norm, to these parts
-    of its queries'."""
-    start = head * WIDTH
-    for read, written in parts.items():
-        rows = torch.zeros(PARTS[read], D_MODEL)
-        rows[:, at(read)] = torch.eye(PARTS[read])
-        set_rows(attention.v_proj, start, rows)
-        attention.out_proj.weight[at(written), start : start + PARTS[read]] = torch.eye(PARTS[read]) / FACTOR
-        start += PARTS[read]
-
-
 def write_logits(output: nn.Linear) -> None:
     """GAIN for ROLE:word if the role's part holds the word, GAIN more if it is this token's role, GAIN again
     if it is this step's."""
@@ -294,4 +251,4 @@ def write_logits(output: nn.Linear) -> None:
         if role == "NEXT":
             rows[own, FIRST["position"] + 1 : FIRST["position"] + POSITIONS : 2] = 2.0
     rows[EOS, FIRST["token"] + EOS] = 2.0
-    set_rows(output, 0, rows * GAIN / FACTOR)
+    set_rows(output, 0, rows * GAIN / STREAM.factor)

@@ -1,0 +1,195 @@
+"""Do selectors find the heads that a task needs?
+
+    python -m benchmarks.planted                            # every selector, minutes
+    python -m benchmarks.planted --score my_module:my_score # yours alone: my_score(model, batches) -> HeadMap
+
+The task needs exactly four of 24 heads, one for each relation; the others are decoys of four kinds, each
+planted alone and then all together (benchmarks/planted_world.py). A selector reads the training text and is
+asked for four heads: an answer is right if these are one head of each relation. And how many of the heads
+that it puts first must stay open until every held-out token is right?
+
+Scores are those of configs/scores.py that need no run folder, highest kept; gates learn on frozen weights,
+with the settings that fit.py has unless told otherwise. No weight is refitted.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.benchmark import Answer, Flag, count_flag, run
+from benchmarks.planted_world import DECOYS, PlantedWorld, planted_world
+from headgates.analysis.batches import Draw, Loss, TopLogits, batch_loss, sampled_targets, top_logits
+from headgates.analysis.closing import close_to
+from headgates.configs.methods import METHODS
+from headgates.configs.registry import imported
+from headgates.configs.scores import SCORES
+from headgates.configs.stages import GateConfig
+from headgates.gates import HeadMap, TargetBudget, attach, detach, find_sites
+from headgates.models.progress import say
+from headgates.workbench.scores import ranked
+
+WORLDS: dict[str, tuple[str, ...]] = {**{decoy: (decoy,) for decoy in DECOYS}, "all": DECOYS}
+GATES = ("l0-target", "subset")
+STEPS = 300  # of learned gates; decisions stand after some 160 (LOG.md)
+
+Choice = Callable[[int], HeadMap]  # how many heads stay open -> True: closed
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a score of SCORES may take, but for what a run folder has."""
+
+    seed: int
+    loss: Loss = batch_loss
+    draw: Draw = sampled_targets
+    logits: TopLogits = top_logits
+    kinds: None = None
+    ranks: None = None
+    closed: None = None
+    absolute: str = "sentence"
+
+    def options(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
+
+
+KNOWN = {field.name for field in fields(Given)}
+LEFT_OUT = [name for name, score in SCORES.items() if not KNOWN.issuperset(score.takes)]
+
+
+@lru_cache(maxsize=1)  # scores that are parts of one computation follow each other in SCORES
+def computed(function: str, takes: tuple[str, ...], world: PlantedWorld, seed: int) -> Any:
+    return imported(function)(world.model, world.batches, **Given(seed).options(takes))
+
+
+def by_score(name: str, world: PlantedWorld, seed: int) -> Choice:
+    """The choice of a score of SCORES, refined at its count where the score does that."""
+    score, options = SCORES[name], Given(seed).options(SCORES[name].takes)
+    found = computed(score.function, score.takes, world, seed)
+    scores = ranked(name, found[score.part] if score.part else found)
+
+    def choice(keep: int) -> HeadMap:
+        closed = close_to(scores, keep)
+        if score.refine is None:
+            return closed
+        better: HeadMap = imported(score.refine)(world.model, world.batches, closed, **options)
+        return better
+
+    return choice
+
+
+def by_function(path: str, world: PlantedWorld) -> Choice:
+    """The choice of a score of the user's own. Raises ValueError unless it gives a number for every head."""
+    scores = imported(path)(world.model, world.batches)
+    if not isinstance(scores, HeadMap) or set(scores) != set(find_sites(world.model)):
+        sites = ", ".join(site.name for site in find_sites(world.model))
+        raise ValueError(
+            f"{path} gave a {type(scores).__name__}; expected a HeadMap with a number for every head of "
+            f"{sites}"
+        )
+    return lambda keep: close_to(scores, keep)
+
+
+def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
+    """The order of gates that learned to keep as many heads as are needed, on frozen weights."""
+    torch.manual_seed(seed)
+    method, settings = METHODS[name], GateConfig()
+    bank = attach(world.model, method.gate, target_heads=world.needed, **method.gate_options(settings))
+    budget = TargetBudget(world.needed, settings.lambda_warmup)
+    adam = torch.optim.AdamW(bank.parameters(), lr=settings.lr, weight_decay=0.0)
+    world.model.train()
+    try:
+        for step in range(STEPS):
+            batch = world.batches[step % len(world.batches)]
+            loss = batch_loss(world.model, batch) / batch.target_tokens
+            if method.lagrangian:
+                loss = loss + budget.loss(bank, step)
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+            if method.lagrangian:
+                budget.update(bank, step)
+        order = HeadMap({site: gate.position() for site, gate in bank.items()})
+    finally:
+        detach(world.model.eval())
+    return lambda keep: close_to(order, keep)
+
+
+def selectors(score: str | None) -> dict[str, Callable[[PlantedWorld, int], Choice]]:
+    """By name; the user's own alone where there is one."""
+    if score is not None:
+        return {score: lambda world, seed: by_function(score, world)}
+    found: dict[str, Callable[[PlantedWorld, int], Choice]] = {
+        name: lambda world, seed, name=name: by_score(name, world, seed)  # type: ignore[misc]
+        for name in SCORES
+        if name not in LEFT_OUT
+    }
+    for name in GATES:
+        found[name] = lambda world, seed, name=name: by_gates(name, world, seed)  # type: ignore[misc]
+    return found
+
+
+def measured(world: PlantedWorld, choice: Choice) -> dict[str, Any]:
+    """found: whether the heads that it keeps, asked for as many as are needed, are those. kept: how many it
+    keeps until the task is solved."""
+    total = sum(site.heads for site in find_sites(world.model))
+    kept = next(keep for keep in range(world.needed, total + 1) if world.solved(choice(keep)))
+    return {"found": world.found(choice(world.needed)), "kept": kept}
+
+
+def rows_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    chosen = selectors(options.score)
+    for decoys, kinds in WORLDS.items():
+        for seed in range(1, options.seeds + 1):
+            world = planted_world(seed, kinds)
+            world.model.requires_grad_(False)
+            for name, select in chosen.items():
+                yield {"selector": name, "decoys": decoys, "seed": seed} | measured(
+                    world, select(world, seed)
+                )
+            say(f"{decoys} decoys, seed {seed} of {options.seeds}")
+
+
+def summary(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A line for each selector: in how many seeds it finds the heads beside each kind of decoy, and how many
+    heads it keeps beside all, median (lowest to highest)."""
+    lines = []
+    for name in dict.fromkeys(row["selector"] for row in rows):
+        own = [row for row in rows if row["selector"] == name]
+        by_decoys: Mapping[str, list[dict[str, Any]]] = {
+            decoys: [row for row in own if row["decoys"] == decoys] for decoys in WORLDS
+        }
+        kept = [row["kept"] for row in by_decoys["all"]]
+        found = [f"{sum(row['found'] for row in each)}/{len(each)}" for each in by_decoys.values()]
+        lines.append([name, *found, f"{median(kept):g} ({min(kept)} to {max(kept)})"])
+    return lines
+
+
+HEADER = ["selector", *WORLDS, "heads until solved"]
+
+
+def answer(options: argparse.Namespace) -> Answer:
+    rows = list(rows_of(options))
+    title = (
+        f"seeds of {options.seeds} in which exactly the needed heads are found, beside decoys of each kind"
+    )
+    numbers = {"score": options.score, "seeds": options.seeds, "left_out": LEFT_OUT, "rows": rows}
+    return Answer(numbers, HEADER, summary(rows), title=title)
+
+
+FLAGS: list[Flag] = [
+    (
+        "--score",
+        {"metavar": "MODULE:NAME", "help": "only this score, a function (model, batches) -> HeadMap"},
+    ),
+    count_flag("--seeds", 3, "plantings of each kind"),
+]
+
+if __name__ == "__main__":
+    question = "do selectors find the heads that a task needs?"
+    sys.exit(run("planted", question, __doc__, FLAGS, answer))

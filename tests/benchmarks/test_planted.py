@@ -1,0 +1,107 @@
+"""The planted truth is one: the heads that are said to be needed are, no decoy stands in for any, and an
+answer is judged by that."""
+
+from argparse import Namespace
+from itertools import product
+
+import pytest
+import torch
+
+from benchmarks.planted import LEFT_OUT, WORLDS, by_function, measured, rows_of, selectors, summary
+from benchmarks.planted_world import BACKED_UP, DECOYS, planted_world
+from headgates.gates import HeadMap
+
+
+@pytest.fixture(scope="module")
+def world():
+    made = planted_world(1)
+    made.model.requires_grad_(False)
+    return made
+
+
+def only(world, *heads: int) -> HeadMap:
+    """True, closed, but for these heads."""
+    like = next(iter(world.carriers.values()))
+    closed = torch.ones(like.heads_total, dtype=torch.bool)
+    closed[list(heads)] = False
+    return like.like(closed)
+
+
+def heads_of(head_map: HeadMap) -> list[int]:
+    return head_map.flat().nonzero().flatten().tolist()
+
+
+def test_one_head_of_each_relation_solves_the_task_whichever_of_a_backed_up_one(world):
+    choices = list(product(*map(heads_of, world.carriers.values())))
+    assert len(choices) == 2 ** len(BACKED_UP)
+    for heads in choices:
+        closed = only(world, *heads)
+        assert closed.count() == 20
+        assert world.solved(closed)
+        assert world.found(closed)
+
+
+def test_without_a_relations_heads_no_set_of_decoys_solves_the_task(world):
+    able = heads_of(world.decoys["partial"]) + heads_of(world.decoys["harmful"])
+    assert len(able) == 5
+    for carriers in world.carriers.values():
+        for shut in product([False, True], repeat=len(able)):
+            gone = carriers.flat().clone()
+            gone[[head for head, closed in zip(able, shut, strict=True) if closed]] = True
+            assert not world.solved(carriers.like(gone))
+
+
+def test_the_task_is_solved_with_all_heads_beside_each_kind_of_decoys():
+    for kinds in WORLDS.values():
+        world = planted_world(3, kinds)
+        assert world.solved(only(world, *range(24)))
+        assert list(world.decoys) == [kind for kind in DECOYS if kind in kinds]
+        carriers = sum(heads.count() for heads in world.carriers.values())
+        assert carriers == 4 + len(BACKED_UP) * ("backup" in kinds)
+
+
+def test_two_heads_of_one_relation_are_not_the_heads_that_are_needed(world):
+    places = {relation: heads_of(heads) for relation, heads in world.carriers.items()}
+    twice = only(world, *places["before"], *places["same"], places["echo"][0])
+    assert twice.count() == 20
+    assert not world.found(twice)
+    assert not world.found(only(world, *range(24)))
+
+
+def test_seeds_plant_elsewhere_and_equal_seeds_alike():
+    truths = [planted_world(seed, ()).carriers for seed in (5, 5, 6)]
+    assert truths[0] == truths[1]
+    assert truths[0] != truths[2]
+
+
+def test_a_score_of_the_users_own_is_measured_by_the_truth(world, monkeypatch, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from headgates.gates import HeadMap, find_sites\n"
+        "def alike(model, batches):\n"
+        "    return HeadMap({site: torch.zeros(site.heads) for site in find_sites(model)})\n"
+        "def wrong(model, batches):\n"
+        "    return [0.0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert measured(world, by_function("mine:alike", world))["kept"] > 4
+    with pytest.raises(ValueError, match=r"mine:wrong gave a list; expected a HeadMap .* encoder.0.enc-self"):
+        by_function("mine:wrong", world)
+    with pytest.raises(ValueError, match="'mine:absent' is not there"):
+        by_function("mine:absent", world)
+    truth = sum(heads.flat().double() for heads in world.carriers.values())
+    order = world.decoys["backup"].like(truth - world.decoys["backup"].flat() / 2)
+    monkeypatch.setattr("benchmarks.planted.imported", lambda _: lambda model, batches: order)
+    assert measured(world, by_function("truth", world)) == {"found": True, "kept": 4}
+
+
+def test_every_score_is_asked_but_those_that_need_a_run():
+    assert LEFT_OUT == ["ablation"]
+    assert {"importance", "obs-swap", "facilitation", "l0-target", "subset"} < selectors(None).keys()
+    rows = list(rows_of(Namespace(score="headgates.analysis.scores.weight_norm:weight_norm", seeds=1)))
+    assert [row["decoys"] for row in rows] == list(WORLDS)
+    ((name, *cells),) = summary(rows)
+    assert name == "headgates.analysis.scores.weight_norm:weight_norm"
+    assert all(cell in ("0/1", "1/1") for cell in cells[:-1])
+    assert 4 <= rows[-1]["kept"] <= 24
+    assert cells[-1] == f"{rows[-1]['kept']} ({rows[-1]['kept']} to {rows[-1]['kept']})"
