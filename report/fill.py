@@ -116,6 +116,8 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
     of_text = [[each for each in given["examples"] if not each["own"]] for given in (data, last)]
     data["examples"] = [*own[:MOST_EXAMPLES], *(of_text[0] or of_text[1])]
     data["causes"] = data["causes"] or last.get("causes")
+    by_name = {each["name"]: each for each in [*last.get("contrasts", []), *data["contrasts"]]}
+    data["contrasts"] = list(by_name.values())
     for name in TABLES:
         data[name] = list({words_of(row): row for row in [*last[name], *data[name]]}.values())
 

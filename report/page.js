@@ -129,6 +129,7 @@ function open() {
   drawCurves();
   drawComparisons();
   drawCauses();
+  drawContrasts();
   drawTabs();
   drawDownloads();
   drawFooter();

@@ -36,6 +36,7 @@ const TABLES = [
   ["Comparison", () => generic((data.comparisons ?? []).flatMap(({ name, points }) => points.map((point) => ({ comparison: name, ...point }))))],
   ["Causes", () => generic(data.causes?.rows)],
   ["Pairs of heads", () => generic(data.causes?.pairs)],
+  ["Contrasts", () => generic((data.contrasts ?? []).flatMap(({ name, rows }) => rows.map((row) => ({ contrast: name, ...row }))))],
   ["Survival", () => generic(data.survival)],
   ["Survival test", () => generic(data.tests)],
   ["Correlations", () => generic(data.correlations)],
