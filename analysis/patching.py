@@ -160,8 +160,8 @@ class Patching:
             found[module] = output
             if module not in given:
                 return None
-            both = (each.unflatten(-1, (len(receives), -1)) for each in (given[module], output))
-            return torch.where(torch.tensor(receives, device=output.device)[:, None], *both).flatten(-2)
+            theirs, own = (each.unflatten(-1, (len(receives), -1)) for each in (given[module], output))
+            return torch.where(torch.tensor(receives, device=own.device)[:, None], theirs, own).flatten(-2)
 
         handles = []
         try:
