@@ -55,7 +55,8 @@ class AnalyzeConfig(SourceOptions):
     contrast: str | None = setting(
         None,
         "also what every head does for log p(right) - log p(wrong output): toy:number, toy:gender, toy:case, "
-        "toy:order, en-de:number, en-de:pronoun, en-de:negation, or a file (docs/causes.md)",
+        "toy:order, toy-multi:language, toy-multi:number, en-de:number, en-de:pronoun, en-de:negation, or a "
+        "file (docs/causes.md)",
     )
     contrast_heads: list[str] = setting(
         [],

@@ -28,13 +28,20 @@ NAMED = {
         "case": "the object's, which the verb at the end decides",
         "order": "who does it to whom, in the same words",
     },
+    "toy-multi": {
+        "language": "which of two the first source token asks for",
+        "number": "the subject's",
+    },
     "en-de": {
         "number": "one or several",
         "pronoun": "he or she",
         "negation": "negated or not",
     },
 }
-GENERATORS = {"toy": "headgates.data.toy.contrasts:toy_contrasts"}  # prefix -> "module:f(name)"
+GENERATORS = {  # prefix -> "module:f(name)"
+    "toy": "headgates.data.toy.contrasts:toy_contrasts",
+    "toy-multi": "headgates.data.toy.multi:multi_contrasts",
+}
 
 
 @dataclass(frozen=True)

@@ -272,8 +272,8 @@ def check_language(analysed: AnalysedModel, name: str) -> None:
     own = f"{config.get('src')}-{config.get('tgt')}"
     if prefix in NAMED and not (analysed.corpus.name == prefix or own == prefix):
         raise ValueError(
-            f"--contrast {name} is for {'the toy language' if prefix == 'toy' else prefix}; "
-            f"{analysed.folder.path} is {own} on {analysed.corpus.name}: give a file of contrasts"
+            f"--contrast {name} is for a run on {prefix} text; {analysed.folder.path} is {own} on "
+            f"{analysed.corpus.name}: give a file of contrasts"
         )
 
 
