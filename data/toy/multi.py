@@ -6,10 +6,10 @@ into which it is to translate.
 
 The second has German's grammar and other words: German's, spelt backwards. So what a sentence means and which
 language it is said in are apart, and so may be the heads that carry the one and the other: the contrast
-`toy-multi:language` is one sentence under both tags, `toy-multi:number` that of the toy language under either."""
+`toy-multi:language` is one sentence under both tags, `toy-multi:number` that of the toy language under
+either."""
 
 import re
-
 from pathlib import Path
 from random import Random
 
