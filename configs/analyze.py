@@ -30,6 +30,7 @@ class AnalyzeConfig(SourceOptions):
     python analyze.py runs/toy-en-de-none-s1 --examples-from my-lines.en      (the page draws attention on
     your own sentences)
     python analyze.py runs/toy-en-de-none-s1 --causes
+    python analyze.py runs/toy-en-de-none-s1 --contrast toy:case
     python analyze.py runs/multi30k-en-de-none-s1 --what syntax --parses spacy:en_core_web_sm
     """
 
@@ -50,6 +51,23 @@ class AnalyzeConfig(SourceOptions):
         12,
         "causes: pairs of so many heads, those that cost most of those that stay; 0 for all",
         at_least=0,
+        rare=True,
+    )
+    contrast: str | None = setting(
+        None,
+        "also what every head does for log p(right) - log p(wrong output): toy:number, toy:gender, toy:case, "
+        "toy:order, toy-multi:language, toy-multi:number, en-de:number, en-de:pronoun, en-de:negation, or a "
+        "file (docs/causes.md)",
+    )
+    contrast_heads: list[str] = setting(
+        [],
+        "contrast: close, and keep alone, these heads, such as decoder.0.cross.3; default those that every "
+        "other contrast shows",
+        rare=True,
+    )
+    contrast_into: str | None = setting(
+        None,
+        "contrast: also the path from every head into one head's q, k or v, such as decoder.0.cross.3.v",
         rare=True,
     )
     siblings: bool = setting(
@@ -120,6 +138,9 @@ class AnalyzeConfig(SourceOptions):
         ):
             if given and not self.causes:
                 raise ValueError(f"{name} is for --causes; add it")
+        for name in ("contrast_heads", "contrast_into"):
+            if getattr(self, name) and not self.contrast:
+                raise ValueError(f"{name} is for --contrast; add it")
         for flag, given, what in (
             ("--parses", self.parses is not None, "syntax"),
             ("labels", bool(self.labels), "syntax"),

@@ -202,8 +202,8 @@ class FitConfig:
 
     data: str | None = setting(
         "toy",
-        "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files or links, plain "
-        "or .gz, or hf:NAME (Hugging Face)",
+        "a named corpus (toy, toy-multi, multi30k), a folder with {train,valid,test}.{src,tgt} files or "
+        "links, plain or .gz, or hf:NAME (Hugging Face)",
     )
     data_dir: str | None = setting(
         None, "folder that holds local copies of named corpora, searched before downloading"

@@ -12,7 +12,11 @@ __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
 # name -> "module:loader(src=, tgt=, data_dir=, seed=) -> Corpus", imported when it is used. src and tgt may
 # be None for the corpus' own default; a loader ignores what it has no use for.
-CORPORA = {"toy": "headgates.data.toy:toy_corpus", "multi30k": "headgates.data.named:multi30k"}
+CORPORA = {
+    "toy": "headgates.data.toy:toy_corpus",
+    "toy-multi": "headgates.data.toy.multi:toy_multi_corpus",
+    "multi30k": "headgates.data.named:multi30k",
+}
 # prefix -> "module:loader(place, src=, tgt=) -> Corpus" of other programs' files: --data PREFIX:PLACE
 CORPUS_FILES = {
     "fairseq": "headgates.bridges.fairseq_data:read_binarised",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .exchange import exchanged
 from .headmap import HeadMap, HeadSite
 from .outputs import closing_outputs, inputs_of
 from .reconstruct import NO_TEXT
@@ -47,26 +48,18 @@ def resampled(
         pool = torch.cat([pools[site], rows]) if site in pools else rows
         best = key.argsort()[:POOL]
         keys[site], pools[site] = key[best], pool[best.to(pool.device)]
-    exchanges = []
-    for site, output in outputs.items():
+    for site in outputs:
         if not len(pools.get(site, ())):
             raise ValueError(f"{NO_TEXT}; or the output projection of {site.name} is never called")
-        heads = (~output.keep).nonzero().flatten()
+    heads = {site: (~output.keep).nonzero().flatten() for site, output in outputs.items()}
+
+    def elsewhere(site: HeadSite, z: Tensor) -> Tensor:
         pool = pools[site].unflatten(1, (site.heads, -1))  # (positions, H, K)
+        closed = heads[site].to(z.device)
+        sampled = torch.randint(len(pool), (*z.shape[:-2], len(closed)), generator=generator).to(z.device)
+        own = z.clone()
+        own[..., closed, :] = pool[sampled, closed].to(z)
+        return own
 
-        def exchange(
-            _: nn.Module, inputs: tuple[Tensor, ...], heads: Tensor = heads, pool: Tensor = pool
-        ) -> tuple[Tensor, ...]:
-            z, *others = inputs
-            sampled = torch.randint(len(pool), (*z.shape[:-1], len(heads)), generator=generator).to(z.device)
-            own = z.unflatten(-1, pool.shape[1:]).clone()  # (B, L, H, K)
-            own[..., heads.to(z.device), :] = pool[sampled, heads.to(z.device)].to(z)
-            return own.flatten(-2), *others
-
-        exchanges.append((output.out, exchange))
-    handles = [out.register_forward_pre_hook(exchange) for out, exchange in exchanges]
-    try:
+    with exchanged({site: output.module for site, output in outputs.items()}, elsewhere):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

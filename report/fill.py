@@ -118,6 +118,8 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
     data["examples"] = [*own[:MOST_EXAMPLES], *(of_text[0] or of_text[1])]
     data["sentences"] = data["sentences"] or last.get("sentences", [])
     data["causes"] = data["causes"] or last.get("causes")
+    by_name = {each["name"]: each for each in [*(last.get("contrasts") or []), *data["contrasts"]]}
+    data["contrasts"] = list(by_name.values())
     for name in TABLES:
         data[name] = list({words_of(row): row for row in [*last[name], *data[name]]}.values())
 
@@ -137,4 +139,6 @@ def last_page_data(analysed: AnalysedModel) -> dict[str, Any]:
     data: dict[str, Any] = analysed.folder.read_json(file, cure=cure)
     if not all({"site", "head", "roles", "asked", *NUMBERS} <= set(card) for card in data["heads"]):
         raise analysed.folder.foreign(file, "a head has no card as analyze.py makes it")
+    if not all(isinstance(each, dict) and "name" in each for each in data.get("contrasts") or []):
+        raise analysed.folder.foreign(file, "a contrast has no name")
     return data if data["settings"].get("weights") == analysed.weights else {}

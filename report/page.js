@@ -166,6 +166,7 @@ function open() {
   drawLinesPart();
   drawComparisons();
   drawCauses();
+  drawContrasts();
   drawTabs();
   drawDownloads();
   drawFooter();

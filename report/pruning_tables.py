@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from headgates.analysis.circuit_areas import circuit_areas
 from headgates.analysis.significance import LEVEL
 from headgates.report.table import difference_cells, search_title, show
 from headgates.workbench.ablation import significance_counts
@@ -36,9 +37,10 @@ def curves_table(unpruned: UnprunedModel, curves: Mapping[str, Sequence[Row]]) -
         ]
         scores = [f"{step[f'{split}_{metric.name}']:.2f}" for split in ("valid", "test")]
         compared = difference_cells(step[f"{test}_difference"], interval, step[f"{test}_p_value"])
-        rows.append([name, *heads, *scores, *compared])
+        rows.append([name, *heads, *scores, *compared, *areas_cells(curves[name], test)])
     title = f"{unpruned.folder.path}: {found}the most heads closed without a significant loss on validation"
-    columns = ["curve", "closed", "heads", f"valid {metric.title}", f"test {metric.title}", *DIFFERENCE]
+    measured = [f"{split} {metric.title}" for split in ("valid", "test")]
+    columns = ["curve", "closed", "heads", *measured, *DIFFERENCE, "CPR", "CMD"]
     show(title, columns, rows)
     by_share: dict[str, dict[str, list[Row]]] = {}
     for name, curve in curves.items():
@@ -55,6 +57,17 @@ def curves_table(unpruned: UnprunedModel, curves: Mapping[str, Sequence[Row]]) -
         cells.append([share, *(shown.get(name, "") for name in curves)])
     difference = "" if unpruned.unlearned else " (difference)"
     show(f"test {metric.title}{difference} by heads closed, {found}".rstrip(", "), ["closed", *curves], cells)
+
+
+def areas_cells(rows: Sequence[Row], metric: str) -> list[str]:
+    """CPR and CMD of a curve, the mean over its seeds at each step; empty where some heads never close."""
+    steps: dict[float, list[float]] = {}
+    for row in rows:
+        steps.setdefault(1 - row["closed_share"], []).append(row[metric])
+    try:
+        return [f"{area:.2f}" for area in circuit_areas({share: fmean(at) for share, at in steps.items()})]
+    except ValueError:
+        return ["", ""]
 
 
 MOST = 10  # heads of a table

@@ -12,6 +12,7 @@
     comparisons the comparisons that compare.py made on the base: summary, points, figure
     causes      of --causes: rows of the card, pairs of heads, and for each head its exact effect and every
     score
+    contrasts   of each --contrast: sentences, and a row for each head
     systems, survival, tests, correlations: rows of tables
 
 Unknown numbers are null. `beam` says with which search a score was measured: a run's own, or that of the
@@ -39,6 +40,7 @@ from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
 from headgates.models.progress import say
 from headgates.report.causes import causes_data
 from headgates.report.compare_files import comparisons_of
+from headgates.report.contrasts import contrast_data
 from headgates.report.page import compact, json_ready
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import base_request, base_score, score_path
@@ -84,6 +86,7 @@ def report_data(
             "curves": [*curves_of(analysed.base), *trained_curves(analysed.shown_runs)],
             "comparisons": comparisons_of(analysed.base),
             "causes": found.causes and causes_data(found.causes),
+            "contrasts": [contrast_data(found.contrast)] if found.contrast else [],
             "systems": system_rows([run.folder for run in analysed.shown_runs] or [analysed.base]),
             **{name: getattr(found, name) for name in TABLES},
         }

@@ -37,6 +37,7 @@ const TABLES = [
   ["Causes", () => generic(data.causes?.rows)],
   ["Pairs of heads", () => generic(data.causes?.pairs)],
   ["Causal gates", () => generic(data.causes?.gating?.heads)],
+  ["Contrasts", () => generic((data.contrasts ?? []).flatMap(({ name, rows }) => rows.map((row) => ({ contrast: name, ...row }))))],
   ["Survival", () => generic(data.survival)],
   ["Survival test", () => generic(data.tests)],
   ["Correlations", () => generic(data.correlations)],

@@ -39,8 +39,10 @@ from headgates.data.ranks import first, wait
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
+from headgates.models.translator import Translator
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.causes import causes
+from headgates.workbench.contrast import contrast, contrast_settings, contrast_slug
 from headgates.workbench.folder import plain
 from headgates.workbench.scores import ScoreRequest, score_file
 from headgates.workbench.table import read_table, write_table
@@ -55,12 +57,13 @@ SHOWN = 3  # sentences of a head
 @dataclass(frozen=True)
 class Analysis:
     """settings: what the result depends on besides the model and its text. by_flag: made only where the
-    setting of its name asks for it."""
+    setting of its name asks for it. suffix: what the name of its file ends in."""
 
     start: Callable[[AnalysedModel], StartedAnalysis]
     settings: Callable[[AnalysedModel], dict[str, Any]] = lambda analysed: {}
     kinds: tuple[str, ...] = KINDS  # the kinds of attention that it looks at
     by_flag: bool = False
+    suffix: Callable[[AnalysedModel], str] = lambda analysed: ""
 
 
 # ---------------------------------------------------------------- the analyses
@@ -253,6 +256,12 @@ ANALYSES: dict[str, Analysis] = {
         sentences, lambda analysed: {"first": SENTENCES, "of at most": f"{DRAWN_PIECES} pieces"}
     ),
     "causes": Analysis(lambda analysed: ([], lambda: causes(analysed)), causes_settings, by_flag=True),
+    "contrast": Analysis(
+        lambda analysed: ([], lambda: contrast(analysed)),
+        contrast_settings,
+        by_flag=True,
+        suffix=lambda analysed: f"-{contrast_slug(analysed.config.contrast or '')}",
+    ),
 }
 
 
@@ -280,6 +289,8 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
     kinds = ANALYSES[name].kinds
     if name == "causes" and not analysed.is_whole:
         return "--causes reads the base and its training text; leave --system, --text and --out out"
+    if name == "contrast" and not (analysed.is_whole and isinstance(analysed.predictor, Translator)):
+        return "--contrast looks at a base that translates; leave --system, --text and --out out"
     if not set(kinds) & set(analysed.config.kinds):
         return (
             f"{name} looks at {' and '.join(kinds)} attention, and --kinds is "
@@ -334,7 +345,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
         try:
             results[name] = finish()
         except ValueError as error:  # such as no rare word in a few sentences: the other analyses go on
-            if name in analysed.config.what:
+            if name in analysed.config.what or name == "contrast":
                 raise
             analysed.report(f"left out: {name}: {error}")
             continue
@@ -346,6 +357,10 @@ def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:
     """Everything that the analysis depends on, as its .json file holds it."""
     kinds = [kind for kind in ANALYSES[name].kinds if kind in analysed.config.kinds]
     return {**analysed.fingerprint(), "kinds": kinds, **ANALYSES[name].settings(analysed)}
+
+
+def result_file(analysed: AnalysedModel, name: str) -> str:
+    return f"{analysed.results_folder}/{name}{ANALYSES[name].suffix(analysed)}.json"
 
 
 def store_result(
@@ -360,12 +375,12 @@ def store_result(
         tables = list(result.tables)
         return {"head_maps": maps, "facts": result.facts, "tables": tables, **analysed.provenance}
 
-    analysed.folder.cached(f"{analysed.results_folder}/{name}.json", settings, write, fresh=True)
+    analysed.folder.cached(result_file(analysed, name), settings, write, fresh=True)
 
 
 def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) -> AnalysisResult | None:
     """The stored result of the analysis, None where there is none with these settings."""
-    folder, file = analysed.folder, f"{analysed.results_folder}/{name}.json"
+    folder, file = analysed.folder, result_file(analysed, name)
     if not (folder / file).is_file() or folder.read_json(file).get("cache_key") != plain(settings):
         return None
     content = folder.read_json(file)

@@ -14,8 +14,8 @@ from headgates.workbench.table import Row, write_table
 
 @dataclass(frozen=True)
 class Findings:
-    """nearest: of each family of roles the head that is nearest to it; scores: of heads, by name; causes: of
-    --causes; the rest are rows of tables."""
+    """nearest: of each family of roles the head that is nearest to it; scores: of heads, by name; causes,
+    contrast: of --causes and --contrast; the rest are rows of tables."""
 
     roles: list[Role] = field(default_factory=list)
     nearest: list[Role] = field(default_factory=list)
@@ -24,6 +24,7 @@ class Findings:
     survival: list[Row] = field(default_factory=list)
     tests: list[Row] = field(default_factory=list)
     causes: AnalysisResult | None = None
+    contrast: AnalysisResult | None = None
 
 
 def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Findings:
@@ -37,6 +38,7 @@ def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Find
         correlation_rows(scores),
         *survival_rows(analysed, results, roles),
         causes=results.get("causes"),
+        contrast=results.get("contrast"),
     )
     tables = {
         "roles": [role.row() for role in roles],

@@ -46,7 +46,7 @@ KEYS: Mapping[str, Mapping[str, Kind]] = {
         "seconds": int | float,
     },
     "curves/": {"cache_key": dict | None, "finished": bool | None},
-    "cards.json": {"settings": dict, "heads": list},
+    "cards.json": {"settings": dict, "heads": list, "contrasts": list | None},
     "compare.json": {"title": str, "summary": list, "groups": list, "base_hash": str | None},
     "-outputs.json": {"drafts": list, "changed": list},
     "analysis/": {"head_maps": dict, "facts": dict, "tables": list},

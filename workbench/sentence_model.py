@@ -13,18 +13,16 @@ the end, H heads of a site, K head width, V vocabulary.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from headgates.bridges.classifier import Labeller
 from headgates.data.batch import pad
 from headgates.gates import KINDS, HeadSite, attach, detach, find_sites
-from headgates.gates.rules import rule_of
-from headgates.gates.site_rule import projection
+from headgates.gates.exchange import exchanged
 from headgates.gates.sites import BANK
 from headgates.models.decoder_state import DecoderState, position_first
 from headgates.models.draft_check import MARGIN, traced
@@ -156,22 +154,14 @@ class SentenceModel:
             for site, head in change.patched:
                 rows.setdefault(site, []).append((n, head))
 
-        def patch(_: nn.Module, inputs: tuple[Any, ...], *, site: HeadSite) -> tuple[Any, ...]:
-            z, *others = inputs
-            z = z.unflatten(-1, (site.heads, -1)).clone()  # (N, L, H, K)
+        def patch(site: HeadSite, z: Tensor) -> Tensor:  # (N, L, H, K)
+            z = z.clone()
             for n, head in rows[site]:
                 z[n, :, head] = z[-1, :, head]
-            return z.flatten(-2), *others
+            return z
 
-        handles = []
-        try:
-            for site in rows:
-                out = projection(self.modules[site], rule_of(self.modules[site]).out)
-                handles.append(out.register_forward_pre_hook(partial(patch, site=site)))
+        with exchanged({site: self.modules[site] for site in rows}, patch):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def log_probs(self, source: Tensor, target: Sequence[int], changes: Sequence[Change]) -> Tensor:
         """The log probabilities (N, T, V) of each next token of one target, a row a change. source: (1, S),

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from headgates.commands import start
+from headgates.data.contrast import read_contrasts
 from headgates.data.ranks import first
 from headgates.models.progress import say
 
@@ -38,6 +39,8 @@ def analyze(config: "AnalyzeConfig") -> None:
     check_data_dir(config.data_dir)
     kind, _, trees = (config.parses or "").partition(":")
     check_files(config.text, config.examples_from, trees if kind == "conllu" else None)
+    if config.contrast is not None:
+        read_contrasts(config.contrast)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.workbench.analysed_model import AnalysedModel
     from headgates.workbench.analyses import chosen_analyses, run_analyses
@@ -54,6 +57,7 @@ def analyze(config: "AnalyzeConfig") -> None:
 def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> None:
     """Roles, correlations and survival from the results, with their tables, pages and figures."""
     from headgates.report import analysis_tables, causes
+    from headgates.report.contrasts import contrast_table
     from headgates.report.fill import page_data, write_pages
     from headgates.report.head_figures import draw_all
     from headgates.report.page import write_page
@@ -70,6 +74,8 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
     analysis_tables.survival_table(found.survival, found.tests)
     if found.causes is not None:
         causes.causes_table(found.causes, analysed.source.task.metrics[0])
+    if found.contrast is not None:
+        contrast_table(found.contrast)
     if analysed.is_whole:
         pages = write_pages(analysed, data, [*analysed.folders, analysed.base])
     else:  # of one system or one text: the run's own page shows everything

@@ -94,6 +94,7 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         "measured": {"loss": {"file": "scores/loss-sampled200.json", "pairs": 200}},
         "lines": test_lines([s["run"] for s in gated], base["run"], total),
         "causes": causes(places, worth, draw),
+        "contrasts": [contrast("toy:case", places, worth)],
         "systems": [
             base | {"bleu": 38.74, "parameters": 2_400_000},
             *({"system": "l0", "bleu": s["value"], **{name: s[name] for name in of_run}} for s in gated),
@@ -177,6 +178,29 @@ def test_lines(runs: list[str], base: str, total: int) -> dict[str, Any]:
         "tgt": "de",
         "systems": [each | {"heads_total": total, "value": 38.0} for each in systems],
         "lines": lines,
+    }
+
+
+def contrast(name: str, places: list[Place], worth: dict[Place, float]) -> dict[str, Any]:
+    """Every head's effect, the largest first, and no corrupted sources."""
+    rows = [
+        {
+            "site": site_of(place),
+            "kind": place[0],
+            "layer": place[1],
+            "head": place[2],
+            "effect": worth[place],
+        }
+        | {"effect_low": worth[place] - 0.5, "effect_high": worth[place] + 0.5}
+        | {"effect_p_value": 0.002, "effect_p_value_holm": 0.04}
+        for place in sorted(places, key=worth.__getitem__, reverse=True)
+    ]
+    return {
+        "name": name,
+        "title": f"{name}: the right output",
+        "sentences": ["Said."],
+        "into": None,
+        "rows": rows,
     }
 
 

@@ -332,6 +332,24 @@ def test_causes_are_a_panel_for_each_score_pairs_lead_to_their_heads_and_labels_
     assert opened.tab.locator("#gating li").all_inner_texts() == gating["lines"]
 
 
+def test_a_contrast_shows_the_heads_that_it_needs_most_and_leads_to_them(opened):
+    rows = cards()["contrasts"][0]["rows"]
+    lines = opened.tab.locator("#contrasts tbody tr")
+    assert lines.count() == 10 < len(rows)
+    name = f"{rows[1]['site']}.{rows[1]['head']}"
+    low, high = (f"{rows[1]['effect'] + end:+.2f}".replace("-", "−") for end in (-0.5, 0.5))
+    assert lines.nth(1).inner_text().split("\t")[-3:] == [
+        f"{rows[1]['effect']:.2f}",
+        f"{low} to {high}",
+        "0.040",
+    ]
+    assert "patched" not in opened.text("#contrasts thead")
+    assert "Said." in opened.text("#contrasts")
+    lines.nth(1).locator("button").click()
+    assert opened.text("#card-name") == name
+    assert opened.tab.locator("#tabs button", has_text="Contrasts").count() == 1
+
+
 def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
     data, (state, *_) = cards(), cards()["states"]
     point = {name: state[name] for name in ("heads_open", "value", "low", "high")}

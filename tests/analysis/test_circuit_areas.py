@@ -1,0 +1,49 @@
+"""CPR and CMD against sums over a fine grid, and on lines whose areas are known."""
+
+import pytest
+
+from headgates.analysis.circuit_areas import LEAST, circuit_areas
+
+
+def on_a_grid(metric: dict[float, float]) -> tuple[float, float]:
+    """Midpoints of 200,000 strips."""
+    shares, steps = sorted(metric), 200_000
+    width, cpr, cmd, place = (1 - LEAST) / steps, 0.0, 0.0, 0
+    for step in range(steps):
+        k = LEAST + (step + 0.5) * width
+        while shares[place + 1] < k:
+            place += 1
+        a, b = shares[place], shares[place + 1]
+        m = metric[a] + (metric[b] - metric[a]) * (k - a) / (b - a)
+        f = (m - metric[0]) / (metric[1] - metric[0])
+        cpr, cmd = cpr + f * width, cmd + abs(1 - f) * width
+    return cpr, cmd
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        {0: 2.0, 1: 30.0},
+        {0: 0.0, 0.1: 3.0, 0.3: 25.0, 0.5: 41.0, 0.7: 36.0, 1: 38.0},  # above the whole model on its way
+        {0: 5.0, 0.0005: 1.0, 0.2: 9.0, 1: 3.0},  # the whole model is the worst, and a share below the least
+    ],
+)
+def test_the_areas_are_those_under_f_and_its_distance_from_1(metric):
+    assert circuit_areas(metric) == pytest.approx(on_a_grid(metric), abs=1e-6)
+
+
+def test_a_circuit_that_is_the_model_from_the_first_head_has_all_of_cpr_and_no_cmd():
+    cpr, cmd = circuit_areas({0: 0.0, 1e-9: 1.0, 1: 1.0})
+    assert cpr == pytest.approx(1 - LEAST)
+    assert cmd == pytest.approx(0)
+    # a straight line: the triangle, less its tip
+    assert circuit_areas({0: 7.0, 0.5: 8.0, 1: 9.0}) == pytest.approx(
+        ((1 - LEAST**2) / 2, (1 - LEAST) ** 2 / 2)
+    )
+
+
+def test_a_curve_that_does_not_go_to_no_head_or_stays_level_is_refused():
+    with pytest.raises(ValueError, match="from no head open"):
+        circuit_areas({0.1: 2.0, 1: 3.0})
+    with pytest.raises(ValueError, match="with all heads and with none"):
+        circuit_areas({0: 2.0, 0.5: 3.0, 1: 2.0})

@@ -1,0 +1,105 @@
+"""Effects on contrasts: against closing by hand, and where the truth is planted."""
+
+import pytest
+import torch
+
+from headgates.analysis.batches import sites_of
+from headgates.analysis.contrasts import (
+    all_heads,
+    mean_changes,
+    random_sets,
+    ranked,
+    set_effects,
+    values_without,
+)
+from headgates.analysis.interactions import closing
+from headgates.gates import HeadMap, HeadSite
+from headgates.gates.sites import BANK
+from tests.analysis.one_by_one import in_batches, random_model, random_pairs
+
+PAIRS = random_pairs()[:7]
+
+
+def lead(model, batch):
+    """Of each pair the logit of token 5 minus that of 7, at the first step."""
+    logits = model(batch.source, batch.target_in)[:, 0]
+    return logits[:, 5] - logits[:, 7]
+
+
+@torch.no_grad()
+def test_a_pairs_value_without_heads_is_that_with_their_columns_at_zero():
+    model = random_model().double()
+    modules, heads = sites_of(model, None), all_heads(model)
+    assert len(heads) == sum(site.heads for site in modules)
+    sets = [[], [heads[0]], [heads[1], heads[-1]], heads]
+    found = values_without(model, in_batches(PAIRS, 3), [closing(each) for each in sets], lead)
+    assert found.shape == (4, 7)
+    for row, closed in zip(found, sets, strict=True):
+        kept = {site: module.out_proj.weight.clone() for site, module in modules.items()}
+        for site, head in closed:
+            modules[site].out_proj.weight.unflatten(1, (site.heads, -1))[:, head] = 0.0
+        expected = torch.cat([lead(model, batch) for batch in in_batches(PAIRS, 1)])
+        for site, weight in kept.items():
+            modules[site].out_proj.weight.copy_(weight)
+        torch.testing.assert_close(row, expected)
+    assert (found[0] - found[1]).abs().max() > 1e-2
+    assert not hasattr(model, BANK)
+
+
+def test_p_values_and_intervals_of_noise_are_right_about_as_often_as_they_say():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(400, 41, generator=generator, dtype=torch.float64)
+    rows = mean_changes(noise, 1000)
+    rejected = sum(row["p_value"] < 0.05 for row in rows) / 400
+    assert 0.02 < rejected < 0.095  # a bootstrap of 41 rejects a little more than 5%
+    missed = sum(not row["low"] <= 0 <= row["high"] for row in rows) / 400
+    assert 0.02 < missed < 0.095
+    assert sum(row["p_value_holm"] < 0.05 for row in rows) <= 2
+    planted = mean_changes(torch.cat([noise[:9] + 1.0, noise[9:40], torch.zeros(1, 41)]), 10_000)
+    assert all(row["p_value_holm"] < 0.01 and row["low"] > 0 for row in planted[:9])
+    assert planted[0]["mean"] == pytest.approx(float(noise[0].mean()) + 1)
+    assert planted[-1] == {"mean": 0, "low": 0, "high": 0, "p_value": 1, "p_value_holm": 1}
+
+
+def test_random_sets_have_as_many_heads_at_each_site():
+    sites = [HeadSite.at("enc-self", 0, 7), HeadSite.at("cross", 0, 5)]
+    chosen = HeadMap({sites[0]: torch.arange(7) < 3, sites[1]: torch.arange(5) < 0})
+    sets = random_sets(chosen, 211, seed=3)
+    assert {tuple(int(row.sum()) for row in each.values()) for each in sets} == {(3, 0)}
+    often = torch.stack([each[sites[0]] for each in sets]).double().mean(0)
+    assert ((often - 3 / 7).abs() < 0.15).all()
+    assert random_sets(chosen, 5, seed=3) == sets[:5]
+
+
+def test_the_heads_that_a_value_is_made_of_are_necessary_and_enough_and_others_are_neither():
+    model, batches = random_model(), in_batches(PAIRS, 3)
+    site = next(iter(sites_of(model, None)))
+    others = closing(all_heads(model)[3:7])
+
+    def planted(model, batch):
+        """Two heads of the first site are all that counts."""
+        a, b, _ = getattr(model, BANK).values()[site].tolist()
+        return torch.full((len(batch),), 2.0 * a * b)
+
+    without, alone = set_effects(model, batches, closing([(site, 0), (site, 1)]), planted, sets=50)
+    assert (without.value, alone.value) == (0.0, 2.0)
+    assert min(alone.random) == 0.0  # another two of the three
+    assert alone.percentile == pytest.approx(1 - alone.random.count(2.0) / 100)
+    assert alone.p_value == pytest.approx((alone.random.count(2.0) + 1) / 51)
+    without, alone = set_effects(model, batches, others, planted, sets=50)
+    assert (without.value, alone.value) == (2.0, 0.0)
+    assert (without.percentile, alone.percentile) == (0.5, 0.5)  # all random sets do as little
+    assert (without.p_value, alone.p_value) == (1.0, 1.0)
+    for heads in (closing([]), closing(all_heads(model))):
+        with pytest.raises(ValueError, match="expected some heads of"):
+            set_effects(model, batches, heads, planted)
+    with pytest.raises(ValueError, match=r"no decoder\.9\.cross"):
+        set_effects(model, batches, closing([(HeadSite.at("cross", 9, 2), 0)]), planted)
+
+
+def test_a_percentile_counts_the_random_sets_that_do_less_and_half_of_the_ties():
+    means = torch.tensor([3.0, 1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    more, less = ranked(means, least=False), ranked(means, least=True)
+    assert (more.percentile, more.p_value) == (2.5 / 4, 3 / 5)
+    assert (less.percentile, less.p_value) == (1.5 / 4, 4 / 5)
+    assert more.random == less.random == [1.0, 2.0, 3.0, 4.0]
