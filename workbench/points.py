@@ -204,6 +204,8 @@ def measure_points(
             first(partial(save_point, save, source, config, points, gone, outputs))
 
     measure(None, HeadMap({}))
+    if CLOSINGS[config.closing].calibrated and calibration.targets == "own":
+        _ = calibration.data  # translated by the model with all its layers
     for ask in asked:
         passed = {
             site: torch.ones(site.heads, dtype=torch.bool)
@@ -259,7 +261,7 @@ def save_point(
     point = points[-1]
     above = above_trivial(outputs, source.test[1], source.task.metrics[0])
     # of the layers that it has, as they are numbered now
-    heads = dict.fromkeys(OF_NEURONS) | heads_of(source.model, None)
+    heads: dict[str, Any] = {**dict.fromkeys(OF_NEURONS), **heads_of(source.model, None)}
     row = replace(point.row, system="base", above_trivial=above, **heads)
     layers = row.layers_left or {}
     pruned = {
