@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+import torch
+from torch import Tensor
 
 STEPS = 4000  # shares of the largest budget
 
@@ -34,25 +35,26 @@ class Knapsack:
         if not all(parts):
             raise ValueError("expected at least one option for every part")
         self.share = largest / STEPS
-        best = np.zeros(STEPS + 1)  # least loss of the parts so far with so many shares
-        self.chosen: list[np.ndarray] = []  # of each part, the option at so many shares
+        # least loss of the parts so far with so many shares
+        best = torch.zeros(STEPS + 1, dtype=torch.float64)
+        self.chosen: list[Tensor] = []  # of each part, the option at so many shares
         self.shares = [
-            [int(np.ceil(max(option.cost, 0.0) / self.share - 1e-9)) for option in part] for part in parts
+            [math.ceil(max(option.cost, 0.0) / self.share - 1e-9) for option in part] for part in parts
         ]
         for part, shares in zip(parts, self.shares, strict=True):
-            with_option = np.full((len(part), STEPS + 1), np.inf)
+            with_option = torch.full((len(part), STEPS + 1), math.inf, dtype=torch.float64)
             for row, option, share in zip(with_option, part, shares, strict=True):
                 if share <= STEPS:
                     row[share:] = best[: STEPS + 1 - share] + option.loss
             self.chosen.append(with_option.argmin(0))
-            best = with_option.min(0)
+            best = with_option.min(0).values
         self.losses = best
 
     def at(self, budget: float) -> tuple[list[int], float] | None:
         """The option of every part, by its place, and the sum of their losses; None where even the cheapest
         options cost more."""
         left = min(STEPS, math.floor(budget / self.share + 1e-9))
-        if left < 0 or not np.isfinite(self.losses[left]):
+        if left < 0 or not math.isfinite(self.losses[left]):
             return None
         loss, options = float(self.losses[left]), []
         for chosen, shares in zip(reversed(self.chosen), reversed(self.shares), strict=True):
