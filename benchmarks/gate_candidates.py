@@ -10,8 +10,8 @@ choice. Beside them stand the orders that need no learning. Candidates:
     from-integrated      the same, started in the order of integrated gradients; from-fisher likewise
     subset               exactly K open in every sample, soft gradients (Li et al. 2021)
     straight-through     the K highest open, without noise; the gradient is that of the subset's soft top-K
-    uniform              uniform gradient sampling: gates of random positions, open_prob follows their gradients
-                         (Li & Janson 2024, section 3.3)
+    uniform              uniform gradient sampling: gates at random positions, whose gradients move the
+                         probability to be open (Li & Janson 2024)
     alternated           subset in three steps, each refitted before the next
 """
 
@@ -110,7 +110,8 @@ def trained_gates(
     optimizer = torch.optim.Adam(bank.parameters(), lr=options.rate)
     model.eval()  # without dropout
     bank.train()
-    for step, batch in zip(range(options.steps), training_batches(source, seed, options.tokens), strict=False):
+    batches = training_batches(source, seed, options.tokens)
+    for step, batch in zip(range(options.steps), batches, strict=False):
         bank.sample()
         loss = source.task.loss(model, batch, smoothing=0.1) / batch.target_tokens
         if budget is not None:
@@ -133,9 +134,7 @@ def by_gates(gate: str, *, start: str | None = None, priced: bool = False, **opt
             request = ScoreRequest(source, valid=source.lines("valid"), seed=seed)
             scores = ranked(start, head_scores(start, request))
             places = scores.flat().argsort(stable=True).argsort() + 0.5
-            given["log_alpha"] = scores.like(
-                START * (places - (len(places) - keep)) / (len(places) / 2)
-            )
+            given["log_alpha"] = scores.like(START * (places - (len(places) - keep)) / (len(places) / 2))
         bank = attach(source.model, gate=gate, target_heads=keep, **given)
         try:
             trained_gates(source, bank, seed, flags, keep=keep if priced else None)
@@ -209,16 +208,12 @@ def answer(options: argparse.Namespace) -> Answer:
                 rows[f"{name} {keep} s{seed}"] = {"loss": loss, "seconds": seconds, "kinds": kinds}
                 say(f"{name}, {keep} heads, seed {seed}: {loss:.4f}, {seconds:.0f} s, {kinds}")
     counts = options.heads.split(",")
-    cells = [
-        [
-            name,
-            *(
-                ", ".join(f"{rows[f'{name} {keep} s{seed}']['loss']:.3f}" for seed in range(1, options.seeds + 1))
-                for keep in counts
-            ),
-        ]
-        for name in names
-    ]
+    seeds = range(1, options.seeds + 1)
+
+    def losses(name: str, keep: str) -> str:
+        return ", ".join(f"{rows[f'{name} {keep} s{seed}']['loss']:.3f}" for seed in seeds)
+
+    cells = [[name, *(losses(name, keep) for keep in counts)] for name in names]
     head = ["candidate", *(f"{keep} heads" for keep in counts)]
     settings = {name: getattr(options, name) for name in ("steps", "rate", "warmup", "tokens", "seeds")}
     return Answer(
@@ -244,6 +239,5 @@ FLAGS: list[Flag] = [
 
 
 if __name__ == "__main__":
-    sys.exit(
-        run("gate_candidates", "Which way of learning gates chooses the heads best?", __doc__ or "", FLAGS, answer)
-    )
+    question = "Which way of learning gates chooses the heads best?"
+    sys.exit(run("gate_candidates", question, __doc__ or "", FLAGS, answer))

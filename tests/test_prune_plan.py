@@ -29,7 +29,7 @@ def once(monkeypatch):
 def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_translates(
     base, prune_here, once
 ):
-    code, out, error = prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small")
+    code, _, error = prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small")
     assert code == 0, error
     smaller, whole = open_source(base.path.parent / "small"), open_source(base.path)
     size, before = (sum(p.numel() for p in each.model.parameters()) for each in (smaller, whole))
