@@ -36,15 +36,16 @@ def toy_multi_corpus(
     `toy_corpus`; raises DataError at any languages but en to multi."""
     if (src or "en", tgt or "multi") != ("en", "multi"):
         raise DataError(f"the toy-multi corpus is en-multi, got {src}-{tgt}; use --src en --tgt multi")
-    splits = []
-    for split in ("train", "valid", "test"):
+
+    def text(split: str) -> ParallelText:
         pairs = [
             tagged(pair.source, pair.target, TAGS[i % 2])
             for i, pair in enumerate(toy_pairs(split, seed=seed))
         ]
-        splits.append(ParallelText([source for source, _ in pairs], [target for _, target in pairs]))
+        return ParallelText([source for source, _ in pairs], [target for _, target in pairs])
+
     about = f"built-in toy language, English into {' and '.join(TAGS)} by the first word, seed {seed}"
-    return Corpus(*splits, "toy-multi", about, "en", "multi")
+    return Corpus(text("train"), text("valid"), text("test"), "toy-multi", about, "en", "multi")
 
 
 def multi_contrasts(name: str) -> list[Contrast]:
