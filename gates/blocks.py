@@ -20,6 +20,8 @@ def lowest_in_blocks(
 
     multiples: how many of each site make a block; its lowest block is shorter where H is no multiple.
     at_least: how many stay at each site, so that fewer than `count` may close."""
+    if not rows:
+        return []
     orders = [row.double().sort(stable=True) for row in rows]
     means, sizes, may = [], [], []
     for (values, _), multiple in zip(orders, multiples, strict=True):

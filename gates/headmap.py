@@ -142,7 +142,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return float(self.flat().double().sum())
 
     def count(self) -> int:
-        """The number of true (or non-zero) heads."""
+        """The number of true (or non-zero) heads, or neurons."""
         return int((self.flat() != 0).sum())
 
     @property

@@ -24,9 +24,7 @@ def unit_prices(sites: Mapping[HeadSite, nn.Module]) -> dict[HeadSite, float]:
         return dict.fromkeys(sites, 1.0)
     of_heads = sum(weights_of(each, rule_of(each)) for each in heads.values())
     head = of_heads / sum(site.heads for site in heads)
-    return {
-        site: numbers[site] / max(1, site.heads) / head if site in numbers else 1.0 for site in sites
-    }
+    return {site: numbers[site] / max(1, site.heads) / head if site in numbers else 1.0 for site in sites}
 
 
 def weights_of(module: nn.Module, rule: SiteRule) -> int:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from headgates.analysis.closing import close_to
 from headgates.analysis.significance import RESAMPLES, above_trivial, resample_counts, score
 from headgates.configs.cli import config_hash
 from headgates.configs.closing import CLOSINGS, ZERO
@@ -21,7 +19,7 @@ from headgates.configs.systems import ScoreRow
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.parallel import ParallelText
 from headgates.data.ranks import all_sum, first, share
-from headgates.gates import FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
+from headgates.gates import FFN_KINDS, KINDS, HeadMap, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
@@ -31,11 +29,9 @@ from headgates.workbench.folder import RunFolder
 from headgates.workbench.named_paths import check_free
 from headgates.workbench.point import MadePoint
 from headgates.workbench.row import ResultRow
-from headgates.workbench.scores import ScoreRequest, head_scores, ranked, refined
+from headgates.workbench.scores import ScoreRequest, head_scores, lowest_closed, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
 from headgates.workbench.unpruned_model import UnprunedModel
-
-WIDTH = 16  # a layer keeps a multiple of it of its neurons: processors multiply so many at once
 
 
 @dataclass(frozen=True)
@@ -57,9 +53,7 @@ def targets_of(unpruned: UnprunedModel, config: PruneConfig) -> list[Target]:
         chosen.append([*sorted(asked, reverse=True)] or [None])
         counts = {site: site.heads for site in find_sites(unpruned.model, kinds)} if asked else {}
         total = sum(counts.values())
-        kept = sum(
-            min(n, config.at_least) if site.kind in config.kinds else n for site, n in counts.items()
-        )
+        kept = sum(min(n, config.at_least) if site.kind in config.kinds else n for site, n in counts.items())
         for count in asked:
             if not kept <= count <= total:
                 why = (
@@ -79,15 +73,13 @@ def closed_to(
 ) -> HeadMap:
     """The map (True: closed) that leaves so many open, by ranked scores of the kinds that may close: heads
     exactly, the neurons of each layer by a multiple of WIDTH."""
-    closed: dict[HeadSite, Any] = {}
-    budgets = ((KINDS, target.heads, 1), (FFN_KINDS, target.neurons, WIDTH))
-    for kinds, count, multiple in budgets:
+    counts = {"heads": target.heads, "ffn": target.neurons}
+    keep = {}
+    for word, count in counts.items():
         if count is not None:
-            own = scores.select(kinds)
-            whole = sum(site.heads for site in find_sites(request.source.model, kinds))
-            keep = own.heads_total - (whole - count)  # of those that may close
-            closed |= dict(close_to(own, keep, at_least=at_least, multiple=multiple))
-    found = HeadMap(closed)
+            whole = sum(site.heads for site in find_sites(request.source.model, [word]))
+            keep[word] = scores.select([word]).heads_total - (whole - count)  # of those that may close
+    found = lowest_closed(scores.select(keep), keep, at_least=at_least)
     return found if at_least else refined(order, found, request)  # a refined choice knows no floor
 
 
