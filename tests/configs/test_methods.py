@@ -78,7 +78,7 @@ def test_a_method_is_controlled_by_a_price_or_a_number_of_heads():
 def test_heads_without_gates_are_for_the_rows_of_scores():
     assert read(FitConfig, ["--gate", "scores", "--heads", "5"]).targets == 5
     with pytest.raises(
-        ConfigError, match="--gate scores --heads 5 closes heads by scores: name at least one in --systems"
+        ConfigError, match="--gate scores closes heads by scores: name at least one in --systems"
     ):
         read(FitConfig, ["--gate", "scores", "--heads", "5", "--systems", "base"])
 
