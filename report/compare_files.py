@@ -83,11 +83,13 @@ def write_compared(
 
 
 def in_order(compared: Compared) -> list[Group]:
-    """The bases, then by training, heads (the most first) and score (the best first)."""
+    """The bases, then by training, heads and neurons (the most first) and score (the best first)."""
     bases = [compared.base, *compared.continued.values()]
-    return bases + sorted(
-        compared.groups, key=lambda group: (group.epochs, -group.heads, -group.mean, group.label)
-    )
+
+    def place(group: Group) -> Any:
+        return group.epochs, -group.heads, -(group.first.row.neurons_open or 0), -group.mean, group.label
+
+    return bases + sorted(compared.groups, key=place)
 
 
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
