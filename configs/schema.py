@@ -521,21 +521,22 @@ class FitConfig:
 
     def _check_targets(self) -> None:
         """Raises ValueError unless what carries gates has a number, and nothing else."""
-        gated_heads = len(self.gated_neurons) < len(self.kinds)
-        for flag, number, gated, cure in (
-            ("--heads", self.heads, gated_heads, "--kinds heads"),
-            ("--neurons", self.neurons, bool(self.gated_neurons), "--kinds ffn"),
-        ):
+        gated_heads, words = len(self.gated_neurons) < len(self.kinds), ",".join(self.kinds)
+        each = (
+            ("heads", "--kinds heads", self.heads, gated_heads),
+            ("neurons", "--kinds ffn", self.neurons, bool(self.gated_neurons)),
+        )
+        for what, cure, number, gated in each:
             if number is not None and not gated:
                 raise ValueError(
-                    f"{flag} {number}: --kinds {','.join(self.kinds)} has none of them; add {cure}, or take "
-                    "--kinds all"
+                    f"--{what} {number}: --kinds {words} has no {what}; add {cure}, or take --kinds all"
                 )
-            if number is None and gated and self.targets is not None:
-                raise ValueError(
-                    f"--kinds {','.join(self.kinds)} names heads and neurons, each with a number of its own: "
-                    f"give {flag} too, or fewer --kinds"
-                )
+        missing = [what for what, _, number, gated in each if gated and number is None]
+        if missing and self.targets is not None:
+            raise ValueError(
+                f"--kinds {words} names heads and neurons, each with a number of its own: give "
+                f"--{missing[0]} too, or fewer --kinds"
+            )
 
     @property
     def base_alone(self) -> bool:

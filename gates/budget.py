@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .bank import GateBank
-from .headmap import HeadSite, is_of
+from .headmap import FFN_KINDS, HeadSite, is_of
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,9 @@ class GateWatch:
             return None  # no price that is too large, or too small
         open_heads = bank.open()
         if open_heads.count() == 0:
+            neurons = " and neurons" * bool(open_heads.select(FFN_KINDS))
             return (
-                f"all {open_heads.heads_total} gated heads are shut at step {step}: lambda "
+                f"all {open_heads.heads_total} gated heads{neurons} are shut at step {step}: lambda "
                 f"{self.budget.lam:g} is too large for this "
                 "model; lower lambda, or lengthen its warm-up"
             )

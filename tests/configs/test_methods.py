@@ -124,6 +124,43 @@ def test_numbers_by_kind_that_do_not_fit_are_refused(words, message):
         read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,dec-self=8,cross=12", *words])
 
 
+def test_heads_and_neurons_have_a_number_each():
+    config = read(FitConfig, ["--gate", "l0", "--kinds", "all", "--heads", "5", "--neurons", "48"])
+    assert (config.gate, config.targets) == ("l0-target", {"heads": 5, "ffn": 48})
+    assert config.kinds == ["enc-self", "dec-self", "cross", "enc-ffn", "dec-ffn"]
+    config = read(FitConfig, ["--gate", "l0", "--kinds", "ffn", "--neurons", "0"])
+    assert (config.gate, config.heads, config.targets) == ("l0-target", None, {"ffn": 0})
+    words = ["--heads-per-kind", "cross=3", "--kinds", "cross,enc-ffn", "--neurons", "16", "--gate", "scores"]
+    assert read(FitConfig, words).targets == {"cross": 3, "ffn": 16}
+    assert read(FitConfig, ["--gate", "l0", "--kinds", "all", "--lambda", "0.1"]).targets is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--kinds", "all", "--heads", "5"], "each with a number of its own: give --neurons too"),
+        (["--kinds", "all", "--neurons", "16"], "each with a number of its own: give --heads too"),
+        (["--neurons", "16"], "--neurons 16: .* add --kinds ffn, or take --kinds all"),
+        (["--kinds", "ffn", "--heads", "5"], "--heads 5: .* add --kinds heads, or take --kinds all"),
+        (
+            ["--kinds", "ffn", "--lambda", "0.1", "--neurons", "16"],
+            "--lambda and --neurons both say the same",
+        ),
+        (["--kinds", "ffn", "--curve", "9,4"], "leave --kinds ffn and --neurons out"),
+        (
+            ["--kinds", "ffn", "--neurons", "16", "--systems", "base,lrp"],
+            "lrp scores no feed-forward neurons",
+        ),
+        (["--kinds", "ffn", "--gate", "none", "--neurons", "16"], "--gate none makes a base"),
+        (["--kinds", "ffn", "--gate", "scores"], "or --neurons N of feed-forward layers"),
+        (["--kinds", "fnn", "--neurons", "16"], "did you mean 'ffn'"),
+    ],
+)
+def test_numbers_of_neurons_that_cannot_be_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        read(FitConfig, ["--gate", "l0", *words])
+
+
 def test_a_row_from_scratch_needs_a_translation_model():
     with pytest.raises(ConfigError, match="--systems l0-scratch trains a translation model anew"):
         read(FitConfig, ["--systems", "base,l0-scratch", "--task", "classify"])
