@@ -39,9 +39,6 @@ class SubsetOptions:
     anneal_steps: int = setting(100, "subset: steps over which the temperature falls", at_least=0, rare=True)
 
 
-FIELDS = {"lambda": "lam"}  # of a FitConfig, where it is called otherwise
-
-
 @dataclass(frozen=True)
 class GateMethod:
     """One way to learn which heads stay.
@@ -105,10 +102,9 @@ class GateMethod:
         """lambda, or the numbers of heads and of neurons where it has them, of a run's configuration (a
         FitConfig, or the mapping that config.yaml holds)."""
         names = ("lambda",) if self.controlled_by == "lambda" else ("heads", "neurons")
-        read = (
-            config.get if isinstance(config, dict) else lambda name: getattr(config, FIELDS.get(name, name))
-        )
-        return {name: float(value) for name in names if (value := read(name)) is not None}
+        if not isinstance(config, dict):
+            config = {name: getattr(config, "lam" if name == "lambda" else name) for name in names}
+        return {name: float(value) for name in names if (value := config.get(name)) is not None}
 
     def control_word(self, config: Any) -> str:
         """The same in names of files: "0.01", "24", "24-768n"."""

@@ -8,7 +8,6 @@ it starts, so that a finished one is found again.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 from headgates.configs.cli import from_dict, to_yaml
@@ -74,7 +73,7 @@ class Comparison:
         where heads and neurons may both close and one has no number."""
         kinds, asked = self.shared.kinds, {"heads": self.config.heads, "neurons": self.config.neurons}
         gated = {"heads": [kind for kind in kinds if kind in KINDS], "neurons": self.shared.gated_neurons}
-        numbers: dict[str, list[int]] = {}
+        numbers: dict[str, Sequence[int | None]] = {}
         for what, of_kinds in gated.items():
             if asked[what] and not of_kinds:
                 raise ValueError(
@@ -85,14 +84,16 @@ class Comparison:
                 total = heads_left(self.unpruned.model, of_kinds).count()
                 block = WIDTH if what == "neurons" else 1
                 shares = dict.fromkeys(block * max(1, round(share * total / block)) for share in SHARES)
-                numbers[what] = sorted(asked[what] or shares, reverse=True)
-                check_count(what, numbers[what][0], total, of_kinds)
+                chosen = sorted(asked[what] or shares, reverse=True)
+                check_count(what, chosen[0], total, of_kinds)
+                numbers[what] = chosen
         if len(numbers) > 1 and (missing := [what for what in numbers if not asked[what]]):
             raise ValueError(
                 f"--kinds {','.join(kinds)} closes heads and neurons, each to numbers of its own: give "
                 f"--{' and --'.join(missing)} too"
             )
-        return list(product(*(numbers.get(what, [None]) for what in gated)))
+        none: list[int | None] = [None]
+        return [(h, n) for h in numbers.get("heads", none) for n in numbers.get("neurons", none)]
 
     @property
     def sizes_words(self) -> str:

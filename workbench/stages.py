@@ -163,7 +163,13 @@ def learn_gates(run: Run, method: GateMethod, predictor: Predictor) -> HeadMap:
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     open_heads, soft = bank.open(), bank.values()
     exact, expected = open_heads.map(lambda row: row.double()), bank.open_prob()
-    add = partial(evaluation.add, **expected_open(expected), stage=result.to_json(), compute=compute)
+    add = partial(
+        evaluation.add,
+        expected_open_heads=expected_of(KINDS, expected),
+        expected_open_neurons=expected_of(FFN_KINDS, expected),
+        stage=result.to_json(),
+        compute=compute,
+    )
     if method.soft in config.systems:
         add(method.soft, weights, predictor, soft.map(lambda row: row > 0), xi=soft)
     detach(model)
@@ -185,11 +191,10 @@ def counts_of(opened: HeadMap) -> int | dict[str, int]:
     return ({"heads": heads.count()} if len(heads) else {}) | {"ffn": neurons.count()}
 
 
-def expected_open(expected: HeadMap) -> dict[str, float]:
-    """The fields of a row that say how many heads, and neurons, gates expected to be open."""
-    words = {"expected_open_heads": KINDS, "expected_open_neurons": FFN_KINDS}
-    parts = {name: expected.select(kinds) for name, kinds in words.items()}
-    return {name: part.sum() for name, part in parts.items() if len(part)}
+def expected_of(kinds: tuple[str, ...], expected: HeadMap) -> float | None:
+    """How many of these kinds gates expected to be open; None where they have none."""
+    part = expected.select(kinds)
+    return part.sum() if len(part) else None
 
 
 def train_gates(
