@@ -5,12 +5,12 @@ remove(model, close_to(scores, keep=24))
 """
 
 from collections.abc import Iterable, Mapping
-from operator import itemgetter
 
 import torch
 from torch import nn
 
 from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.blocks import lowest_in_blocks
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import group_of, nearest
 
@@ -54,34 +54,19 @@ def close_to(
                 f"cannot keep {number} of {part.heads_total} heads; expected {fixed} to {part.heads_total}"
             )
         if multiple > 1:
-            closed |= dict(in_blocks(free, part.heads_total - number, multiple, at_least))
+            shut = lowest_in_blocks(
+                list(free.values()),
+                part.heads_total - number,
+                [multiple] * len(free),
+                at_least=at_least,
+            )
+            closed |= dict(zip(free, shut, strict=True))
             continue
         grouped = {HeadSite.at(s.kind, s.layer, s.heads // group): row for s, row in free.items()}
         sums = HeadMap({site: row.view(-1, group).sum(1) for site, row in grouped.items()})
         chosen = sums.lowest((part.heads_total - number) // group, at_least=-(-at_least // group))
         for site, row in zip(free, chosen.values(), strict=True):
             closed[site] = row.repeat_interleave(group)
-    return HeadMap(closed)
-
-
-def in_blocks(scores: HeadMap, count: int, multiple: int, at_least: int) -> HeadMap:
-    """The map (True: closed) that closes at most `count`, in blocks of `multiple` neighbours in their site's
-    order; a site's first block is shorter where its number is no multiple. Blocks of the lowest mean close
-    first."""
-    blocks = []
-    for site, row in scores.items():
-        order = row.double().argsort(stable=True)
-        first = site.heads % multiple
-        parts = [order[:first], *order[first:].split(multiple)] if first else order.split(multiple)
-        blocks += [(float(row[part].double().mean()), site, part) for part in parts if len(part)]
-    closed = {site: torch.zeros(site.heads, dtype=torch.bool) for site in scores}
-    for _, site, part in sorted(blocks, key=itemgetter(0)):
-        if int((~closed[site]).sum()) - len(part) < at_least:
-            continue
-        if len(part) > count:
-            break
-        closed[site][part] = True
-        count -= len(part)
     return HeadMap(closed)
 
 

@@ -89,10 +89,10 @@ class Levels:
     @contextmanager
     def placed(self, widths: Mapping[HeadSite, int]) -> Iterator[None]:
         """Meanwhile these sites have these widths; afterwards the weights are, bit for bit, as they were."""
-        before = [
-            (out, *(None if p is None else p.detach().clone() for p in (out.weight, out.bias)))
-            for out, _ in (self.outs[site] for site in widths)
-        ]
+        before: list[tuple[Any, Tensor, Tensor | None]] = []
+        for out, _ in (self.outs[site] for site in widths):
+            old = None if out.bias is None else out.bias.detach().clone()
+            before.append((out, out.weight.detach().clone(), old))
         try:
             with torch.no_grad():
                 for site, units in widths.items():

@@ -157,6 +157,7 @@ def alternated(source: Source, keep: int, seed: int, flags: argparse.Namespace) 
             count = round(total * (keep / total) ** (step / 3))
             bank = attach(source.model, gate="subset", target_heads=count, anneal_steps=part.steps)
             with torch.no_grad():  # closed heads stay closed
+                gate: Any
                 for site, gate in bank.items():
                     if closed is not None:
                         gate.score[closed[site]] = -1e4

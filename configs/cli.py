@@ -69,10 +69,10 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     values: dict[str, Any] = {}
     for path in (text for name, text in flags if name == "config"):
         values |= _flat(load_yaml(path), settings, origin=f"{path}: ")
-    for one, other in ((name, each.about.instead_of) for name, each in settings.items()):
-        if other and {one, other} <= given:
+    for one, other in ((name, other) for name, each in settings.items() for other in each.about.instead_of):
+        if {one, other} <= given:
             raise ConfigError(f"{settings[one].flag} and --{other} both say the same; give one of them")
-        if other and given & {one, other}:  # a flag beats a file's way to say the same
+        if given & {one, other}:  # a flag beats a file's way to say the same
             for name in (one, other):
                 values.pop(name, None)
     return _build(config_class, values | {name: value for name, value in flags if name != "config"}, settings)

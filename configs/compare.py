@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headgates.configs.fields import check_plain_name
 from headgates.configs.grid import GridOptions
+from headgates.configs.heads_per_kind import FFN_KINDS, KIND_WORDS, kinds_named
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
 from headgates.configs.source import SourceOptions
@@ -48,6 +49,12 @@ class CompareConfig(SourceOptions, GridOptions):
         "numbers of heads kept open in total; default three quarters, half, a quarter and an eighth of all",
         at_least=0,
     )
+    neurons: list[int] = setting(
+        [],
+        "with --kinds ffn or all: numbers of feed-forward neurons kept open in total, each with every number "
+        "of --heads; default of ffn the same shares",
+        at_least=0,
+    )
     lambdas: list[float] = setting(
         [],
         "for methods that lambda controls, whose points stand at as many heads as they leave open",
@@ -61,8 +68,9 @@ class CompareConfig(SourceOptions, GridOptions):
     seed: int = setting(1, "the first seed", at_least=0, at_most=LARGEST_SEED)
     kinds: list[str] = setting(
         [],
-        "kinds of attention whose heads are closed, comma-separated; default those of the base",
-        items=KINDS,
+        f"what is closed, comma-separated: kinds of attention ({', '.join(KINDS)}), of feed-forward layers "
+        f"({', '.join(FFN_KINDS)}), or heads, ffn, all; default those of the base",
+        items=KIND_WORDS,
     )
     fit: str | None = setting(
         None,
@@ -80,6 +88,7 @@ class CompareConfig(SourceOptions, GridOptions):
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        object.__setattr__(self, "kinds", kinds_named(self.kinds))  # the class is frozen for everybody else
         check_runs(self.runs)
         check_plain_name("--name", self.name)
         if self.fit is not None and not Path(self.fit).is_file():

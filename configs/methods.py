@@ -98,17 +98,27 @@ class GateMethod:
         """The options of its class, from the settings `--gates.*` (a GateConfig)."""
         return {option.name: getattr(gates, option.name) for option in fields(self.options)}
 
-    def control(self, config: Any) -> float:
-        """lambda, or the number of heads, of a run's configuration (a FitConfig, or the mapping that
-        config.yaml holds)."""
-        if isinstance(config, dict):
-            return float(config[self.controlled_by])
-        return float(getattr(config, "lam" if self.controlled_by == "lambda" else self.controlled_by))
+    def control(self, config: Any) -> dict[str, float]:
+        """lambda, or the numbers of heads and of neurons where it has them, of a run's configuration (a
+        FitConfig, or the mapping that config.yaml holds)."""
+        names = ("lambda",) if self.controlled_by == "lambda" else ("heads", "neurons")
+        if not isinstance(config, dict):
+            config = {name: getattr(config, "lam" if name == "lambda" else name) for name in names}
+        return {name: float(value) for name in names if (value := config.get(name)) is not None}
+
+    def control_word(self, config: Any) -> str:
+        """The same in names of files: "0.01", "24", "24-768n"."""
+        return "-".join(
+            f"{value:g}{'n' * (name == 'neurons')}" for name, value in self.control(config).items()
+        )
 
     def control_label(self, config: Any) -> str:
-        """What tells a run from others of the method: "λ 0.01", "24 heads"."""
-        value = self.control(config)
-        return f"λ {value:g}" if self.controlled_by == "lambda" else f"{value:g} heads"
+        """What tells a run from others of the method: "λ 0.01", "24 heads, 768 neurons"."""
+        words = [
+            f"λ {value:g}" if name == "lambda" else f"{value:g} {name}"
+            for name, value in self.control(config).items()
+        ]
+        return ", ".join(words)
 
 
 METHODS: dict[str, GateMethod] = {

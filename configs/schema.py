@@ -13,8 +13,16 @@ from typing import Any, Literal
 from headgates.configs.cli import from_dict
 from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
 from headgates.configs.heads_per_kind import ABOUT as HEADS_PER_KIND
-from headgates.configs.heads_per_kind import KINDS, parse_budget
+from headgates.configs.heads_per_kind import (
+    FFN_KINDS,
+    KIND_GROUPS,
+    KIND_WORDS,
+    KINDS,
+    kinds_named,
+    parse_budget,
+)
 from headgates.configs.methods import METHODS, TARGETS
+from headgates.configs.scores import SCORES
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
 from headgates.configs.systems import (
     BASES,
@@ -78,9 +86,7 @@ class ModelConfig(Architecture):
 
     d_model: int = setting(128, "model width D", at_least=1)
     ffn: int = setting(512, "width of the feed-forward layers", at_least=1)
-    heads: int = setting(
-        8, "attention heads of every site; must divide d_model", at_least=1, at_most=LARGEST
-    )
+    heads: int = setting(8, "attention heads of every site; must divide d_model", at_least=1, at_most=LARGEST)
     encoder_layers: int = setting(2, "encoder layers", at_least=1, at_most=LARGEST)
     decoder_layers: int = setting(2, "decoder layers", at_least=1, at_most=LARGEST)
     norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
@@ -221,7 +227,11 @@ class FitConfig:
         choices=GATES,
     )
     lam: float = setting(
-        0.01, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads"
+        0.01,
+        "penalty: nats per target token, per expected open head; a neuron counts as its share of a head's "
+        "parameters",
+        at_least=0,
+        instead_of=("heads", "neurons"),
     )
     heads: int | None = setting(
         None,
@@ -229,8 +239,18 @@ class FitConfig:
         "scores its rows have it",
         at_least=0,
     )
+    neurons: int | None = setting(
+        None,
+        "with --kinds ffn or all: feed-forward neurons kept open in total, in each layer a multiple of 16",
+        at_least=0,
+    )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
-    kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
+    kinds: list[str] = setting(
+        KINDS,
+        f"what carries gates, comma-separated: kinds of attention ({', '.join(KINDS)}), of feed-forward "
+        f"layers ({', '.join(FFN_KINDS)}), or heads, ffn, all",
+        items=KIND_WORDS,
+    )
     curve: list[int] = setting(
         [],
         "numbers of heads, from many to few: each starts from the smaller model of the one before",
@@ -330,6 +350,8 @@ class FitConfig:
                 self, "systems", default_systems(self.gate)
             )  # the class is frozen for everybody else
         check_ranges(self)
+        if set(self.kinds) & KIND_GROUPS.keys():  # kinds in another order are another run's hash
+            object.__setattr__(self, "kinds", kinds_named(self.kinds))
         check_systems("--systems", self.systems, [*BASES, *learned_rows()], "[:trained]")
         self._check_gate()
         check_plain_name("--name", self.name)
@@ -373,22 +395,35 @@ class FitConfig:
         by_heads = self.gate in METHODS and METHODS[self.gate].controlled_by == "heads"
         if self.is_curve:
             self._check_curve()
-        elif by_heads and self.heads is None:
-            raise ValueError(f"--gate {self.gate} keeps a given number of heads open: give --heads N")
+        elif by_heads and self.targets is None:
+            raise ValueError(
+                f"--gate {self.gate} keeps a given number of heads open: give --heads N, or --neurons N of "
+                "feed-forward layers"
+            )
+        elif by_heads or self.gate == "scores":
+            self._check_targets()
         if self.gate == "scores":
             self._check_score_rows()
         elif self.gate == "none":
-            if self.heads:
+            if self.heads or self.neurons:
                 raise ValueError(
-                    "--gate none makes a base, which closes no heads; leave --heads out, or take --gate "
-                    "scores"
+                    "--gate none makes a base, which closes no heads; leave --heads and --neurons out, or "
+                    "take --gate scores"
                 )
-        elif self.heads is not None and not by_heads:
+        elif self.targets is not None and not by_heads:
             methods = [name for name, method in METHODS.items() if method.controlled_by == "heads"]
             raise ValueError(
                 f"--heads: --gate {self.gate} has no target number of heads; take --gate "
                 f"{', '.join(methods[:-1])} or {methods[-1]}"
             )
+        if self.gate != "none" and self.gated_neurons:
+            wrong = [score for score in score_rows(self.systems) if not SCORES[score].of_neurons]
+            if wrong:
+                able = ", ".join(name for name, score in SCORES.items() if score.of_neurons)
+                raise ValueError(
+                    f"--systems {wrong[0]} scores no feed-forward neurons, which --kinds names; these do: "
+                    f"{able}"
+                )
         if self.task != "translation" and (scratch := [row for row in self.systems if "-scratch" in row]):
             raise ValueError(f"--systems {scratch[0]} trains a translation model anew; leave it out")
         if (
@@ -411,7 +446,7 @@ class FitConfig:
         given = parse_budget(self.heads_per_kind)
         if given:
             total, words = sum(given.values()), ",".join(self.heads_per_kind)
-            if set(given) != set(self.kinds):
+            if set(given) != set(kinds_named(self.kinds)) - set(FFN_KINDS):
                 raise ValueError(
                     f"--heads-per-kind {words}: gates need one for each of --kinds {','.join(self.kinds)}; "
                     f"give them all, or fewer --kinds"
@@ -423,7 +458,7 @@ class FitConfig:
                 )
             object.__setattr__(self, "heads", total)  # the class is frozen for everybody else
         target = TARGETS.get(self.gate)
-        if target is not None and (self.heads is not None or self.is_curve):
+        if target is not None and (self.targets is not None or self.is_curve):
             old, new = ([*METHODS[name].rows, METHODS[name].scratch] for name in (self.gate, target))
             rows = dict(zip(old, new, strict=True))
             object.__setattr__(self, "gate", target)
@@ -450,6 +485,10 @@ class FitConfig:
             raise ValueError(
                 f"{flag} goes through many numbers of heads; leave --heads and --heads-per-kind out"
             )
+        if self.neurons is not None or self.gated_neurons:
+            raise ValueError(
+                f"{flag} goes through many numbers of heads alone; leave --kinds ffn and --neurons out"
+            )
         if self.gate not in METHODS:
             raise ValueError(f"{flag} trains gates; leave --gate {self.gate} out")
         if self.curve != sorted(set(self.curve), reverse=True):
@@ -466,9 +505,38 @@ class FitConfig:
             object.__setattr__(self, "systems", list(BASES))
 
     @property
-    def target_heads(self) -> int | dict[str, int] | None:
-        """How many heads stay open, in all or by kind; None where a price decides."""
-        return parse_budget(self.heads_per_kind) or self.heads
+    def gated_neurons(self) -> list[str]:
+        """The kinds of feed-forward layers whose neurons carry gates."""
+        return [kind for kind in kinds_named(self.kinds) if kind in FFN_KINDS]
+
+    @property
+    def targets(self) -> int | dict[str, int] | None:
+        """How many heads stay open, in all or by kind, and how many neurons, as "ffn"; None where a price
+        decides."""
+        heads = parse_budget(self.heads_per_kind) or self.heads
+        if self.neurons is None:
+            return heads
+        by_kind = heads if isinstance(heads, dict) else {} if heads is None else {"heads": heads}
+        return {**by_kind, "ffn": self.neurons}
+
+    def _check_targets(self) -> None:
+        """Raises ValueError unless what carries gates has a number, and nothing else."""
+        gated_heads, words = len(self.gated_neurons) < len(self.kinds), ",".join(self.kinds)
+        each = (
+            ("heads", "--kinds heads", self.heads, gated_heads),
+            ("neurons", "--kinds ffn", self.neurons, bool(self.gated_neurons)),
+        )
+        for what, cure, number, gated in each:
+            if number is not None and not gated:
+                raise ValueError(
+                    f"--{what} {number}: --kinds {words} has no {what}; add {cure}, or take --kinds all"
+                )
+        missing = [what for what, _, number, gated in each if gated and number is None]
+        if missing and self.targets is not None:
+            raise ValueError(
+                f"--kinds {words} names heads and neurons, each with a number of its own: give "
+                f"--{missing[0]} too, or fewer --kinds"
+            )
 
     @property
     def base_alone(self) -> bool:
@@ -482,8 +550,11 @@ class FitConfig:
 
     def _check_score_rows(self) -> None:
         """Of --gate scores --heads K."""
-        if not self.heads:
-            raise ValueError("--gate scores closes heads by scores: give --heads N, how many stay open")
+        if not (self.heads or self.neurons):
+            raise ValueError(
+                "--gate scores closes heads by scores: give --heads N, how many stay open, or --neurons N of "
+                "feed-forward layers"
+            )
         if learned := [row for row in self.systems if row in learned_rows()]:
             raise ValueError(
                 f"--gate scores learns no gates, so it has no row {learned[0]}; leave it out of --systems, "
@@ -491,8 +562,7 @@ class FitConfig:
             )
         if not score_rows(self.systems):
             raise ValueError(
-                f"--gate scores --heads {self.heads} closes heads by scores: name at least one in "
-                f"--systems, such as importance"
+                "--gate scores closes heads by scores: name at least one in --systems, such as importance"
             )
 
     def _check_dynamics(self) -> None:

@@ -14,7 +14,8 @@ One idea: a gate xi multiplies one head's output, at the input of the output pro
 
 from .bank import GateBank
 from .base import HeadGate
-from .budget import GateWatch, LambdaBudget, NotANumber, TargetBudget
+from .blocks import WIDTH
+from .budget import GateWatch, LambdaBudget, Limit, NotANumber, TargetBudget
 from .hard_concrete import HardConcrete
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
 from .mask import HeadMask, gate_heads
@@ -42,12 +43,14 @@ __all__ = [
     "HeadMask",
     "HeadSite",
     "LambdaBudget",
+    "Limit",
     "NotANumber",
     "Refit",
     "Removed",
     "SiteRule",
     "Subset",
     "TargetBudget",
+    "WIDTH",
     "attach",
     "detach",
     "find_sites",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from .base import HeadGate
-from .headmap import HeadMap, HeadSite, write_json
+from .headmap import HeadMap, HeadSite, is_of, write_json
 from .mask import HeadMask
 
 _PATIENCE = 20  # steps: LayerDrop skips a layer of a probability of 0.3 in all of them once in 3e10 runs
@@ -24,10 +24,16 @@ class GateBank(nn.Module):
     encoder, say) calls `sample()` at each training step."""
 
     def __init__(
-        self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module, *, by_kind: bool = False
+        self,
+        gates: Mapping[HeadSite, HeadGate],
+        kind: str,
+        model: nn.Module,
+        *,
+        groups: Mapping[HeadSite, str] | None = None,
+        prices: Mapping[HeadSite, float] | None = None,
     ):
-        """by_kind: the gates of each kind of attention are sampled, and have a target number of heads, for
-        themselves.
+        """groups: site -> the name of its group; the gates of each are sampled, and have a target number of
+        heads, for themselves. prices: site -> what one of its heads counts in `penalty`, 1 unless given.
 
         Raises ValueError where the target is more heads than there are."""
         super().__init__()
@@ -39,9 +45,10 @@ class GateBank(nn.Module):
         self.sites = tuple(sorted(gates))
         # module names may not hold a dot
         self.gates = nn.ModuleDict({site.name.replace(".", "/"): gates[site] for site in self.sites})
-        self.groups: dict[str, list[HeadGate]] = {}  # "", or a kind -> gates that are sampled together
+        self.prices = {site: (prices or {}).get(site, 1.0) for site in self.sites}
+        self.groups: dict[str, list[HeadGate]] = {}  # name -> gates that are sampled together
         for site, gate in self.items():
-            self.groups.setdefault(site.kind if by_kind else "", []).append(gate)
+            self.groups.setdefault((groups or {}).get(site, ""), []).append(gate)
         for peers in self.groups.values():
             for gate in peers:
                 gate.join(peers)
@@ -77,8 +84,16 @@ class GateBank(nn.Module):
             self.sample()
 
     def penalty(self, kind: str = "") -> Tensor:
-        """Expected number of open heads over all gated sites, or those of a kind: a scalar with a gradient,
-        unit: heads.
+        """Expected number of open heads over all gated sites, or those of a kind or of a word for several: a
+        scalar with a gradient, unit: heads. A neuron counts as the part of a head that `prices` says
+        (prices.py).
+
+        Raises what `cost` does."""
+        return self.cost({site: self.prices[site] for site in self.sites if is_of(site.kind, kind)})
+
+    def cost(self, price: Mapping[HeadSite, float]) -> Tensor:
+        """Expected cost of what is open, a scalar with a gradient, in the unit of the prices. price: site ->
+        the cost of one of its heads or neurons; sites that it lacks cost nothing.
 
         Raises ValueError while training, after some steps, if no forward pass has asked some learned gate for
         xi."""
@@ -91,9 +106,9 @@ class GateBank(nn.Module):
             )
         # a gate may be shared by the heads of one key head
         rows = [
-            gate.penalty() * (site.heads // gate.heads)
+            gate.penalty() * (site.heads // gate.heads * price[site])
             for site, gate in self.items()
-            if kind in ("", site.kind)
+            if site in price
         ]
         return torch.stack(rows).sum()
 
@@ -112,6 +127,10 @@ class GateBank(nn.Module):
         with torch.no_grad():
             return HeadMap({site: by_head(site, getattr(gate, method)()) for site, gate in self.items()})
 
+    def cost_of(self, opened: HeadMap) -> float:
+        """What heads cost that are open with these probabilities, in heads, by `prices`."""
+        return HeadMap({site: row * self.prices[site] for site, row in opened.items()}).sum()
+
     def values(self) -> HeadMap:
         """xi at test time."""
         return self._map("test_value")
@@ -122,7 +141,7 @@ class GateBank(nn.Module):
 
     def open(self) -> HeadMap:
         """True where the head stays once the gates are made exactly 0 or 1."""
-        return self._map("decision")
+        return self._map("exact")
 
     def closed(self) -> HeadMap:
         """True where the head goes once the gates are made exactly 0 or 1."""

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .blocks import lowest_in_blocks, rounded_up
+
 
 def hard_top_k(scores: Tensor, k: int) -> Tensor:
     """1 for the k highest scores, the earlier of equal ones, 0 for the others, (N,)."""
@@ -28,12 +30,14 @@ class HeadGate(nn.Module):
     given = False  # True where xi comes from outside: nothing to sample, to learn or to binarise
     learned = ""  # the name of a learned kind's parameter (H,)
     target_heads: int | None = None  # heads that stay open over all peers, None where gates find the number
+    multiple = 1  # as many stay open as a multiple of it says, or all
+    fixed: Tensor | None  # xi while binarised
 
     def __init__(self, heads: int):
         super().__init__()
         self.heads = heads
         self.peers: Sequence[HeadGate] = [self]
-        self.binarised = False
+        self.register_buffer("fixed", None, persistent=False)
         self.sampled: Tensor | None = None  # xi of this training step, with its graph
         self.samples = 0  # training steps that were sampled for
         self.asked = False  # whether any forward pass has asked for xi
@@ -45,8 +49,8 @@ class HeadGate(nn.Module):
         of one sentence share its gate); one that differs by position for those of `span` (start, length).
         Gates of shape (H,) need none of it."""
         self.asked = True
-        if self.binarised:
-            return self.decision().float()
+        if self.fixed is not None:
+            return self.fixed
         return self.training_value() if self.training else self.test_value()
 
     def join(self, peers: Sequence["HeadGate"]) -> None:
@@ -114,15 +118,19 @@ class HeadGate(nn.Module):
         return self.sampled
 
     def binarise(self, on: bool = True) -> None:
-        """From now on xi is the decision, 0 or 1, in training too, and gives the parameters no gradient;
-        `on=False` takes that back.
+        """From now on xi is the decision as it is now, 0 or 1, in training too, and gives the parameters no
+        gradient; `on=False` takes that back.
 
         Raises ValueError where xi is given."""
         if self.given:
             raise ValueError(
                 f"binarise needs learned gates, those of a {type(self).__name__} are given; assign 0 and 1"
             )
-        self.binarised = on
+        self.fixed = self.exact().float() if on else None
+
+    @property
+    def binarised(self) -> bool:
+        return self.fixed is not None
 
     # ---------------------------------------------------------------- without noise
 
@@ -139,13 +147,25 @@ class HeadGate(nn.Module):
         return self.open_prob().sum()
 
     def decision(self) -> Tensor:
-        """True where the head stays when the gate is made exactly 0 or 1, (H,) bool."""
+        """True where the head stays by its own gate, (H,) bool."""
         return self.test_value() > 0.5
+
+    def exact(self) -> Tensor:
+        """True where the head stays when the gate is made exactly 0 or 1, (H,) bool: where `decision` says so
+        and, up to a multiple of `multiple`, the next highest."""
+        with torch.no_grad():
+            opened = self.decision()
+            return opened if self.multiple == 1 else rounded_up(opened, self.position(), self.multiple)
 
     def is_among_highest(self, count: int) -> Tensor:
         """True for those of its heads that stand among the `count` highest positions of all peers, (H,)
-        bool."""
-        chosen = hard_top_k(torch.cat([peer.position() for peer in self.peers]), count)
+        bool; where they close in blocks (`multiple`) and `count` falls into one, that one stays."""
+        positions = [peer.position() for peer in self.peers]
+        multiples = [peer.multiple for peer in self.peers]
+        if max(multiples) > 1:
+            shut = lowest_in_blocks(positions, sum(map(len, positions)) - count, multiples)
+            return ~dict(zip(self.peers, shut, strict=True))[self]
+        chosen = hard_top_k(torch.cat(positions), count)
         rows = dict(zip(self.peers, chosen.split([peer.heads for peer in self.peers]), strict=True))
         return rows[self].bool()
 
@@ -161,7 +181,7 @@ class HeadGate(nn.Module):
                 **own,
                 "open_prob": self.open_prob(),
                 "value": self.test_value(),
-                "open": self.decision(),
+                "open": self.exact(),
             }
 
     def __getstate__(self) -> dict[str, Any]:

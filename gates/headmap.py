@@ -68,6 +68,11 @@ class HeadSite:
         return {"site": self.name, "kind": self.kind, "layer": self.layer, "head": head}
 
 
+def is_of(kind: str, word: str) -> bool:
+    """Whether a kind is one that the word stands for: "" for all, "heads", "ffn", "all", or itself."""
+    return word == "" or kind in KIND_GROUPS.get(word, (word,))
+
+
 def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
     """`kinds` in the house's order, those of heads for None; the words "heads", "ffn" and "all" stand for
     several. Raises ValueError at an unknown or empty list."""
@@ -137,7 +142,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return float(self.flat().double().sum())
 
     def count(self) -> int:
-        """The number of true (or non-zero) heads."""
+        """The number of true (or non-zero) heads, or neurons."""
         return int((self.flat() != 0).sum())
 
     @property

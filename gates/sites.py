@@ -14,8 +14,9 @@ from torch import nn
 
 from .attach_modes import ATTACH_MODES, check_model, check_ungated, holds
 from .bank import GateBank
-from .headmap import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, check_kinds
+from .headmap import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, check_kinds, is_of
 from .names import check_name
+from .prices import unit_prices
 from .registry import GATES
 from .rules import SITE_RULES, is_tested, known_rule, rule_of
 from .site_rule import SiteRule, attribute, execution_device, group_of, heads_of
@@ -120,15 +121,18 @@ def attach(
     kinds: Iterable[str] | None = None,
     *,
     share: str | None = None,
+    multiple: int = 1,
     **options: Any,
 ) -> GateBank:
     """Put a gate on every head of the chosen kinds and return them all as one bank: of attentions unless
     kinds are named, on every feed-forward neuron too with "ffn" or "all".
 
     share: "head", a gate a head, or "group", one for all heads that share a key head, as such heads can only
-    be removed together. The default is "group" for learned gates and "head" for masks. `options` go to the
-    gate's class; one that is a HeadMap gives each site its own row, and one by kind, such as {"enc-self": 4,
-    "cross": 12}, each kind its own value: gates of different kinds are then sampled apart. The bank becomes a
+    be removed together. The default is "group" for learned gates and "head" for masks. multiple: learned
+    gates keep as many neurons of a layer as a multiple of it says, or all. `options` go to the gate's class;
+    one that is a HeadMap gives each site its own row, and one by kind, such as {"enc-self": 4, "cross": 12}
+    or {"heads": 24, "ffn": 768}, each kind its own value: gates of different kinds, or of different words for
+    several, are then sampled apart. The bank becomes a
     submodule of the model. Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an
     option that the gate does not have, gates already attached, or a rule that does not fit its attention."""
     check_name("gate", gate, list(GATES))
@@ -140,7 +144,9 @@ def attach(
     check_ungated(model)
     by_group = share == "group" or (share is None and not GATES[gate].given)
     chosen = check_kinds(kinds)
-    modules = {site: each for site, each in find_sites(model, chosen).items() if site.heads}
+    with_ffn = not set(FFN_KINDS).isdisjoint(chosen)
+    found = find_sites(model, ALL_KINDS if with_ffn else chosen)  # a neuron's price is a part of a head's
+    modules = {site: each for site, each in found.items() if site.heads and site.kind in chosen}
     if not modules:
         raise ValueError(f"the model has no heads of the kinds {chosen}")
     gates = {}
@@ -154,8 +160,13 @@ def attach(
             raise ValueError(
                 f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}"
             ) from error
-    by_kind = any(isinstance(value, dict) for value in options.values())
-    bank = GateBank(gates, gate, model, by_kind=by_kind).to(device_of(model)).train(model.training)
+        if rule.inner:
+            gates[site].multiple = multiple
+    words = next((list(value) for value in options.values() if isinstance(value, dict)), [""])
+    groups = {site: word_of(site, words) or "" for site in gates}
+    prices = unit_prices(found) if with_ffn else None
+    bank = GateBank(gates, gate, model, groups=groups, prices=prices)
+    bank = bank.to(device_of(model)).train(model.training)
     hold_heads(model, bank, modules)
     return bank
 
@@ -179,10 +190,16 @@ def of_site(name: str, value: Any, site: HeadSite) -> Any:
             )
         return value[site]
     if isinstance(value, dict):
-        if site.kind not in value:
+        word = word_of(site, value)
+        if word is None:
             raise ValueError(f"{name} has no value for {site.kind}; give one for each kind that has gates")
-        return value[site.kind]
+        return value[word]
     return value
+
+
+def word_of(site: HeadSite, words: Iterable[str]) -> str | None:
+    """The word that stands for the site's kind, None where none does."""
+    return next((word for word in words if is_of(site.kind, word)), None)
 
 
 def detach(model: nn.Module) -> None:

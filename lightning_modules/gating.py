@@ -8,17 +8,17 @@ from torch import Tensor
 
 from headgates.configs.methods import GateMethod
 from headgates.configs.schema import FitConfig, GateConfig
-from headgates.gates import GateBank, GateWatch, LambdaBudget, TargetBudget
+from headgates.gates import FFN_KINDS, KINDS, GateBank, GateWatch, LambdaBudget, TargetBudget
 from headgates.lightning_modules.remembers import Remembers
 
 
 def budget_of(
-    method: GateMethod, config: FitConfig, target_heads: int | dict[str, int] | None
+    method: GateMethod, config: FitConfig, targets: int | dict[str, int] | None
 ) -> LambdaBudget | TargetBudget:
-    """What a method's heads cost; nothing where its gates keep `target_heads` themselves."""
+    """What a method's heads and neurons cost; nothing where its gates keep the `targets` themselves."""
     warmup = config.gates.lambda_warmup
-    if method.lagrangian and target_heads is not None:
-        return TargetBudget(target_heads, warmup)
+    if method.lagrangian and targets is not None:
+        return TargetBudget(targets, warmup)
     return LambdaBudget(config.lam if method.controlled_by == "lambda" else 0.0, warmup)
 
 
@@ -84,13 +84,15 @@ class Gating(Remembers):
         return None if self.is_binarised else self.budget.loss(bank, step)
 
     def numbers(self, bank: GateBank, step: int) -> dict[str, float]:
-        """What is logged: expected and exact open heads, in all and by kind."""
+        """What is logged: expected and exact open heads and neurons, in all and by kind."""
         expected, exact = bank.open_prob(), bank.open()
         numbers = {
-            "gates/penalty": expected.sum(),
+            "gates/penalty": bank.cost_of(expected),
             "gates/lambda": self.budget.weight(step),
-            "gates/open_heads": float(exact.count()),
+            "gates/open_heads": float(exact.select(KINDS).count()),
         }
+        if len(neurons := exact.select(FFN_KINDS)):
+            numbers["gates/open_neurons"] = float(neurons.count())
         numbers |= {f"gates/expected_{kind}": value for kind, value in expected.by_kind().items()}
         return numbers | {f"gates/open_{kind}": value for kind, value in exact.by_kind().items()}
 
@@ -98,7 +100,9 @@ class Gating(Remembers):
         """What the stage minimises, so that the checkpoint chosen is neither unpruned (loss alone) nor empty
         (heads alone); with a number of heads given, the loss."""
         return (
-            loss + self.budget.lam * bank.open_prob().sum() if isinstance(self.budget, LambdaBudget) else loss
+            loss + self.budget.lam * bank.cost_of(bank.open_prob())
+            if isinstance(self.budget, LambdaBudget)
+            else loss
         )
 
     def parts(self) -> dict[str, Any]:

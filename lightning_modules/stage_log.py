@@ -5,6 +5,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from headgates.gates import FFN_KINDS, KINDS
 from headgates.lightning_modules.module import StageModule
 from headgates.models.progress import minutes, say
 
@@ -47,6 +48,8 @@ class StageLog(pl.Callback):
         logged = trainer.callback_metrics
         numbers = {name: float(logged[f"val/{name}"]) for name in ("loss", metric) if f"val/{name}" in logged}
         if module.gating is not None:
-            numbers["open heads"] = module.gate_bank.open().count()
+            opened = module.gate_bank.open()
+            parts = {"open heads": opened.select(KINDS), "open neurons": opened.select(FFN_KINDS)}
+            numbers |= {name: part.count() for name, part in parts.items() if len(part)}
         text = ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")

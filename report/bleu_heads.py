@@ -14,7 +14,7 @@ from headgates.models.progress import Report, say
 from headgates.report.drawing import Row, column, no_rows
 from headgates.report.palette import LOOKS, look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.table import measure_cells
+from headgates.report.table import measure_cells, numbers_text
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.row import Measure
@@ -71,7 +71,8 @@ def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], title: str) -> li
     if all(row["lambda"] is None for row in rows):
         del words["lambda"]
     main_metric, *others = runs[0].metrics
-    head = [*words.values(), "open heads", *KINDS, main_metric.title, "95%"]
+    neurons = any(row["neurons_open"] is not None for row in rows)
+    head = [*words.values(), "open heads", *KINDS, *["open neurons"] * neurons, main_metric.title, "95%"]
     head += [metric.title for metric in others]
     head += [f"{main_metric.title} against the reference", "95%", "p", "parameters"]
     cells = []
@@ -81,6 +82,7 @@ def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], title: str) -> li
         first = ["" if row[name] is None else str(row[name]) for name in words]
         first[0] = label(first[0])
         heads = [f"{row['heads_open']}/{row['heads_total']}", *(row[kind] for kind in KINDS)]
+        heads += [numbers_text(row["neurons_open"], row["neurons_total"])] * neurons
         between = (row["difference_low"], row["difference_high"])
         main = Measure(row["bleu"], "", (row["bleu_low"], row["bleu_high"]), row["difference"], between)
         main.p_value = row["p_value"]

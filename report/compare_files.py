@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from headgates.analysis.metrics import Metric
@@ -35,7 +36,7 @@ from headgates.report.table import (
     size_cells,
 )
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import PARTS, Measure
+from headgates.workbench.row import PARTS, Measure, ResultRow
 from headgates.workbench.table import Row, markdown_table, write_table
 
 NAME = "compare"
@@ -82,11 +83,13 @@ def write_compared(
 
 
 def in_order(compared: Compared) -> list[Group]:
-    """The bases, then by training, heads (the most first) and score (the best first)."""
+    """The bases, then by training, heads and neurons (the most first) and score (the best first)."""
     bases = [compared.base, *compared.continued.values()]
-    return bases + sorted(
-        compared.groups, key=lambda group: (group.epochs, -group.heads, -group.mean, group.label)
-    )
+
+    def place(group: Group) -> Any:
+        return group.epochs, -group.heads, -(group.first.row.neurons_open or 0), -group.mean, group.label
+
+    return bases + sorted(compared.groups, key=place)
 
 
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
@@ -129,9 +132,12 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
         "epochs": point.epochs,
         "seed": point.seed,
         "heads_asked": point.asked,
+        "neurons_asked": point.neurons,
         "lambda": point.lam,
         "heads_open": row.heads_open,
         "heads_total": row.heads_total,
+        "neurons_open": row.neurons_open,
+        "neurons_total": row.neurons_total,
         **{kind: row.heads_by_kind.get(kind, 0) for kind in KINDS},
         main: row.main.value,
         f"{main}_low": low,
@@ -164,6 +170,7 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
         "learned": group.first.learned,
         "epochs": group.epochs,
         "heads": group.heads,
+        "neurons": group.first.row.neurons_open,
         "lambda": group.first.lam,
         "seeds": len(group.points),
         "value": group.mean,
@@ -186,11 +193,13 @@ def leads(compared: Compared) -> list[Row]:
     training; none where a base learned nothing."""
     rows: list[Row] = []
     for epochs in [] if compared.unlearned else compared.all_epochs:
-        for heads in compared.counts_asked(epochs):
-            groups = compared.at(epochs, heads)
+        for size in compared.sizes_asked(epochs):
+            groups = compared.at(epochs, size)
+            numbers = {"heads": size[0], "neurons": size[1]}
+            asked = {name: number for name, number in numbers.items() if number is not None}
             for group, other in product(groups, groups):
                 if group.first.learned and other is not group:
-                    named = {"method": group.label, "against": other.label, "epochs": epochs, "heads": heads}
+                    named = {"method": group.label, "against": other.label, "epochs": epochs, **asked}
                     found = compared.pair(group, other).columns
                     overlap = group.overlap(other)
                     rows.append(named | found | ({} if overlap is None else {"overlap": overlap}))
@@ -253,7 +262,7 @@ def nearest(group: Group, compared: Compared) -> str:
     same heads are one choice."""
     if group.label in BASES or group.first.asked is None:
         return ""
-    others = [other for other in compared.at(group.epochs, group.first.asked) if other is not group]
+    others = [other for other in compared.at(group.epochs, group.first.size) if other is not group]
     found = [(overlap, o.label) for o in others if (overlap := group.overlap(o)) is not None]
     return "{:.2f} {}".format(*max(found)) if found else ""
 
@@ -284,11 +293,14 @@ def show_compared(
 
 
 def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: str) -> None:
-    """Draw the metric against open heads, a row of panels for each amount of training and a column for each
-    closing. Raises ValueError without a point."""
+    """Draw the metric against open heads, or where neurons close against parameters, a row of panels for each
+    amount of training and a column for each closing. Raises ValueError without a point."""
     if not compared.groups:
         raise no_rows("point of a comparison")
-    xlabel = f"open heads of {compared.base.first.row.heads_total} (fewer to the right)"
+    what = f"open heads of {compared.base.first.row.heads_total}"
+    if with_neurons(compared):
+        what = f"parameters in thousands, of {(compared.base.first.row.parameters or 0) / 1000:,.0f}"
+    xlabel = f"{what} (fewer to the right)"
     ylabel = ", ".join(filter(None, (metric, "test set", compared.base.first.row.search)))
     draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=ylabel)
 
@@ -306,7 +318,7 @@ def panels(compared: Compared) -> list[list[Panel]]:
         ]
         groups.sort(key=lambda group: (group.first.learned, group.first.method, -group.heads))
         series = [
-            method_series(name, list(same))
+            method_series(name, list(same), by_parameters=with_neurons(compared))
             for name, same in groupby(groups, lambda group: group.first.method)
         ]
         levels = {"base": compared.base.mean}
@@ -319,18 +331,29 @@ def panels(compared: Compared) -> list[list[Panel]]:
     return [[panel(epochs, closing) for closing in across] for epochs in compared.all_epochs]
 
 
-def method_series(name: str, groups: Sequence[Group]) -> Series:
-    """A method's groups, the most heads first."""
+def with_neurons(compared: Compared) -> bool:
+    """Whether points differ in their feed-forward neurons."""
+    return any(group.first.row.neurons_open is not None for group in compared.groups)
+
+
+def method_series(name: str, groups: Sequence[Group], *, by_parameters: bool = False) -> Series:
+    """A method's groups, the most heads first, or by the thousands of their parameters."""
+
+    def place(row: ResultRow) -> float:
+        return (row.parameters or 0) / 1000 if by_parameters else row.heads_open
+
+    if by_parameters:
+        groups = sorted(groups, key=lambda group: -(group.mean_size("parameters") or 0))
     low, high = zip(*(group.interval for group in groups), strict=True)
     return Series(
         label(name),
         look_of(name),
-        [group.heads for group in groups],
+        [fmean(place(point.row) for point in group.points) for group in groups],
         [group.mean for group in groups],
         low,
         high,
         joined=True,
         band=True,
         width=2.2 if groups[0].first.learned else 1.3,
-        seeds=[(point.row.heads_open, point.row.main.value) for group in groups for point in group.points],
+        seeds=[(place(point.row), point.row.main.value) for group in groups for point in group.points],
     )

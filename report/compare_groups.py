@@ -21,7 +21,7 @@ from headgates.analysis.metrics import Floats
 from headgates.analysis.seed_luck import SeedVariance, difference_of_means, seed_variance
 from headgates.analysis.significance import holm
 from headgates.configs.systems import BASES
-from headgates.workbench.point import MadePoint
+from headgates.workbench.point import MadePoint, Size
 from headgates.workbench.row import Interval, ResultRow
 
 
@@ -124,7 +124,9 @@ class Group:
 
     def overlap(self, other: "Group") -> float | None:
         """Jaccard overlap of the open heads, the mean over pairs of seeds; None where a row does not say
-        which are open."""
+        which are open, or none may close."""
+        if self.first.asked is None and self.first.neurons is not None:
+            return None
         ours, theirs = ([open_heads(point.row) for point in group.points] for group in (self, other))
         if not all((*ours, *theirs)):
             return None
@@ -156,8 +158,7 @@ class Compared:
         self.groups, found = grouped(points), grouped(bases)
         alike: dict[Any, list[Group]] = {}  # pooled; a lambda may leave any number of heads
         for group in [*self.groups, *found]:
-            size = group.first.asked, group.first.neurons
-            alike.setdefault((group.epochs, size, group.label in BASES), []).append(group)
+            alike.setdefault((group.epochs, group.first.size, group.label in BASES), []).append(group)
         for pool in alike.values():
             luck = seed_variance([group.values for group in pool], [group.resampled for group in pool])
             for group in pool:
@@ -181,15 +182,15 @@ class Compared:
             return base
         return later
 
-    def at(self, epochs: int, heads: int) -> list[Group]:
-        """The groups with this number of heads as their target, the best first."""
-        groups = [group for group in self.groups if (group.epochs, group.first.asked) == (epochs, heads)]
+    def at(self, epochs: int, size: Size) -> list[Group]:
+        """The groups with these numbers of heads and neurons as their target, the best first."""
+        groups = [group for group in self.groups if (group.epochs, group.first.size) == (epochs, size)]
         return sorted(groups, key=lambda group: (-group.mean, group.label))
 
     def pair(self, group: Group, other: Group) -> Difference:
-        """The difference of two methods with as many heads as their target and as much training; all such
+        """The difference of two methods with the same size as their target and as much training; all such
         pairs are one family."""
-        pairs = list(combinations(self.at(group.epochs, group.first.asked or 0), 2))
+        pairs = list(combinations(self.at(group.epochs, group.first.size), 2))
         family = together([a.minus(b) for a, b in pairs])
         p = next(d.p_holm for pair, d in zip(pairs, family, strict=True) if {*pair} == {group, other})
         return replace(group.minus(other), p_holm=p)
@@ -200,17 +201,17 @@ class Compared:
         found = together([group.minus(self.reference(epochs)) for group in groups])
         return dict(zip(groups, found, strict=True))
 
-    def counts_asked(self, epochs: int) -> list[int]:
-        """The numbers of heads that methods had as their target, the most first."""
-        asked = {group.first.asked for group in self.groups if group.epochs == epochs}
-        return sorted((count for count in asked if count is not None), reverse=True)
+    def sizes_asked(self, epochs: int) -> list[Size]:
+        """The numbers of heads and neurons that methods had as their target, the most first."""
+        asked = {group.first.size for group in self.groups if group.epochs == epochs}
+        sizes = [size for size in asked if size != (None, None)]
+        return sorted(sizes, key=lambda size: tuple(number or 0 for number in size), reverse=True)
 
     def ranks(self, epochs: int) -> dict[str, float]:
-        """label -> its mean rank over the numbers of heads, 1 the best; equal scores share the mean of their
-        ranks. Of the methods that have a point at every number; the best first."""
+        """label -> its mean rank over the sizes, 1 the best; equal scores share the mean of their ranks. Of
+        the methods that have a point at every size; the best first."""
         tables = [
-            {group.label: group.mean for group in self.at(epochs, heads)}
-            for heads in self.counts_asked(epochs)
+            {group.label: group.mean for group in self.at(epochs, size)} for size in self.sizes_asked(epochs)
         ]
         labels = sorted(set.intersection(*map(set, tables))) if tables else []
         ranks = [rankdata([-table[label] for label in labels]) for table in tables]

@@ -14,6 +14,7 @@ from statistics import fmean
 from headgates.configs.closing import ZERO
 from headgates.report.compare_groups import Compared, Difference, Group, together
 from headgates.report.table import interval_text
+from headgates.workbench.point import Size, size_words
 
 
 def summary(compared: Compared, *, metric: str) -> list[str]:
@@ -23,9 +24,9 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
         return [f"{compared.unlearned}."]
     sentences = []
     for epochs in compared.all_epochs:
-        counts = compared.counts_asked(epochs)
-        sentences += [best_at(compared, epochs, heads, metric) for heads in counts]
-        sentences += [learned_against_posthoc(compared, epochs, heads) for heads in counts]
+        sizes = compared.sizes_asked(epochs)
+        sentences += [best_at(compared, epochs, size, metric) for size in sizes]
+        sentences += [learned_against_posthoc(compared, epochs, size) for size in sizes]
         of_lambda = [
             group for group in compared.groups if group.epochs == epochs and group.first.lam is not None
         ]
@@ -62,15 +63,14 @@ def by_validation(groups: Sequence[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: (group.loss, group.label))
 
 
-def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
-    """The best method at a number of heads, against the reference and against the next."""
-    best, *others = by_validation(compared.at(epochs, heads))
+def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
+    """The best method at a size, against the reference and against the next."""
+    best, *others = by_validation(compared.at(epochs, size))
     reference = compared.reference(epochs)
     against = f"{gap(best.minus(reference))} against {reference.label}"
     how = "" if best.loss is None else " on validation"
-    text = (
-        f"At {heads} heads {trained(epochs)} {best.label} is the best{how}, {score(best, metric)}, {against}"
-    )
+    where = f"At {size_words(size)} {trained(epochs)}"
+    text = f"{where} {best.label} is the best{how}, {score(best, metric)}, {against}"
     if not others:
         return text + "."
     difference = compared.pair(best, others[0])
@@ -79,10 +79,10 @@ def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
     return f"{text}; {next_one}: {words[difference.verdict]}, {gap(difference)}."
 
 
-def learned_against_posthoc(compared: Compared, epochs: int, heads: int) -> str:
+def learned_against_posthoc(compared: Compared, epochs: int, size: Size) -> str:
     """The best learned gates against the best choice by a score with the same training, and how many of their
     heads are the same; empty where one of them is missing."""
-    groups = by_validation(compared.at(epochs, heads))
+    groups = by_validation(compared.at(epochs, size))
     learned, scores = ([group for group in groups if group.first.learned is kind] for kind in (True, False))
     if not learned or not scores:
         return ""
@@ -91,7 +91,7 @@ def learned_against_posthoc(compared: Compared, epochs: int, heads: int) -> str:
     ahead = {"ahead": "is ahead of", "behind": "is behind", "tie": "is tied with"}[difference.verdict]
     overlap = learned[0].overlap(scores[0])
     same = "" if overlap is None else f"; their open heads overlap by {overlap:.2f} (Jaccard)"
-    return f"At {heads} heads {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}{same}."
+    return f"At {size_words(size)} {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}{same}."
 
 
 def by_lambda(group: Group, compared: Compared, metric: str) -> str:
@@ -100,7 +100,9 @@ def by_lambda(group: Group, compared: Compared, metric: str) -> str:
     fell = " to ".join(map(str, dict.fromkeys((opened[0], opened[-1]))))
     reference = compared.reference(group.epochs)
     result = f"{score(group, metric)}, {gap(group.minus(reference))} against {reference.label}"
-    leaves = f"at λ {group.first.lam:g} {trained(group.epochs)} leaves {fell} heads open"
+    neurons = group.first.row.neurons_open
+    beside = "" if neurons is None else f" and {neurons:,} neurons (the first seed)"
+    leaves = f"at λ {group.first.lam:g} {trained(group.epochs)} leaves {fell} heads{beside} open"
     return f"{group.label} {leaves}: {result}; it has no target number, and no rank."
 
 
@@ -112,7 +114,7 @@ def closings(compared: Compared, metric: str) -> list[str]:
             pairs = [
                 (group, other)
                 for group in compared.groups
-                for other in compared.at(epochs, group.first.asked or 0)
+                for other in compared.at(epochs, group.first.size)
                 if (group.epochs, group.first.closing) == (epochs, closing)
                 and (other.first.method, other.first.closing) == (group.first.method, ZERO)
             ]
@@ -128,7 +130,7 @@ def training(compared: Compared, metric: str) -> list[str]:
         pairs = [
             (group, other)
             for group in compared.groups
-            for other in compared.at(0, group.first.asked or 0)
+            for other in compared.at(0, group.first.size)
             if group.epochs == epochs and other.label == group.label
         ]
         if pairs:

@@ -135,7 +135,11 @@ def beside_heads(rows: Sequence[ResultRow]) -> dict[str, Callable[[ResultRow], s
 
 def neurons_text(row: ResultRow) -> str:
     """Open feed-forward neurons of all, such as 1536/3072; empty where none is closed."""
-    return "" if row.neurons_open is None else f"{row.neurons_open}/{row.neurons_total}"
+    return numbers_text(row.neurons_open, row.neurons_total)
+
+
+def numbers_text(opened: int | None, total: int | None) -> str:
+    return "" if opened is None else f"{opened}/{total}"
 
 
 def layers_text(row: ResultRow) -> str:

@@ -69,7 +69,14 @@ class Translation(Task):
         model = config.model
         cross = model.decoder_layers * model.heads_of_decoder
         own = cross if model.decoder_mixer == "attention" else 0
-        return {"enc-self": model.encoder_layers * model.heads, "dec-self": own, "cross": cross}
+        widths = model.heads_of_kinds
+        return {
+            "enc-self": model.encoder_layers * model.heads,
+            "dec-self": own,
+            "cross": cross,
+            "enc-ffn": model.encoder_layers * widths["enc-ffn"],
+            "dec-ffn": model.decoder_layers * widths["dec-ffn"],
+        }
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
         make_vocabs(

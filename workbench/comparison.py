@@ -20,14 +20,14 @@ from headgates.configs.scores import SCORES
 from headgates.configs.source import is_foreign
 from headgates.configs.systems import ScoreRow
 from headgates.configs.yaml_file import load_yaml
-from headgates.gates import heads_left
+from headgates.gates import KINDS, WIDTH, heads_left
 from headgates.workbench.base_settings import flat, open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.folder import RunFolder, closes_heads
 from headgates.workbench.grid import run_hashes
-from headgates.workbench.lab import check_heads
-from headgates.workbench.point import Point, merged
+from headgates.workbench.lab import check_count
+from headgates.workbench.point import Point, Size, merged
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.scores import ScoreRequest, head_scores
 
@@ -61,15 +61,50 @@ class Comparison:
         self.text = ExperimentText(self.shared)
         self.unpruned = self.text.source(self.base)  # the base as it is, for its scores
         self.others = [self.unpruned.other(corpus) for corpus in config.also]
-        self.total = heads_left(self.unpruned.model).select(self.shared.kinds).count()
-        self.heads = list(config.heads) or list(
-            dict.fromkeys(max(1, round(share * self.total)) for share in SHARES)
-        )
-        check_heads(max(self.heads), self.total, self.shared.kinds)
+        self.sizes = self.sizes_asked()
         self.base_hash, self.plan = str(self.base.run_hash()), []
-        for point in points(config, self.heads):
+        for point in points(config, self.sizes):
             run_hash, (_, *needs) = run_hashes(point.config(self.shared), self.text, self.base_hash)
             self.plan.append(replace(point, run_hash=run_hash, needs=tuple(needs)))
+
+    def sizes_asked(self) -> list[Size]:
+        """Every number of heads with every number of neurons, the most first; without numbers SHARES of what
+        may close. Raises ValueError at more than there are, at a number of what the kinds do not name, or
+        where heads and neurons may both close and one has no number."""
+        kinds, asked = self.shared.kinds, {"heads": self.config.heads, "neurons": self.config.neurons}
+        gated = {"heads": [kind for kind in kinds if kind in KINDS], "neurons": self.shared.gated_neurons}
+        numbers: dict[str, Sequence[int | None]] = {}
+        for what, of_kinds in gated.items():
+            if asked[what] and not of_kinds:
+                raise ValueError(
+                    f"--{what}: --kinds {','.join(kinds)} names none of them; leave it out, or take --kinds "
+                    "all"
+                )
+            if of_kinds:
+                total = heads_left(self.unpruned.model, of_kinds).count()
+                block = WIDTH if what == "neurons" else 1
+                shares = dict.fromkeys(block * max(1, round(share * total / block)) for share in SHARES)
+                chosen = sorted(asked[what] or shares, reverse=True)
+                check_count(what, chosen[0], total, of_kinds)
+                numbers[what] = chosen
+        if len(numbers) > 1 and (missing := [what for what in numbers if not asked[what]]):
+            raise ValueError(
+                f"--kinds {','.join(kinds)} closes heads and neurons, each to numbers of its own: give "
+                f"--{' and --'.join(missing)} too"
+            )
+        none: list[int | None] = [None]
+        return [(h, n) for h in numbers.get("heads", none) for n in numbers.get("neurons", none)]
+
+    @property
+    def sizes_words(self) -> str:
+        """The sizes, and how many heads and neurons the base has of what may close."""
+        found = []
+        for place, (what, word) in enumerate({"heads": "heads", "neurons": "ffn"}.items()):
+            numbers = dict.fromkeys(size[place] for size in self.sizes if size[place] is not None)
+            if numbers:
+                left = heads_left(self.unpruned.model, self.shared.kinds).select([word])
+                found.append(f"{', '.join(map(str, numbers))} of {left.count()} {what}")
+        return " with ".join(found)
 
     @property
     def name(self) -> str:
@@ -114,7 +149,11 @@ class Comparison:
         )
         for score, seed in seeds:
             request = ScoreRequest(
-                self.unpruned, valid=self.unpruned.lines("valid"), seed=seed, sentences=self.shared.sentences
+                self.unpruned,
+                valid=self.unpruned.lines("valid"),
+                kinds=self.shared.kinds if self.shared.gated_neurons else None,
+                seed=seed,
+                sentences=self.shared.sentences,
             )
             head_scores(score, request)
 
@@ -154,6 +193,7 @@ def shared_settings(config: CompareConfig) -> FitConfig:
         "name": None,
         "gate": "none",
         "heads": FitConfig().heads,
+        "neurons": FitConfig().neurons,
         "systems": [],
         "seed": 1,
         "dynamics": [],
@@ -169,20 +209,22 @@ def shared_settings(config: CompareConfig) -> FitConfig:
     return from_dict(FitConfig, settings)
 
 
-def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
-    """The points of a command: whole seeds one after the other, the most heads first. Without training only
+def points(config: CompareConfig, sizes: Sequence[Size]) -> Iterator[Point]:
+    """The points of a command: whole seeds one after the other, sizes in their order. Without training only
     what is sampled has seeds."""
     for seed in config.all_seeds:
         for epochs in config.finetune:
-            for count in sorted(heads, reverse=True):
+            for heads, neurons in sizes:
                 for method in config.methods:
                     row = ScoreRow.parse(method)
                     if row is not None:
                         drawn = SCORES[row.score].drawn or CLOSINGS[row.closing].calibrated
                         if epochs or seed == config.seed or drawn:
-                            yield Point(row.score, epochs, seed, asked=count, closing=row.closing)
+                            yield Point(
+                                row.score, epochs, seed, asked=heads, neurons=neurons, closing=row.closing
+                            )
                     elif epochs and METHODS[method].controlled_by == "heads":
-                        yield Point(method, epochs, seed, asked=count)
+                        yield Point(method, epochs, seed, asked=heads, neurons=neurons)
             for lam in sorted(config.lambdas) if epochs else []:
                 for method in config.methods:
                     if method in METHODS and METHODS[method].controlled_by == "lambda":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headgates.gates import ALL_KINDS, FFN_KINDS, HeadMap, find_sites, remove
+from headgates.gates import ALL_KINDS, FFN_KINDS, WIDTH, HeadMap, find_sites, remove
 from headgates.models.depth import drop_layers
 from headgates.workbench.shape import Shape
 
@@ -111,7 +111,7 @@ def smaller(model: Any, kinds: tuple[str, ...], share: float) -> Any:
 def kept_units(units: int, share: float, kind: str) -> int:
     """How many units a share is, of neurons a multiple of 16, or all."""
     kept = round(units * share)
-    return kept if kind not in FFN_KINDS or kept == units else min(units, 16 * round(kept / 16))
+    return kept if kind not in FFN_KINDS or kept == units else min(units, WIDTH * round(kept / WIDTH))
 
 
 def half_of_layers(model: Any, stack: str) -> list[int]:

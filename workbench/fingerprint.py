@@ -93,6 +93,8 @@ def stage_fingerprint(
         "heads": config.heads,
         "heads_per_kind": parse_budget(config.heads_per_kind),
     }
+    if config.gated_neurons:  # the hashes of runs with gates on heads alone stay
+        fingerprint["neurons"] = config.neurons
     if gate == SCORED:
         trained = [row for rows in score_rows(config.systems).values() for row in rows if row.trained]
         if not trained and "base-continued" not in config.systems:

@@ -85,9 +85,7 @@ def smaller(run: Run, predictor: Predictor, count: int) -> Predictor:
     if first(weights.is_file):
         return load_count(run, count)
     name, prefix = f"{count} heads", f"{count}-"
-    bank, *_ = train_gates(
-        run, METHODS[run.config.gate], predictor, target=count, name=name, prefix=prefix
-    )
+    bank, *_ = train_gates(run, METHODS[run.config.gate], predictor, targets=count, name=name, prefix=prefix)
     closed = bank.closed()
     detach(predictor.model)
     remove(predictor.model, closed)

@@ -11,7 +11,7 @@ Every stage ends with its files in the folder, so a crash loses no finished stag
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -119,7 +119,9 @@ class Lab:
             )
         asked, whole = job == config.job, gate in (BASE, CONTINUED)
         if whole:  # which has no settings of how heads are closed
-            config = replace(config, gate="none", heads=None, heads_per_kind=[], curve=[], max_drop=None)
+            config = replace(
+                config, gate="none", heads=None, neurons=None, heads_per_kind=[], curve=[], max_drop=None
+            )
         folder, done = first(
             lambda: claim_run(
                 config,
@@ -165,8 +167,15 @@ class Lab:
         return {name: epochs for name, epochs in stages.items() if name != "base" or not self.named_base}
 
     def score_request(self, source: Source) -> ScoreRequest:
-        sentences = self.config.sentences
-        return ScoreRequest(source, valid=source.lines("valid"), seed=self.config.seed, sentences=sentences)
+        """For the scores of what carries gates."""
+        config = self.config
+        return ScoreRequest(
+            source,
+            valid=source.lines("valid"),
+            kinds=config.kinds if config.gated_neurons else None,
+            seed=config.seed,
+            sentences=config.sentences,
+        )
 
 
 class Run:
@@ -339,8 +348,7 @@ def check_target_heads(config: FitConfig, task: Task) -> None:
         check_budget(parse_budget(config.heads_per_kind), gated)
     if config.is_curve:
         curve_counts(config, sum(gated.values()))
-    if config.heads is not None:
-        check_heads(config.heads, sum(gated.values()), list(gated))
+    check_targets(config, gated)
 
 
 def curve_counts(config: FitConfig, total: int) -> list[int]:
@@ -355,9 +363,21 @@ def curve_counts(config: FitConfig, total: int) -> list[int]:
     return chosen
 
 
-def check_heads(heads: int, total: int, kinds: Sequence[str]) -> None:
-    """Raises ValueError where more heads are to stay open than these kinds have."""
-    if heads > total:
+def check_targets(config: FitConfig, totals: Mapping[str, int]) -> None:
+    """Raises ValueError where more heads or neurons are to stay open than the gated kinds have. totals: kind
+    -> heads or neurons."""
+    heads = [kind for kind in config.kinds if kind not in config.gated_neurons]
+    for flag, count, kinds in (
+        ("heads", config.heads, heads),
+        ("neurons", config.neurons, config.gated_neurons),
+    ):
+        if count is not None:
+            check_count(flag, count, sum(totals.get(kind, 0) for kind in kinds), kinds)
+
+
+def check_count(flag: str, count: int, total: int, kinds: Sequence[str]) -> None:
+    """Raises ValueError where more `flag`, heads or neurons, are to stay open than these kinds have."""
+    if count > total:
         raise ValueError(
-            f"--heads: cannot keep {heads} of {total} heads of {', '.join(kinds)}; give a smaller number"
+            f"--{flag}: cannot keep {count} of {total} {flag} of {', '.join(kinds)}; give a smaller number"
         )

@@ -19,13 +19,12 @@ from typing import Any
 
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, level_losses, text_loss
-from headgates.gates import FFN_KINDS, HeadMap, HeadSite, find_sites
+from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, find_sites
 from headgates.models.depth import skipped
 from headgates.workbench.cost_table import CostTable
 from headgates.workbench.shape import Layer, Shape
 
 SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
-WIDTH = 16  # a layer keeps a multiple of it of its neurons
 LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
 TRIES = 40  # changes that it tries
 Loss = Callable[[Any, Any], Any]

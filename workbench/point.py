@@ -14,13 +14,22 @@ from headgates.workbench.base_settings import flat
 from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.row import ResultRow
 
+Size = tuple[int | None, int | None]  # numbers of heads and of feed-forward neurons
+
+
+def size_words(size: Size) -> str:
+    """24 heads, 768 neurons, or both with "and"."""
+    parts = zip(size, ("heads", "neurons"), strict=True)
+    return " and ".join(f"{number:,} {what}" for number, what in parts if number is not None)
+
 
 @dataclass(frozen=True)
 class Point:
     """A method at a number of heads. method: one that learns, a score, or a base. epochs: of training, 0 for
-    none; asked: its number of heads, None where lambda (`lam`) decides; neurons: its number of feed-forward
-    neurons, None for all. run_hash: of its run of fit.py;
-    needs: the hash of the continued base which runs of its seed and epochs share (none without training)."""
+    none; asked: its number of heads, None where lambda (`lam`) decides or no head may close; neurons: its
+    number of feed-forward neurons, None where lambda decides or none may close. run_hash: of its run of
+    fit.py; needs: the hash of the continued base which runs of its seed and epochs share (none without
+    training)."""
 
     method: str
     epochs: int
@@ -35,6 +44,11 @@ class Point:
     @property
     def learned(self) -> bool:
         return self.method in METHODS
+
+    @property
+    def size(self) -> Size:
+        """Its numbers of heads and of neurons."""
+        return self.asked, self.neurons
 
     @property
     def label(self) -> str:
@@ -56,7 +70,8 @@ class Point:
             "systems": [*BASES[: 1 + bool(self.epochs)], self.system],
             "seed": self.seed,
         }
-        flags |= {"heads": self.asked} if self.asked is not None else {"lambda": self.lam}
+        numbers = {"heads": self.asked, "neurons": self.neurons, "lambda": self.lam}
+        flags |= {name: number for name, number in numbers.items() if number is not None}
         return flags | ({"finetune": {"epochs": self.epochs}} if self.epochs else {})
 
     @property

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from headgates.analysis.closing import close_to
 from headgates.analysis.significance import RESAMPLES, above_trivial, resample_counts, score
 from headgates.configs.cli import config_hash
 from headgates.configs.closing import CLOSINGS, ZERO
@@ -23,6 +22,7 @@ from headgates.data.parallel import ParallelText
 from headgates.data.ranks import all_sum, first, share
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.headmap import is_of
 from headgates.gates.site_walk import open_sites
 from headgates.models.depth import Layers, drop_layers, skipped
 from headgates.models.progress import say
@@ -33,13 +33,12 @@ from headgates.workbench.folder import RunFolder
 from headgates.workbench.named_paths import check_free
 from headgates.workbench.point import MadePoint
 from headgates.workbench.row import ResultRow
-from headgates.workbench.scores import ScoreRequest, head_scores, ranked, refined
+from headgates.workbench.scores import ScoreRequest, head_scores, lowest_closed, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
 from headgates.workbench.unpruned_model import UnprunedModel
 
 LAYERS_ALONE = "layers"  # in the place of an order, where nothing else closes
 OF_NEURONS = ("neurons_open", "neurons_total", "neurons_by_site")  # fields of a row
-WIDTH = 16  # a layer keeps a multiple of it of its neurons: processors multiply so many at once
 
 
 @dataclass(frozen=True)
@@ -88,15 +87,14 @@ def closed_to(
 ) -> HeadMap:
     """The map (True: closed) of the sites that are `there` that leaves so many open, by ranked scores of the
     kinds that may close: heads exactly, the neurons of each layer by a multiple of WIDTH."""
-    closed: dict[HeadSite, Any] = {}
-    budgets = ((KINDS, target.heads, 1), (FFN_KINDS, target.neurons, WIDTH))
-    for kinds, count, multiple in budgets:
+    counts = {"heads": target.heads, "ffn": target.neurons}
+    own = HeadMap({site: row for site, row in scores.items() if site in there})
+    keep = {}
+    for word, count in counts.items():
         if count is not None:
-            own = HeadMap({site: row for site, row in scores.select(kinds).items() if site in there})
-            whole = sum(site.heads for site in there if site.kind in kinds)
-            keep = own.heads_total - (whole - count)  # of those that may close
-            closed |= dict(close_to(own, keep, at_least=at_least, multiple=multiple))
-    found = HeadMap(closed)
+            whole = sum(site.heads for site in there if is_of(site.kind, word))
+            keep[word] = own.select([word]).heads_total - (whole - count)  # of those that may close
+    found = lowest_closed(own.select(keep), keep, at_least=at_least)
     return found if at_least else refined(order, found, request)  # a refined choice knows no floor
 
 

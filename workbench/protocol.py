@@ -6,7 +6,7 @@ from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.head_curve import curve_run
-from headgates.workbench.lab import Finished, Lab, check_heads
+from headgates.workbench.lab import Finished, Lab, check_targets
 from headgates.workbench.stages import base_run, continued_run, gated_run, scored_run
 
 
@@ -22,9 +22,9 @@ def make_runs(
         if config.base_alone:
             lab.tracker.complete(base, "base", base, lab.text.test)
             return base
-        if config.heads is not None and config.gate == SCORED:
-            total = heads_left(lab.text.load(base).model).select(config.kinds).count()
-            check_heads(config.heads, total, config.kinds)
+        if config.gate == SCORED:
+            left = heads_left(lab.text.load(base).model, config.kinds)
+            check_targets(config, {kind: int(number) for kind, number in left.by_kind().items()})
         continued = continued_run(lab, base) if "base-continued" in config.systems else None
         make = scored_run if config.gate == SCORED else curve_run if config.is_curve else gated_run
         folder = make(lab, base, continued)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgates.configs.methods import GateMethod, method_of
-from headgates.gates import HeadMap
+from headgates.gates import KINDS, HeadMap
 from headgates.models.progress import Report
 from headgates.workbench.folder import RunFolder, find_runs
 from headgates.workbench.row import ResultRow
@@ -44,7 +44,7 @@ def open_gate_run(folder: RunFolder) -> GateRun:
     row, xi = folder.row_of(system), folder.systems().get(system, {}).get("xi")
     if xi is None:
         raise folder.foreign("systems.json", f"it has no gates of {system}")
-    return GateRun(folder, config, method, row, HeadMap.from_json(xi).map(lambda row: row > 0))
+    return GateRun(folder, config, method, row, HeadMap.from_json(xi).select(KINDS).map(lambda row: row > 0))
 
 
 def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Report) -> list[RunFolder]:
@@ -58,8 +58,8 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
             config = folder.config()
             if folder.path in left_out or base_hash is None or config.get("base_hash") != base_hash:
                 continue
-            if method_of(config) is None or is_curve(config):
-                continue
+            if method_of(config) is None or is_curve(config) or not {*KINDS} & {*config["kinds"]}:
+                continue  # gates on neurons alone say nothing of heads
             open_gate_run(folder)
         except ValueError as error:
             report(f"left out: {error}")

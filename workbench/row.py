@@ -80,6 +80,7 @@ class ResultRow:
     seconds: float | None = None
     evaluation: dict[str, Any] = field(default_factory=dict)
     expected_open_heads: float | None = None
+    expected_open_neurons: float | None = None
     stage: dict[str, Any] | None = None
     compute: dict[str, float] | None = None
     above_trivial: Interval | None = None

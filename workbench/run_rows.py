@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headgates.analysis.metrics import Metric
+from headgates.configs.heads_per_kind import KIND_GROUPS, KINDS
 from headgates.configs.methods import method_of
-from headgates.configs.schema import KINDS
 from headgates.configs.systems import BASES, place
 from headgates.models.progress import Report, say
 from headgates.tasks import task_of
@@ -20,6 +20,8 @@ from headgates.workbench.folder import RunFolder, base_of
 from headgates.workbench.row import ResultRow
 from headgates.workbench.source import drop_batch
 from headgates.workbench.table import Row
+
+ALL_KINDS = KIND_GROUPS["all"]
 
 
 class FinishedRun:
@@ -73,11 +75,13 @@ class FinishedRun:
             "lambda": float(self.config["lambda"]) if self.by_lambda and not row.is_base else None,
             "kinds": None
             if row.is_base
-            else "+".join(kind for kind in KINDS if kind in self.config["kinds"]),
+            else "+".join(kind for kind in ALL_KINDS if kind in self.config["kinds"]),
             "system": system,
             "heads_open": row.heads_open,
             "heads_total": row.heads_total,
             **{kind: row.heads_by_kind.get(kind, 0) for kind in KINDS},
+            "neurons_open": row.neurons_open,
+            "neurons_total": row.neurons_total,
             "bleu": main.value,
             "bleu_low": main.ci95[0],
             "bleu_high": main.ci95[1],
@@ -147,7 +151,7 @@ def run_rows(runs: Sequence[FinishedRun]) -> list[Row]:
     measures:
 
     base: name of the base's run   kinds: those that carry gates, joined with +   enc-self, dec-self, cross:
-    open heads of the kind
+    open heads of the kind   neurons_open, neurons_total: of feed-forward layers, None where all are open
     difference: BLEU minus that of `reference`   same_as: the system that this one equals   learned: 1 for the
     run's own gates
     on_front: 1 on the front of base and learned gates of its base, else 0   on_front_all: the same among all

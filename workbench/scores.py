@@ -15,7 +15,7 @@ from headgates.configs.scores import SCORES, Score
 from headgates.data import ranks
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
-from headgates.gates import FFN_KINDS, KINDS, HeadMap, find_sites
+from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, find_sites
 from headgates.gates.headmap import KIND_GROUPS, check_kinds
 from headgates.models.progress import minutes, say
 from headgates.workbench.source import Lines, Source
@@ -183,16 +183,32 @@ def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
     return scores.map(lambda row: score.sign * row)
 
 
+def lowest_closed(scores: HeadMap, keep: int | Mapping[str, int], *, at_least: int = 0) -> HeadMap:
+    """The mask (True: closed) that leaves so many open by ranked scores: heads exactly, the neurons of each
+    layer by a multiple of WIDTH.
+
+    keep: how many heads in all, or of each kind, or as "heads", and how many neurons, as "ffn"; what it lacks
+    keeps all. at_least: how many stay at each site. Raises ValueError unless 0 <= keep <= heads, or at a kind
+    without scores."""
+    if not isinstance(keep, Mapping):
+        return close_to(scores, keep, at_least=at_least)
+    heads, neurons = scores.select(KINDS), scores.select(FFN_KINDS)
+    of_kinds = {kind: count for kind, count in keep.items() if kind not in ("heads", "ffn")}
+    closed = dict(close_to(heads, keep.get("heads", of_kinds), at_least=at_least))
+    count = keep.get("ffn", neurons.heads_total)
+    return HeadMap(closed | dict(close_to(neurons, count, at_least=at_least, multiple=WIDTH)))
+
+
 def closed_by(
     name: str, scores: HeadMap, *, keep: int | Mapping[str, int], request: ScoreRequest | None = None
 ) -> HeadMap:
-    """The mask that leaves exactly so many of the scored heads open (True: closed), the lowest closed first.
+    """The mask that leaves so many of the scored heads and neurons open (True: closed), the lowest closed
+    first.
 
-    keep: how many in all, or of each kind; kinds that it lacks keep all. request: what the scores were made
-    of, where the choice at a count is to be refined as the score says (`Score.refine`). Raises ValueError
-    unless 0 <= keep <= heads, or at a kind without scores."""
-    closed = close_to(ranked(name, scores), keep)
-    by_kind = isinstance(keep, Mapping)
+    keep: of `lowest_closed`, as are the errors. request: what the scores were made of, where the choice at a
+    count is to be refined as the score says (`Score.refine`)."""
+    closed = lowest_closed(ranked(name, scores), keep)
+    by_kind = isinstance(keep, Mapping) and "heads" not in keep
     return closed if request is None else refined(name, closed, request, by_kind=by_kind)
 
 

@@ -8,6 +8,8 @@ from itertools import groupby
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from torch import Tensor
 
 from headgates.configs.closing import ZERO
 from headgates.configs.methods import METHODS, GateMethod
@@ -15,7 +17,18 @@ from headgates.configs.schema import StageConfig
 from headgates.configs.scores import SCORES
 from headgates.configs.systems import ScoreRow, file_name, score_rows
 from headgates.data.ranks import first, is_first
-from headgates.gates import GateBank, HeadMap, attach, detach, heads_left, remove
+from headgates.gates import (
+    FFN_KINDS,
+    KINDS,
+    WIDTH,
+    GateBank,
+    HeadMap,
+    HeadSite,
+    attach,
+    detach,
+    heads_left,
+    remove,
+)
 from headgates.lightning_modules.gating import Gating, budget_of
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
@@ -123,7 +136,7 @@ def gated_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     of heads."""
     config, method = lab.config, METHODS[lab.config.gate]
     kinds = ["+".join(config.heads_per_kind)] if config.heads_per_kind else kinds_suffix(config.kinds)
-    words = [lab.text.prefix, method.name, f"{method.control(config):g}", *kinds, f"s{config.seed}"]
+    words = [lab.text.prefix, method.name, method.control_word(config), *kinds, f"s{config.seed}"]
     with lab.run("-".join(words), gate=method.name, on=base) as run:
         if run.done:
             return run.folder
@@ -132,7 +145,8 @@ def gated_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
         open_heads = learn_gates(run, method, predictor)
         if method.removed in config.systems:
             add_removed(run, method, predictor, open_heads)
-        add_score_rows(run, continued, keep=open_heads.count(), total=open_heads.heads_total)
+        keep = config.targets if isinstance(config.targets, dict) else counts_of(open_heads)
+        add_score_rows(run, continued, keep=keep, total=counts_of(open_heads.map(torch.ones_like)))
         if method.scratch in config.systems:
             train_from_scratch(run, method.scratch, open_heads)
         run.finish(method.exact)
@@ -143,13 +157,19 @@ def learn_gates(run: Run, method: GateMethod, predictor: Predictor) -> HeadMap:
     """Train the gates, make them exactly 0 or 1, evaluate the model before and after, and return the open
     heads (bool)."""
     config, model, weights, evaluation = run.config, predictor.model, run.folder / "best.pt", run.evaluation
-    bank, result, compute = train_gates(run, method, predictor, target=config.target_heads)
+    bank, result, compute = train_gates(run, method, predictor, targets=config.targets)
     if is_first():
         bank.save(run.folder / "gates.json")
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     open_heads, soft = bank.open(), bank.values()
-    exact, expected = open_heads.map(lambda row: row.double()), bank.open_prob().sum()
-    add = partial(evaluation.add, expected_open_heads=expected, stage=result.to_json(), compute=compute)
+    exact, expected = open_heads.map(lambda row: row.double()), bank.open_prob()
+    add = partial(
+        evaluation.add,
+        expected_open_heads=expected_of(KINDS, expected),
+        expected_open_neurons=expected_of(FFN_KINDS, expected),
+        stage=result.to_json(),
+        compute=compute,
+    )
     if method.soft in config.systems:
         add(method.soft, weights, predictor, soft.map(lambda row: row > 0), xi=soft)
     detach(model)
@@ -162,12 +182,27 @@ def learn_gates(run: Run, method: GateMethod, predictor: Predictor) -> HeadMap:
     return open_heads
 
 
+def counts_of(opened: HeadMap) -> int | dict[str, int]:
+    """How many are open, as `FitConfig.targets` says it: a number where there are heads alone, else by
+    word."""
+    heads, neurons = opened.select(KINDS), opened.select(FFN_KINDS)
+    if not len(neurons):
+        return heads.count()
+    return ({"heads": heads.count()} if len(heads) else {}) | {"ffn": neurons.count()}
+
+
+def expected_of(kinds: tuple[str, ...], expected: HeadMap) -> float | None:
+    """How many of these kinds gates expected to be open; None where they have none."""
+    part = expected.select(kinds)
+    return part.sum() if len(part) else None
+
+
 def train_gates(
     run: Run,
     method: GateMethod,
     predictor: Predictor,
     *,
-    target: int | dict[str, int] | None,
+    targets: int | dict[str, int] | None,
     name: str = "gates",
     prefix: str = "",
 ) -> tuple[GateBank, StageResult, dict[str, float]]:
@@ -177,17 +212,17 @@ def train_gates(
     With `gates.reconstruct` the heads are chosen first, in a stage of its own and on frozen weights; then
     weights are refitted, and the stage trains them with the closed heads at 0.
 
-    target: how many stay open, for methods that have a number. name, prefix: of the stage, and of its files
+    targets: how many stay open, for methods that have a number. name, prefix: of the stage, and of its files
     in the folder."""
     config, model, gates = run.config, predictor.model, run.config.gates
     start = replace(run.text.source(run.base), predictor=predictor)
     start.corpus = run.text.corpus  # read already
-    started, choice = head_start(run, method, start, target)
+    started, choice = head_start(run, method, start, targets)
     options = method.gate_options(gates) | started
     if method.controlled_by == "heads":
-        options["target_heads"] = target
-    bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
-    budget = budget_of(method, config, target)
+        options["target_heads"] = targets
+    bank = attach(model, gate=method.gate, kinds=config.kinds, multiple=WIDTH, **options)
+    budget = budget_of(method, config, targets)
     if gates.reconstruct is None:
         gating = Gating(gates, budget, epochs=config.finetune.epochs)
         result = run.train_on(name, predictor, prefix=prefix, gating=gating)
@@ -221,26 +256,36 @@ def compute_of(run: Run, result: StageResult | None, choice: float, refit: float
 
 
 def head_start(
-    run: Run, method: GateMethod, start: Source, target: int | dict[str, int] | None
+    run: Run, method: GateMethod, start: Source, targets: int | dict[str, int] | None
 ) -> tuple[dict[str, HeadMap], float]:
     """Where the gates start: HEAD_START above or below the middle at the ends of the order of the method's
-    score, and 0 where as many are above as stay; nothing where all start alike. And the seconds of the score.
+    score, and 0 where as many are above as stay, heads and neurons each in an order of their own; nothing
+    where all start alike. And the seconds of the score.
     Scores of the base are kept in its folder, those of a model with fewer heads are not."""
     by, begin = method.start_by, time.perf_counter()
     if by is None:
         return {}, 0.0
     request = run.lab.score_request(start)
-    unpruned = all(row.all() for row in heads_left(start.model).values())
+    unpruned = all(row.all() for row in heads_left(start.model, run.config.kinds).values())
     scores = head_scores(by, request) if unpruned else compute_scores(SCORES[by], request)[SCORES[by].part]
     seconds = scoring_seconds(by, request) if unpruned else time.perf_counter() - begin
     scores = HeadMap({site: row for site, row in scores.select(run.config.kinds).items() if site.heads})
     # each layer scaled as pruning by it does: a raw order would empty whole layers
-    flat = ranked(by, scores).flat()
+    order = ranked(by, scores)
+    assert targets is not None  # methods with a start have a number of heads
+    counts = targets if isinstance(targets, dict) else {"heads": targets}
+    neurons = counts.get("ffn", 0)
+    starts = start_of(order.select(KINDS), sum(counts.values()) - neurons) | start_of(
+        order.select(FFN_KINDS), neurons
+    )
+    return {method.init: HeadMap(starts)}, seconds
+
+
+def start_of(order: HeadMap, keep: int) -> dict[HeadSite, Tensor]:
+    """Where the gates of ranked scores start of which `keep` stay (`head_start`)."""
+    flat = order.flat()
     ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the head that closes first
-    keep = sum(target.values()) if isinstance(target, dict) else target
-    assert keep is not None  # methods with a start have a number of heads
-    starts = HEAD_START * (ranks - (len(flat) - keep)) / (len(flat) / 2)
-    return {method.init: scores.like(starts)}, seconds
+    return dict(order.like(HEAD_START * (ranks - (len(flat) - keep)) / (len(flat) / 2)))
 
 
 def add_removed(run: Run, method: GateMethod, predictor: Predictor, open_heads: HeadMap) -> None:
@@ -248,7 +293,7 @@ def add_removed(run: Run, method: GateMethod, predictor: Predictor, open_heads: 
     differently."""
     evaluation = run.evaluation
     if open_heads.count() == open_heads.heads_total:
-        evaluation.repeat(method.removed, method.exact, run.folder / "best.pt", because="no head is closed")
+        evaluation.repeat(method.removed, method.exact, run.folder / "best.pt", because="nothing is closed")
         return
     detach(predictor.model)
     remove(predictor.model, ~open_heads)
@@ -296,41 +341,46 @@ def as_many_batches(base: RunFolder, ranks: int) -> StageConfig:
 
 
 def scored_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFolder:
-    """The run of `--gate scores --heads K`: rows of scores at exactly K heads. Its own system is the last."""
+    """The run of `--gate scores --heads K --neurons N`: rows of scores at exactly so many. Its own system is
+    the last."""
     config = lab.config
-    assert config.heads is not None
-    with lab.run(f"{lab.text.prefix}-heads-{config.heads}-s{config.seed}", gate=SCORED, on=base) as run:
+    counts = {"heads": config.heads, "neurons": config.neurons}
+    words = [f"{name}-{count}" for name, count in counts.items() if count is not None]
+    assert config.targets is not None
+    with lab.run("-".join([lab.text.prefix, *words, f"s{config.seed}"]), gate=SCORED, on=base) as run:
         if not run.done:
             predictor = run.load()
             evaluation = run.compare_with(continued, predictor)
-            total = heads_left(predictor.model).select(config.kinds).count()
-            add_score_rows(run, continued, keep=config.heads, total=total)
+            total = counts_of(heads_left(predictor.model, config.kinds))
+            add_score_rows(run, continued, keep=config.targets, total=total)
             run.finish(evaluation.rows[-1].system)
     return run.folder
 
 
-def add_score_rows(run: Run, continued: RunFolder | None, *, keep: int, total: int) -> None:
-    """Add every row of a score that the configuration names, with `keep` of the `total` heads of its kinds
-    open. Where none is closed, the rows are those of the bases."""
+Counts = int | dict[str, int]  # `FitConfig.targets`
+
+
+def add_score_rows(run: Run, continued: RunFolder | None, *, keep: Counts, total: Counts) -> None:
+    """Add every row of a score that the configuration names, with `keep` of the `total` heads and neurons of
+    its kinds open. Where none is closed, the rows are those of the bases."""
     for score, rows in score_rows(run.config.systems).items():
         if continued is None or keep != total:
             add_rows_of(run, score, rows, keep=keep)
             continue
         for row in rows:
             other, weights = ("base-continued", continued) if row.trained else ("base", run.base)
-            run.evaluation.repeat(row.name, other, weights / "best.pt", because="no head is closed")
+            run.evaluation.repeat(row.name, other, weights / "best.pt", because="nothing is closed")
 
 
-def add_rows_of(run: Run, score: str, rows: list[ScoreRow], *, keep: int) -> None:
-    """Close all but `keep` of the gated kinds' heads on the base, lowest scores first, in each of the ways
-    that the rows name; then fine-tune as long as the gates were."""
+def add_rows_of(run: Run, score: str, rows: list[ScoreRow], *, keep: Counts) -> None:
+    """Close all but `keep` of the gated kinds' heads and neurons on the base, lowest scores first, in each of
+    the ways that the rows name; then fine-tune as long as the gates were."""
     config, folder = run.config, run.folder
     source = run.text.source(run.base)
     request = run.lab.score_request(source)
     scores = head_scores(score, request).select(config.kinds)
     choice, begin = scoring_seconds(score, request), time.perf_counter()
-    per_kind = config.target_heads if isinstance(config.target_heads, dict) else None
-    closed = closed_by(score, scores, request=request, keep=keep if per_kind is None else per_kind)
+    closed = closed_by(score, scores, request=request, keep=keep)
     choice += time.perf_counter() - begin
     file = SCORES[score].part or SCORES[score].family or score
     folder.write_json(f"scores/{file}.json", scores.to_json())

@@ -96,5 +96,5 @@ def artifact_name(folder: RunFolder, file: str) -> str:
 def aliases(config: dict[str, Any]) -> list[str]:
     """The names by which an artifact is found beside `latest`: what controls its gates, seed and commit."""
     method = method_of(config)
-    gated = [f"{method.controlled_by}-{method.control(config):g}"] if method else []
+    gated = [f"{method.controlled_by}-{method.control_word(config)}"] if method else []
     return [*gated, f"seed-{config['seed']}", str(config["commit"])]

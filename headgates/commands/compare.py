@@ -56,9 +56,8 @@ def compare(config: "CompareConfig") -> int:
         folder.write_text(PROTOCOL, comparison.protocol)
         made = FinishedRuns(config.runs)()
         waiting = [each for each in comparison.plan if each.run_hash not in made]
-        heads = ", ".join(map(str, comparison.heads))
         say(
-            f"{comparison.name}: {len(points)} points at {heads} of {comparison.total} heads, "
+            f"{comparison.name}: {len(points)} points at {comparison.sizes_words}, "
             f"{len(waiting)} of them to make"
         )
         comparison.keep_scores(waiting)
@@ -87,11 +86,13 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoin
     from headgates.workbench.grid import GridPoint, epochs_by_run, precision_words
 
     precision = precision_words(comparison.shared, comparison.config)
+    with_neurons = bool(comparison.shared.gated_neurons)
     return [
         GridPoint(
             settings={
                 "method": point.label,
-                "heads": f"λ {point.lam:g}" if point.asked is None else point.asked,
+                "heads": point.asked if point.lam is None else f"λ {point.lam:g}",
+                **({"neurons": point.neurons} if with_neurons else {}),
                 "epochs": point.epochs,
                 "seed": point.seed,
             },

@@ -6,6 +6,7 @@ against measured speed, and the same in the run folder.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from headgates.report.palette import BLACK, VERMILION, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
@@ -68,7 +69,7 @@ def sentence(row: ResultRow, base: ResultRow) -> str:
     )
 
 
-def drawn(shape: dict[str, dict[str, int]]) -> list[str]:
+def drawn(shape: dict[str, Any]) -> list[str]:
     """A line for each kind: a block for each layer, as high as its share of open heads or neurons."""
     lines: dict[str, str] = {}
     for site, total in shape["of"].items():

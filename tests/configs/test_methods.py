@@ -65,14 +65,20 @@ def test_the_usual_rows_can_be_asked_for(gate):
 def test_a_method_is_controlled_by_a_price_or_a_number_of_heads():
     price = GateMethod("a", gate="l0", options=HardConcreteOptions, controlled_by="lambda", label="")
     number = GateMethod("b", gate="l0", options=HardConcreteOptions, controlled_by="heads", label="")
-    assert (price.control(FitConfig(lam=0.07)), price.control_label({"lambda": 0.07})) == (0.07, "λ 0.07")
-    assert (number.control({"heads": 5}), number.control_label({"heads": 5})) == (5, "5 heads")
+    assert (price.control_word(FitConfig(lam=0.07)), price.control_label({"lambda": 0.07})) == (
+        "0.07",
+        "λ 0.07",
+    )
+    assert (number.control_word({"heads": 5}), number.control_label({"heads": 5})) == ("5", "5 heads")
+    both = {"heads": 5, "neurons": 48}
+    assert (number.control_word(both), number.control_label(both)) == ("5-48n", "5 heads, 48 neurons")
+    assert number.control_word({"heads": None, "neurons": 48}) == "48n"
 
 
 def test_heads_without_gates_are_for_the_rows_of_scores():
-    assert read(FitConfig, ["--gate", "scores", "--heads", "5"]).target_heads == 5
+    assert read(FitConfig, ["--gate", "scores", "--heads", "5"]).targets == 5
     with pytest.raises(
-        ConfigError, match="--gate scores --heads 5 closes heads by scores: name at least one in --systems"
+        ConfigError, match="--gate scores closes heads by scores: name at least one in --systems"
     ):
         read(FitConfig, ["--gate", "scores", "--heads", "5", "--systems", "base"])
 
@@ -85,7 +91,7 @@ def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
         ConfigError, match=f"--gate {gate} keeps a given number of heads open: give --heads N"
     ):
         read(FitConfig, ["--gate", gate])
-    assert read(FitConfig, ["--gate", gate, "--heads", "0"]).target_heads == 0
+    assert read(FitConfig, ["--gate", gate, "--heads", "0"]).targets == 0
 
 
 def test_a_price_and_a_number_of_heads_are_not_given_together():
@@ -95,7 +101,7 @@ def test_a_price_and_a_number_of_heads_are_not_given_together():
 
 def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
     config = read(FitConfig, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,importance"])
-    assert (config.gate, config.target_heads) == ("l0-target", 5)
+    assert (config.gate, config.targets) == ("l0-target", 5)
     assert config.systems == ["base", "l0-target", "l0-target-removed", "importance"]
     assert read(FitConfig, ["--gate", "l0", "--heads", "5"]).systems == default_systems("l0-target")
     assert METHODS[config.gate].control_label(config) == "5 heads"
@@ -103,7 +109,7 @@ def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
 
 def test_numbers_by_kind_add_up_to_the_heads():
     config = read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,cross=12,dec-self=8"])
-    assert (config.heads, config.target_heads) == (24, {"enc-self": 4, "dec-self": 8, "cross": 12})
+    assert (config.heads, config.targets) == (24, {"enc-self": 4, "dec-self": 8, "cross": 12})
 
 
 @pytest.mark.parametrize(
@@ -116,6 +122,43 @@ def test_numbers_by_kind_add_up_to_the_heads():
 def test_numbers_by_kind_that_do_not_fit_are_refused(words, message):
     with pytest.raises(ConfigError, match=message):
         read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,dec-self=8,cross=12", *words])
+
+
+def test_heads_and_neurons_have_a_number_each():
+    config = read(FitConfig, ["--gate", "l0", "--kinds", "all", "--heads", "5", "--neurons", "48"])
+    assert (config.gate, config.targets) == ("l0-target", {"heads": 5, "ffn": 48})
+    assert config.kinds == ["enc-self", "dec-self", "cross", "enc-ffn", "dec-ffn"]
+    config = read(FitConfig, ["--gate", "l0", "--kinds", "ffn", "--neurons", "0"])
+    assert (config.gate, config.heads, config.targets) == ("l0-target", None, {"ffn": 0})
+    words = ["--heads-per-kind", "cross=3", "--kinds", "cross,enc-ffn", "--neurons", "16", "--gate", "scores"]
+    assert read(FitConfig, words).targets == {"cross": 3, "ffn": 16}
+    assert read(FitConfig, ["--gate", "l0", "--kinds", "all", "--lambda", "0.1"]).targets is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--kinds", "all", "--heads", "5"], "each with a number of its own: give --neurons too"),
+        (["--kinds", "all", "--neurons", "16"], "each with a number of its own: give --heads too"),
+        (["--neurons", "16"], "--neurons 16: .* add --kinds ffn, or take --kinds all"),
+        (["--kinds", "ffn", "--heads", "5"], "--heads 5: .* add --kinds heads, or take --kinds all"),
+        (
+            ["--kinds", "ffn", "--lambda", "0.1", "--neurons", "16"],
+            "--lambda and --neurons both say the same",
+        ),
+        (["--kinds", "ffn", "--curve", "9,4"], "leave --kinds ffn and --neurons out"),
+        (
+            ["--kinds", "ffn", "--neurons", "16", "--systems", "base,lrp"],
+            "lrp scores no feed-forward neurons",
+        ),
+        (["--kinds", "ffn", "--gate", "none", "--neurons", "16"], "--gate none makes a base"),
+        (["--kinds", "ffn", "--gate", "scores"], "or --neurons N of feed-forward layers"),
+        (["--kinds", "fnn", "--neurons", "16"], "did you mean 'ffn'"),
+    ],
+)
+def test_numbers_of_neurons_that_cannot_be_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        read(FitConfig, ["--gate", "l0", *words])
 
 
 def test_a_row_from_scratch_needs_a_translation_model():

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from headgates.gates import GateWatch, LambdaBudget, NotANumber, TargetBudget, attach
+from headgates.gates import GateWatch, LambdaBudget, Limit, NotANumber, TargetBudget, attach
 
 
 def set_gates(bank, log_alpha):
@@ -141,3 +141,57 @@ def test_all_heads_shut_is_no_collapse_where_that_is_the_target(model):
 def test_numbers_that_lead_nowhere_are_refused(wrong):
     with pytest.raises(ValueError, match="expected stiffness and rate above 0 and warmup of at least 0"):
         TargetBudget(4, **wrong)
+
+
+# ---------------------------------------------------------------- costs, and neurons
+
+
+def test_numbers_of_heads_and_of_neurons_are_two_groups_counted_in_heads(model):
+    bank = attach(model, kinds="all")
+    budget = TargetBudget({"heads": 6, "ffn": 26}, warmup=1)
+    neuron = 1 / (2 * 7)  # of a head
+    assert budget.target(bank, "heads", 0) == pytest.approx((18 + 6) / 2)
+    assert budget.target(bank, "ffn", 0) == pytest.approx((52 + 26) / 2 * neuron)
+    expected = [bank.penalty("heads").item() - 6, bank.penalty("ffn").item() - 26 * neuron]
+    assert budget.loss(bank, 9).item() == pytest.approx(sum(0.05 * each**2 for each in expected))
+    budget.update(bank, 9)
+    assert list(budget.errors.values()) == pytest.approx(expected)
+
+
+def test_so_many_heads_is_the_limit_of_price_1(model):
+    bank = attach(model, log_alpha=0.3)
+    plain, priced = TargetBudget(5, warmup=2), TargetBudget({"": Limit(dict.fromkeys(bank.sites, 1.0), 5)}, 2)
+    for step in range(4):
+        assert priced.loss(bank, step).item() == plain.loss(bank, step).item()
+        plain.update(bank, step)
+        priced.update(bank, step)
+    assert plain.state_dict() == priced.state_dict()
+
+
+def test_the_expected_cost_comes_to_the_limit_and_cheap_units_stay(model):
+    bank = attach(model.train(), kinds="all")
+    price = {site: 3.0 if site.kind.startswith("enc") else 0.5 for site in bank.sites}
+    budget = TargetBudget({"": Limit(price, 24.0)}, warmup=150, rate=0.0005)  # Adam hides a sudden price
+    assert budget.target(bank, "", 150) == 24
+    assert budget.limit(bank, "").whole == 3 * (6 + 26) + 0.5 * (12 + 26)
+    optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
+    torch.manual_seed(0)
+    for step in range(300):
+        bank.sample()
+        xi = torch.cat([gate() for _, gate in bank.items()])
+        optimizer.zero_grad()
+        (budget.loss(bank, step) - 0.1 * xi.sum()).backward()  # all are worth the same
+        optimizer.step()
+        budget.update(bank, step)
+    p = bank.open_prob()
+    cost = sum(float(row.sum()) * price[site] for site, row in p.items())
+    assert cost == pytest.approx(24, abs=2), "of 115"
+    dear, cheap = (torch.cat([p[s] for s in p if price[s] == value]).mean() for value in (3.0, 0.5))
+    assert cheap > 0.9
+    assert dear < 0.2
+
+
+@pytest.mark.parametrize("total", [-1.0, math.nan])
+def test_a_limit_that_is_no_cost_is_refused(total):
+    with pytest.raises(ValueError, match="a total and prices of at least 0"):
+        Limit({}, total)

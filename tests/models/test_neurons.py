@@ -112,6 +112,34 @@ def test_learned_gates_on_all_kinds_get_a_gradient_at_every_neuron(make_model, b
     assert bank.penalty("enc-ffn") <= 26
 
 
+@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("gate", ["l0", "subset"])
+def test_learned_gates_made_exact_are_the_removed_saved_and_loaded_model(
+    make_model,
+    batch,
+    source,  # noqa: F811
+    settings,
+    gate,
+    tmp_path,
+):
+    model, generator = searched_model(make_model, **settings), torch.Generator().manual_seed(5)
+    bank = attach(model, gate=gate, kinds="all", multiple=4, target_heads={"heads": 7, "ffn": 24})
+    with torch.no_grad():
+        for parameter in bank.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    bank.binarise()
+    expected, limits = model(*batch), {"max_ratio": 1.0, "max_extra": 5}
+    found = [one.ids for one in greedy_search(model, source, **limits)]
+    smaller = copy.deepcopy(model)
+    remove(smaller, bank)
+    assert heads_left(smaller, "all") == bank.open()
+    torch.testing.assert_close(smaller(*batch), expected, **CLOSE)
+    save_pruned(smaller, tmp_path / "pruned")
+    again = load_pruned(tmp_path / "pruned", model=searched_model(make_model, **settings))
+    torch.testing.assert_close(again(*batch), expected, **CLOSE)
+    assert [one.ids for one in greedy_search(again, source, **limits)] == found
+
+
 # ---------------------------------------------------------------- refits
 
 
