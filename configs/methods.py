@@ -158,7 +158,7 @@ def method_of(config: dict[str, Any]) -> GateMethod | None:
     """The method of a run by its config.yaml; None for a run without gates. Raises ValueError at a method
     that this version lacks."""
     name = config.get("gate", "none")
-    if name in ("none", "scores"):
+    if name in ("none", "scores", "plan"):
         return None
     if name not in METHODS:
         raise ValueError(

@@ -26,6 +26,7 @@ from headgates.configs.scores import SCORES
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
 from headgates.configs.systems import (
     BASES,
+    PLAN,
     check_systems,
     default_systems,
     grammar,
@@ -47,7 +48,7 @@ __all__ = [
     "setting",
 ]
 
-GATES = [*METHODS, "scores", "none"]
+GATES = [*METHODS, "scores", PLAN, "none"]
 POSITIONS = {
     "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
     "sinusoidal-halves": "the same numbers, all sines first",
@@ -223,7 +224,7 @@ class FitConfig:
     gate: str = setting(
         "l0",
         f"method that learns which heads stay, {', '.join(METHODS)}; scores: no gates, rows of scores at "
-        f"--heads; none: the base alone",
+        f"--heads; plan: what --speedup needs; none: the base alone",
         choices=GATES,
     )
     lam: float = setting(
@@ -243,6 +244,14 @@ class FitConfig:
         None,
         "with --kinds ffn or all: feed-forward neurons kept open in total, in each layer a multiple of 16",
         at_least=0,
+    )
+    speedup: float | None = setting(
+        None,
+        "plan heads, neurons and layers for a model so many times as fast (docs/speed.md), and train it on",
+        above=1,
+    )
+    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+        "auto", "with --speedup: what is timed, as in prune.py"
     )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
     kinds: list[str] = setting(
@@ -345,6 +354,7 @@ class FitConfig:
 
     def __post_init__(self) -> None:
         self._tell_heads()
+        self._tell_plan()
         if not self.systems:
             object.__setattr__(
                 self, "systems", default_systems(self.gate)
@@ -440,6 +450,26 @@ class FitConfig:
                 "--distill.sequences: a base of this task writes no translations to learn from; take "
                 "--distill.weight"
             )
+
+    def _tell_plan(self) -> None:
+        """--speedup plans, whatever --gate is by default. Raises ValueError beside what a plan decides."""
+        if self.speedup is None:
+            if self.gate == PLAN or self.runtime != "auto":
+                raise ValueError("--gate plan and --runtime are for a speed: give --speedup too")
+            return
+        if self.gate not in (PLAN, type(self).gate):
+            raise ValueError(f"--speedup plans what stays; leave --gate {self.gate} out")
+        own = {
+            "--heads": self.heads,
+            "--neurons": self.neurons,
+            "--curve": self.curve,
+            "--max-drop": self.max_drop is not None,
+        }
+        if given := [flag for flag, value in own.items() if value]:
+            raise ValueError(f"--speedup plans what stays; leave {given[0]} out")
+        if self.task != "translation":
+            raise ValueError(f"--speedup is for translation, not for --task {self.task}")
+        object.__setattr__(self, "gate", PLAN)  # the class is frozen for everybody else
 
     def _tell_heads(self) -> None:
         """The number of heads where --heads-per-kind gives it, and the method that it makes of --gate l0."""
@@ -546,7 +576,7 @@ class FitConfig:
     @property
     def job(self) -> str:
         """What the run is called beside others: base, scores or gates."""
-        return {"none": "base", "scores": "scores"}.get(self.gate, "gates")
+        return {"none": "base", "scores": "scores", PLAN: PLAN}.get(self.gate, "gates")
 
     def _check_score_rows(self) -> None:
         """Of --gate scores --heads K."""

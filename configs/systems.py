@@ -19,6 +19,8 @@ from headgates.configs.scores import SCORES
 
 BASES = ["base", "base-continued"]
 UNPRUNED = dict(zip(BASES, ("unpruned", "unpruned, trained as long"), strict=True))  # their labels
+PLAN = "plan"  # of heads, neurons and layers for a speed
+PLANNED = {PLAN: "planned, refitted", "plan-trained": "planned, refitted, trained as long"}  # its rows
 USUAL_SCORES = ["importance"]  # beside the gates unless --systems says otherwise
 TRAINED = "trained"
 
@@ -62,7 +64,7 @@ def score_rows(systems: Iterable[str]) -> dict[str, list[ScoreRow]]:
 
 def place(system: str) -> tuple[int, ...]:
     """Where a system stands in tables: bases, rows of learned gates, rows of scores; an unknown one last."""
-    row, plain = ScoreRow.parse(system), [*BASES, *learned_rows()]
+    row, plain = ScoreRow.parse(system), [*BASES, *learned_rows(), *PLANNED]
     if row is not None:
         return 1, list(SCORES).index(row.score), LASTING.index(row.closing), row.trained
     return (0, plain.index(system)) if system in plain else (2,)
@@ -84,7 +86,7 @@ def label(system: str) -> str:
     """What figures and tables call a system."""
     row = ScoreRow.parse(system)
     if row is None:
-        named = [UNPRUNED, *(method.labels for method in METHODS.values())]
+        named = [UNPRUNED, PLANNED, *(method.labels for method in METHODS.values())]
         return next((labels[system] for labels in named if system in labels), system)
     words = [SCORES[row.score].label or row.score]
     if row.closing != ZERO:
@@ -95,6 +97,8 @@ def label(system: str) -> str:
 
 def default_systems(gate: str) -> list[str]:
     """The rows of a comparison unless --systems names others."""
+    if gate == PLAN:
+        return list(BASES)
     method = METHODS.get(gate)
     scores = [ScoreRow(score, trained=trained).name for score in USUAL_SCORES for trained in (False, True)]
     return [*BASES, *(method.rows if method else []), *scores]

@@ -18,6 +18,7 @@ from headgates.tasks import task_named
 BASE = "none"  # a base
 CONTINUED = "continued"  # the base trained on without gates
 SCORED = "scores"  # heads closed by scores alone, at a number of heads
+PLANNED = "plan"  # heads, neurons and layers planned for a speed
 
 
 def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:
@@ -100,6 +101,8 @@ def stage_fingerprint(
         if not trained and "base-continued" not in config.systems:
             fingerprint["finetune"] = None  # the same run, however long others train
         return fingerprint
+    if gate == PLANNED:
+        return fingerprint | {"speedup": config.speedup, "runtime": config.runtime}
     method = METHODS[gate]
     training = {each.name: getattr(config.gates, each.name) for each in fields(GateTraining)}
     return fingerprint | {

@@ -41,7 +41,14 @@ from headgates.workbench.base_settings import open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_data
 from headgates.workbench.evaluation import Evaluation
 from headgates.workbench.experiment_text import ExperimentText
-from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED, base_fingerprint, stage_fingerprint
+from headgates.workbench.fingerprint import (
+    BASE,
+    CONTINUED,
+    PLANNED,
+    SCORED,
+    base_fingerprint,
+    stage_fingerprint,
+)
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run
@@ -49,7 +56,12 @@ from headgates.workbench.scores import ScoreRequest
 from headgates.workbench.source import Source, best_device
 from headgates.workbench.tracker import make_tracker
 
-JOBS = {BASE: "base", CONTINUED: "base-continued", SCORED: "scores"}  # what the tracker calls a run
+JOBS = {  # what the tracker calls a run
+    BASE: "base",
+    CONTINUED: "base-continued",
+    SCORED: "scores",
+    PLANNED: "plan",
+}
 SHARES = (
     0.75,
     0.625,
@@ -120,7 +132,15 @@ class Lab:
         asked, whole = job == config.job, gate in (BASE, CONTINUED)
         if whole:  # which has no settings of how heads are closed
             config = replace(
-                config, gate="none", heads=None, neurons=None, heads_per_kind=[], curve=[], max_drop=None
+                config,
+                gate="none",
+                heads=None,
+                neurons=None,
+                heads_per_kind=[],
+                curve=[],
+                max_drop=None,
+                speedup=None,
+                runtime="auto",
             )
         folder, done = first(
             lambda: claim_run(
@@ -321,6 +341,8 @@ def stage_epochs(config: FitConfig, total: int | None) -> dict[str, int]:
     if config.base_alone:
         return stages
     stages |= {"base-continued": more} if "base-continued" in config.systems else {}
+    if config.gate == PLANNED:
+        return stages | {"plan-trained": more}
     learned = ["gates"] if method else []
     if config.is_curve:
         counts = config.curve if total is None else curve_counts(config, total)

@@ -3,10 +3,11 @@
 from headgates.configs.schema import FitConfig
 from headgates.gates import heads_left
 from headgates.workbench.experiment_text import ExperimentText
-from headgates.workbench.fingerprint import SCORED
+from headgates.workbench.fingerprint import PLANNED, SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.head_curve import curve_run
 from headgates.workbench.lab import Finished, Lab, check_targets
+from headgates.workbench.planned_run import planned_run
 from headgates.workbench.stages import base_run, continued_run, gated_run, scored_run
 
 
@@ -26,7 +27,8 @@ def make_runs(
             left = heads_left(lab.text.load(base).model, config.kinds)
             check_targets(config, {kind: int(number) for kind, number in left.by_kind().items()})
         continued = continued_run(lab, base) if "base-continued" in config.systems else None
-        make = scored_run if config.gate == SCORED else curve_run if config.is_curve else gated_run
+        makers = {SCORED: scored_run, PLANNED: planned_run}
+        make = makers.get(config.gate, curve_run if config.is_curve else gated_run)
         folder = make(lab, base, continued)
         lab.tracker.complete(folder, config.job, base, lab.text.test)
         return folder
