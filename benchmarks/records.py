@@ -16,13 +16,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.planted import HEADER, summary
 from headgates.configs.systems import label
 from headgates.workbench.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 CHOICES = "compare-multi30k-choices"
-PAGES = ("README.md", "results/README.md", "docs/measured.md")
+PAGES = ("README.md", "results/README.md", "docs/measured.md", "docs/planted.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 Table = tuple[list[str], list[list[str]]]  # head and rows
@@ -158,6 +159,12 @@ def measured() -> Table:
     return head, [*answers, *([*row, "[costs](../results/costs.jsonl)"] for row in rows)]
 
 
+def planted() -> Table:
+    """What every selector found, of the newest line that is not about one score alone."""
+    (*_, record) = (line for line in lines_of("planted") if line["score"] is None)
+    return HEADER, summary(record["rows"])
+
+
 def spread(ratio: dict[str, Any]) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
@@ -206,6 +213,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "encoder": lambda: trained("compare-encoder-only", difference_and_chrf, 24, (12, 5, 2)),
     "student": student,
     "measured": measured,
+    "planted": planted,
 }
 
 

@@ -121,7 +121,7 @@ def scored(name: str, request: ScoreRequest, kinds: list[str]) -> Effects:
     score = SCORES[name]
     values = head_scores(name, request).select(kinds).map(lambda row: score.sign * row)
     seconds = scoring_seconds(name, request) or None  # 0 where none were kept
-    label = LABELS.get(name, (score.label if score.sign < 0 else None) or name)
+    label = LABELS.get(name) or (score.label if score.sign < 0 else None) or name
     return Effects(label, values, seconds, score.signed)
 
 
