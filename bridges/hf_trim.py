@@ -79,9 +79,9 @@ def fast(content: dict[str, Any], used: Ids) -> tuple[list[int], Files]:
     stay = used | {token["id"] for token in added}
     if model["type"] == "Unigram":
         pieces = [(name, score) for name, score in model["vocab"]]
-        normal = [i for i in range(len(pieces)) if i not in stay]
-        stay |= {extreme(normal, key=lambda i: pieces[i][1]) for extreme in (min, max) if normal}
-        stay |= {model["unk_id"]} - {None} | {i for i, (name, _) in enumerate(pieces) if is_basic(name)}
+        by_score = sorted(range(len(pieces)), key=lambda i: pieces[i][1])
+        stay |= {*by_score[:1], *by_score[-1:], *(i for i, (name, _) in enumerate(pieces) if is_basic(name))}
+        stay |= {model["unk_id"]} - {None}
         places = numbered(kept := sorted(stay))
         model["vocab"] = [list(pieces[i]) for i in kept if i < len(pieces)]
         model["unk_id"] = places.get(model["unk_id"])

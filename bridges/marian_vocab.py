@@ -22,6 +22,7 @@ from headgates.data.vocab import ABOUT, Vocab, read_about, write_about
 NOTHING = "<pad>"  # the name of padding and beginning
 EVENTS = (yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.MappingStartEvent)  # of a flat mapping
 END, UNKNOWN = "</s>", "<unk>"
+COLUMNS = 8  # intgemm multiplies so many columns of the output layer at once, and Marian stops at a rest
 LANGUAGE = re.compile(
     r">>.+<<"
 )  # how models of many languages are told which one to write, before the source's pieces
@@ -169,7 +170,7 @@ def trim(folder: Path, source: MarianVocab, target: MarianVocab, used: tuple[Ids
         ids = set[int]().union(*(used[i] for i in alike)) - {vocab.specials.padding}
         ids |= {i for name, i in vocab.ids.items() if LANGUAGE.fullmatch(name)}
         if vocab.file.suffix == ".spm":
-            stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids)
+            stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids, multiple=COLUMNS)
         else:
             cutters = [(source, target)[i].cutter for i in alike]
             paths = list(dict.fromkeys(cutter.path for cutter in cutters if cutter))

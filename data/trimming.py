@@ -55,11 +55,14 @@ def trimmed_vocabs(folder: Path, source: Vocabulary, target: Vocabulary, used: t
     )
 
 
-def trim_pieces(place: Path, vocab: Any, used: Ids) -> list[int]:
-    """Write a SentencePiece model whose pieces' numbers are the model's ids, and return those that stay."""
+def trim_pieces(place: Path, vocab: Any, used: Ids, *, multiple: int = 1) -> list[int]:
+    """Write a SentencePiece model whose pieces' numbers are the model's ids, and return those that stay. The
+    first of the others stay too until there is a multiple of so many; that changes no line either."""
     assert isinstance(vocab, Vocab)  # the one kind without a vocab.json
     file = PieceFile(vocab.path)
     stay = file.needed(set(vocab.pieces(sorted(used))))
+    others = [piece.name for piece in file.pieces if piece.name not in stay]
+    stay |= set(others[: -len(stay) % multiple])
     place.write_bytes(file.only(stay))
     return [i for i, piece in enumerate(file.pieces) if piece.name in stay]
 

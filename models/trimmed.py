@@ -1,7 +1,7 @@
 """A translator with some of its pieces: their rows of the embeddings and of the output layer, and a tokenizer
 of these alone. A piece that stays has the logit that it had.
 
-    less, kept = trim(translator, folder, sources, targets, written)
+    less, kept = trim(translator, folder, sources, targets, written)  # written: the ids of its translations
 """
 
 from collections.abc import Sequence
