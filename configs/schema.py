@@ -353,8 +353,8 @@ class FitConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
-        self._tell_heads()
         self._tell_plan()
+        self._tell_heads()
         if not self.systems:
             object.__setattr__(
                 self, "systems", default_systems(self.gate)

@@ -1,8 +1,9 @@
-"""prune.py --speedup, --params and --macs as their user meets them: what a plan gives, keeps and refuses."""
+"""Plans for a speed or a size as their user meets them in prune.py and fit.py: what they give, keep and
+refuse."""
 
 import pytest
 
-from headgates.commands import prune
+from headgates.commands import fit, prune
 from headgates.gates import ALL_KINDS, find_sites
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
@@ -84,6 +85,41 @@ def test_a_plan_for_multiply_adds_without_training_on_heads_alone(base, prune_he
 )
 def test_a_budget_that_cannot_be_is_one_line_that_says_why(base, prune_here, once, flags, said):
     code, _, error = prune_here(base.path, *FEW, *flags)
+    assert code != 0
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(trained, called, once, tmp_path):
+    base = trained / "toy-en-de-none-s1"
+    flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.02", "--runtime", "torch", "--threads", "1"]
+    few = ["--systems", "base", "--test-sentences", "17", "--finetune.epochs", "1"]
+    code, out, error = called(fit)(*flags, *few)
+    assert code == 0, error
+    run = RunFolder(tmp_path / "toy-en-de-plan-1.02x-s1")
+    whole, planned, after = run.rows()
+    assert (planned.system, after.system, run.own_system()) == ("plan", "plan-trained", "plan-trained")
+    assert planned.parameters == after.parameters < whole.parameters
+    assert {"predicted", "measured", "shape"} <= after.others["speed"].keys()
+    assert planned.stage is None
+    assert len(after.stage["losses"]) == 1
+    smaller = open_source(run.path)
+    assert sum(p.numel() for p in smaller.model.parameters()) == after.parameters
+    assert "planned, refitted, trained as long" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--speedup", "1.5", "--heads", "3"], "leave --heads out"),
+        (["--speedup", "1.5", "--gate", "subset"], "leave --gate subset out"),
+        (["--gate", "plan"], "give --speedup too"),
+        (["--runtime", "int8"], "give --speedup too"),
+        (["--speedup", "1.5", "--task", "classify"], "not for --task classify"),
+    ],
+)
+def test_fit_refuses_a_speed_beside_what_a_plan_decides(called, flags, said):
+    code, _, error = called(fit)(*flags)
     assert code != 0
     assert said in error
     assert "Traceback" not in error
