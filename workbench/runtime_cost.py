@@ -118,18 +118,25 @@ def one_pass(run: LineTranslator, text: TimedText) -> None:
             run.search_to(sources, text.beam, tokens)
 
 
-def translated(run: LineTranslator, lines: Sequence[str], batch: int, beam: int) -> list[str]:
-    """One translation of every line, in batches of so many lines, longest first; an empty line stays
-    empty."""
-    ids = run.source_vocab.encode(list(lines))
-    order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: -len(ids[i]))
-    outputs: list[list[int]] = [[] for _ in ids]
-    for begin in range(0, len(order), batch):
-        part = order[begin : begin + batch]
-        best = run.search_batch([ids[i] for i in part], beam, run.search.length_penalty)
-        for i, found in zip(part, best, strict=True):
-            outputs[i] = found[0].ids
-    return run.target_vocab.decode(outputs)
+@dataclass(frozen=True)
+class Lines:
+    """Lines to translate in batches, longest first; an empty line stays empty. Encoded once, so that what is
+    timed is search alone."""
+
+    ids: Sequence[list[int]]
+    batch: int
+    beam: int
+
+    def search(self, run: LineTranslator) -> list[list[int]]:
+        """The best hypothesis of every line."""
+        order = sorted((i for i, row in enumerate(self.ids) if row), key=lambda i: -len(self.ids[i]))
+        outputs: list[list[int]] = [[] for _ in self.ids]
+        for begin in range(0, len(order), self.batch):
+            part = order[begin : begin + self.batch]
+            found = run.search_batch([self.ids[i] for i in part], self.beam, run.search.length_penalty)
+            for i, best in zip(part, found, strict=True):
+                outputs[i] = best[0].ids
+        return outputs
 
 
 class RuntimeCost:
@@ -166,17 +173,19 @@ class RuntimeCost:
         self, model: Any, lines: Sequence[str], batch: int
     ) -> tuple[list[str], dict[str, Any] | None]:
         """A model's translations of some lines, free to end, and how many times as fast as the unpruned
-        model's they were made, in turns with it; None for the unpruned model itself."""
+        model's they were made, in turns with it, with the tokens that it writes for each of the unpruned
+        model's; None for the unpruned model itself."""
+        vocab = self.translator.target_vocab
+        text = Lines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
         if model is self.translator.model:
-            return translated(self.unpruned, lines, batch, self.text.beam), None
+            return vocab.decode(text.search(self.unpruned)), None
         with opened(self.translator, model, self.runtime, self.threads) as run:
-            outputs = translated(run, lines, batch, self.text.beam)
-            blocks = {
-                name: partial(translated, each, lines, batch, self.text.beam)
-                for name, each in (("whole", self.unpruned), ("this", run))
-            }
+            outputs, whole = text.search(run), text.search(self.unpruned)
+            blocks = {"whole": partial(text.search, self.unpruned), "this": partial(text.search, run)}
             seconds = alternate(blocks, rounds=FREE_ROUNDS, clock=self.clock)
-        return outputs, {"measured": ratio_by_round(seconds["whole"], seconds["this"])}
+        written, before = (sum(len(row) + 1 for row in found) for found in (outputs, whole))
+        speed = {"measured": ratio_by_round(seconds["whole"], seconds["this"]), "tokens": written / before}
+        return vocab.decode(outputs), speed
 
     def __call__(self, model: Any) -> float:
         """Milliseconds a sentence."""

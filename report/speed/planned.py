@@ -33,6 +33,7 @@ def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str
                 "unpruned" if speed is None else f"{speed['budget']} {speed['asked']:g}",
                 "" if speed is None else f"{speed['predicted']:.2f}",
                 "" if speed is None else range_text(speed["measured"]),
+                "" if speed is None else f"{speed['tokens']:.2f}",
                 f"{row.parameters or 0:,}",
                 f"{row.main.value:.2f}",
                 "" if speed is None else f"{row.main.difference:+.2f}",
@@ -40,8 +41,8 @@ def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str
                 *(f"{row.measures[each.name].value:.2f}" for each in others),
             ]
         )
-    head = ["plan", "predicted (x)", "measured (x)", "parameters", metric.title, "difference", "95%"]
-    show(title, [*head, *(each.title for each in others)], cells)
+    head = ["plan", "predicted (x)", "measured (x)", "tokens (x)", "parameters", metric.title]
+    show(title, [*head, "difference", "95%", *(each.title for each in others)], cells)
     for row in planned:
         print(
             f"{row.others['speed']['asked']:g}: {row.open_words}",
@@ -85,7 +86,7 @@ def table_row(row: ResultRow) -> Row:
     speed = row.others["speed"]
     found: Row = {name: speed[name] for name in ("budget", "asked", "predicted", "loss", "summed_loss")}
     found |= {f"measured_{name}": speed["measured"][name] for name in ("median", "lowest", "highest")}
-    found |= {"parameters": row.parameters, "open": row.open_words}
+    found |= {"tokens": speed["tokens"], "parameters": row.parameters, "open": row.open_words}
     for name, measure in row.measures.items():
         found |= {name: measure.value, f"{name}_difference": measure.difference}
     return found
