@@ -81,6 +81,38 @@ def trained(
     ]
 
 
+SETS = {"flickr 2016": "", "flickr 2017": "/flickr-2017", "Tatoeba": "/tatoeba", "noisy": "/noisy"}
+
+
+def further(counts: Sequence[int] = (36, 9)) -> Table:
+    """A line for each method: BLEU at each number of heads on each test set, the one of the runs first."""
+    found = {name: points(f"{CHOICES}{folder}", trained=True) for name, folder in SETS.items()}
+    methods = dict.fromkeys(method for method, _ in found["flickr 2016"])
+    head = ["method", *(f"{heads}: {name}" for heads in counts for name in SETS)]
+    return head, [
+        [method, *(mean(found[name][method, heads]) for heads in counts for name in SETS)]
+        for method in methods
+    ]
+
+
+def searched() -> Table:
+    """The choices of one seed, and the best that a search found."""
+    (row,) = [json.loads(line) for line in (RESULTS / "choices.jsonl").read_text("utf-8").splitlines()]
+    keys = ("searched_half", "other_half", "trained_loss")
+    head = [
+        "choice of 9 heads",
+        "refitted loss, searched half",
+        "other half",
+        "trained: loss",
+        "BLEU",
+        "shared",
+    ]
+    return head, [
+        [name, *(f"{found[key]:.3f}" for key in keys), f"{found['test']:.2f}", f"{found['shared']:.2f}"]
+        for name, found in row["choices"].items()
+    ]
+
+
 def bleu_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
     """BLEU (lowest to highest seed) and chrF."""
     bleu = [float(row["bleu"]) for row in rows]
@@ -114,6 +146,7 @@ def first() -> Table:
         ("importance, refitted, then one epoch of training", refitted, "importance:out+ffn+v"),
         ("random heads, refitted, then one epoch", refitted, "random:out+ffn+v"),
         ("learned gates, refitted, then one epoch", refitted, "l0-target"),
+        ("the same, gates started by importance", refitted, "l0-started"),
     ]
     rows = [[text, *(mean(found[method, heads]) for heads in COUNTS)] for text, found, method in wanted]
     return ["what you do", "36 of 72 heads", "18", "9"], rows
@@ -208,6 +241,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "multi30k": lambda: systems("multi30k-en-de.csv", MADE),
     "untrained": untrained,
     "trained": lambda: trained("compare-multi30k-en-de-trained", bleu_and_chrf, 72, COUNTS),
+    "further": further,
+    "searched": searched,
     "choices": lambda: trained(CHOICES, bleu_and_chrf, 72, (*COUNTS, 6)),
     "trained-tatoeba": lambda: trained("compare-tatoeba-en-fr", bleu_and_chrf, 72, COUNTS),
     "encoder": lambda: trained("compare-encoder-only", difference_and_chrf, 24, (12, 5, 2)),

@@ -580,7 +580,7 @@ class FitConfig:
 
     def _check_score_rows(self) -> None:
         """Of --gate scores --heads K."""
-        if not (self.heads or self.neurons):
+        if self.targets is None:
             raise ValueError(
                 "--gate scores closes heads by scores: give --heads N, how many stay open, or --neurons N of "
                 "feed-forward layers"

@@ -102,8 +102,8 @@ def draw_planned(unpruned: UnprunedModel, base: ResultRow, planned: Sequence[Res
         [row.main.value for row in planned],
         [low for low, _ in ends],
         [high for _, high in ends],
-        joined=True,
-        band=True,
+        # not joined: a model that lost too much writes more, and is slower than one that was asked for less
+        notes=[f"{row.others['speed']['budget']} {row.others['speed']['asked']:g}" for row in planned],
     )
     whole = Series("unpruned", Look(BLACK, "*"), [1.0], [base.main.value])
     metric = unpruned.task.metrics[0]
