@@ -125,11 +125,11 @@ SCORES: dict[str, Score] = {
     "loss": Score(
         "headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW
     ),
-    "facilitation": Score(CAUSAL, ("loss", "seed"), family="causal-gates", part="facilitation", sample=FEW),
+    "facilitation": Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=FEW),
     "interference": Score(
         CAUSAL,
         ("loss", "seed"),
-        family="causal-gates",
+        family="facilitation",
         part="interference",
         sign=-1,
         sample=FEW,
@@ -138,7 +138,7 @@ SCORES: dict[str, Score] = {
     "irrelevance": Score(
         CAUSAL,
         ("loss", "seed"),
-        family="causal-gates",
+        family="facilitation",
         part="irrelevance",
         sign=-1,
         sample=FEW,

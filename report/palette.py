@@ -100,6 +100,9 @@ LOOKS = {
     "confidence": Look(MAROON, "d", (8, 2)),
     "lrp": Look(NAVY, "X", (8, 2)),
     "loss": Look(ORANGE, "s", (5, 1)),
+    "facilitation": Look(GREEN, "v", (2, 1)),
+    "interference": Look(MAROON, ">", (2, 1)),
+    "irrelevance": Look(GREY, "X", (2, 1)),
     "base": Look(GREY, "*"),
     "base-continued": Look(GREY, "h"),
 }

@@ -96,7 +96,8 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
     """Every score that costs no pass for each head, on the pairs of the request."""
     kinds = analysed.config.kinds
     for name, score in SCORES.items():
-        if score.family in SCORES or score.by_chance or measures_each_head(score) or name == EXACT:
+        another = score.family and not score.part  # an order by another's numbers
+        if another or score.by_chance or measures_each_head(score) or name == EXACT:
             continue
         try:
             found = scored(name, request, kinds)

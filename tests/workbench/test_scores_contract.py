@@ -107,11 +107,11 @@ def test_scores_that_are_parts_of_one_computation_are_computed_once(request_of, 
 
 def test_a_file_whose_parts_are_no_scores_is_named_with_its_cure(source, request_of):
     head_scores("irrelevance", request_of())
-    (path,) = (source.folder / "scores").glob("causal-gates*.json")
+    (path,) = (source.folder / "scores").glob("facilitation*.json")
     content = json.loads(path.read_text())
     for wrong in ([], {"irrelevance": "none"}, {"irrelevance": {}}):
         path.write_text(json.dumps({**content, "parts": wrong}))
-        with pytest.raises(ValueError, match=r"causal-gates.*--fresh"):
+        with pytest.raises(ValueError, match=r"facilitation.*--fresh"):
             head_scores("irrelevance", request_of())
 
 
