@@ -142,24 +142,29 @@ class Plans:
         full = table.cost(planner.whole)
         asked = sorted(getattr(config, self.budget) or config.speedups, reverse=self.budget != "speedup")
         budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
-        found: list[Asked] = []
-        for number, budget, shapes in zip(asked, budgets, planner.candidates(table, budgets), strict=True):
-            plan = planner.plan(shapes, table, budget, seed=config.seed)
-            say(f"--{self.budget} {number:g}: {plan.shape.words}")
-            ask = self.ask(planner, table, plan, number)
-            if config.max_drop is None:
-                yield ask
-                continue
-            if not self.acceptable(ask, config.max_drop):
-                break
-            found.append(ask)
-        if config.max_drop is not None:
-            if not found:
-                raise ValueError(
-                    f"--max-drop {config.max_drop:g}: even {asked[0]:g} times as fast loses more on "
-                    "validation; allow more, or give smaller speeds with --speedup"
-                )
-            yield found[-1]
+        candidates = planner.candidates(table, budgets)
+
+        def made() -> Iterator[Asked]:
+            found: list[Asked] = []
+            for number, budget, shapes in zip(asked, budgets, candidates, strict=True):
+                plan = planner.plan(shapes, table, budget, seed=config.seed)
+                say(f"--{self.budget} {number:g}: {plan.shape.words}")
+                ask = self.ask(planner, table, plan, number)
+                if config.max_drop is None:
+                    yield ask
+                    continue
+                if not self.acceptable(ask, config.max_drop):
+                    break
+                found.append(ask)
+            if config.max_drop is not None:
+                if not found:
+                    raise ValueError(
+                        f"--max-drop {config.max_drop:g}: even {asked[0]:g} times as fast loses more on "
+                        "validation; allow more, or give smaller speeds with --speedup"
+                    )
+                yield found[-1]
+
+        return made()
 
     def ask(self, planner: Planner, table: CostTable, plan: Planned, number: float) -> Asked:
         full = table.cost(planner.whole)

@@ -117,15 +117,19 @@ def asked_by_orders(unpruned: UnprunedModel, config: PruneConfig) -> Iterator[As
     cannot be."""
     with skipped(unpruned.model, config.layers):
         targets, there = targets_of(unpruned, config), open_sites(unpruned.model, ALL_KINDS)
-    for order in config.orders:
-        request = score_request(unpruned, config, config.seed)
-        scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
-        scores = scores.select(config.kinds)
-        for target in targets:
-            closed = closed_to(target, order, scores, request, at_least=config.at_least, there=there)
-            yield Asked(order, closed, config.layers, target.heads, target.neurons)
-    if not config.orders:
-        yield Asked(LAYERS_ALONE, HeadMap({}), config.layers)
+
+    def asked() -> Iterator[Asked]:
+        for order in config.orders:
+            request = score_request(unpruned, config, config.seed)
+            scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
+            scores = scores.select(config.kinds)
+            for target in targets:
+                closed = closed_to(target, order, scores, request, at_least=config.at_least, there=there)
+                yield Asked(order, closed, config.layers, target.heads, target.neurons)
+        if not config.orders:
+            yield Asked(LAYERS_ALONE, HeadMap({}), config.layers)
+
+    return asked()
 
 
 # the outputs of a model for the test lines, and how fast it is, where that is measured

@@ -74,7 +74,7 @@ def test_files_that_are_not_aligned_are_one_error(tmp_path, source, target, word
 @pytest.mark.parametrize(
     ("data", "asked", "words"),
     [
-        ("multi30", {}, r"no corpus named 'multi30' \(did you mean 'multi30k'\?\).*toy, multi30k"),
+        ("multi30", {}, r"no corpus named 'multi30' \(did you mean 'multi30k'\?\).*toy, toy-multi, multi30k"),
         (None, {}, "give --data"),
         ("own", {"src": "en"}, "de, en; got en and None"),
         ("own", {"src": "en", "tgt": "en"}, "de, en; got en and en"),
