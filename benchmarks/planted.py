@@ -9,7 +9,7 @@ asked for four heads: an answer is right if these are one head of each relation.
 that it puts first must stay open until every held-out token is right?
 
 Scores are those of configs/scores.py that need no run folder, highest kept; gates learn on frozen weights,
-with the settings that fit.py has unless told otherwise. No weight is refitted.
+with the default settings of fit.py. No weight is refitted.
 """
 
 import argparse

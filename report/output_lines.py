@@ -29,12 +29,12 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
     if analysed.config.text is not None:
         return None
     test = analysed.source.lines("test", analysed.source.config.get("test_sentences", 0))
-    made_of = {"sentences": len(test[0]), "test_digest": digest_lines(*test)}
+    evaluation = {"sentences": len(test[0]), "test_digest": digest_lines(*test)}
     labels = {run.folder.path: run.label for run in analysed.shown_runs}
     systems, outputs = list[dict[str, Any]](), list[list[str]]()
     for folder in [analysed.base, *(run.folder for run in analysed.shown_runs)]:
         for row in own_rows(folder, analysed.base):
-            if any(row.evaluation.get(name) != value for name, value in made_of.items()):
+            if any(row.evaluation.get(name) != value for name, value in evaluation.items()):
                 continue
             found = outputs_of(folder, row.system)
             again = any(row.system == known["system"] for known in systems) and found in outputs

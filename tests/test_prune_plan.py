@@ -6,6 +6,8 @@ import pytest
 from headgates.commands import fit, prune
 from headgates.gates import ALL_KINDS, find_sites
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.planned import Plans, parameters
+from headgates.workbench.runtime_cost import RuntimeCost
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table
 
@@ -21,7 +23,8 @@ def prune_here(called):
 
 @pytest.fixture
 def once(monkeypatch):
-    """A timed pass is made once: what is tested is no time."""
+    """A timed pass is made once, and parameters stand for the time of a model: what is tested is no time."""
+    monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: parameters(model) / 1000)
     monkeypatch.setattr("headgates.workbench.runtime_cost.ROUNDS", 1)
     monkeypatch.setattr("headgates.workbench.runtime_cost.SECONDS", 0.0)
     monkeypatch.setattr("headgates.workbench.runtime_cost.SHORTEST", 0.0)
@@ -30,7 +33,7 @@ def once(monkeypatch):
 def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_translates(
     base, prune_here, once
 ):
-    code, _, error = prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small")
+    code, out, error = prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small")
     assert code == 0, error
     smaller, whole = open_source(base.path.parent / "small"), open_source(base.path)
     size, before = (sum(p.numel() for p in each.model.parameters()) for each in (smaller, whole))
@@ -38,6 +41,7 @@ def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_tran
     (row,) = read_table(base, "speed/planned.csv")
     assert (row["budget"], row["parameters"]) == ("params", size)
     assert row["predicted"] == pytest.approx(before / size, rel=0.01)
+    assert "% of the parameters) at" in out  # no speed was predicted
     assert len(smaller.translator.translate(["a dog", "the cat"])) == 2
     pruned = smaller.folder.read_json("result.json")["pruned"]
     assert pruned["order"] == "plan"
@@ -68,6 +72,32 @@ def test_a_plan_for_multiply_adds_without_training_on_heads_alone(base, prune_he
     shape = row["speed"]["shape"]
     assert not shape["dropped"]
     assert all(shape["open"][site] == n for site, n in shape["of"].items() if site.endswith("ffn"))
+
+
+def test_a_plan_of_other_kinds_makes_its_tables_again_and_closes_these_alone(base, prune_here, once):
+    assert prune_here(base.path, *FEW, *TORCH[2:], "--macs", "0.95")[0] == 0
+    flags = ["--speedup", "1.02", "--kinds", "ffn", "--runtime", "ct2", "--set", "batch=7", "--threads", "1"]
+    code, out, error = prune_here(base.path, *FEW, *flags)
+    assert code == 0, error
+    assert "levels-s1.json: of another machine, or other settings or weights; made again" in out
+    shape = base.read_json("speed/planned.json")["rows"][1]["speed"]["shape"]
+    assert all(shape["open"][site] == n for site, n in shape["of"].items() if not site.endswith("ffn"))
+    assert shape["open"] != shape["of"]
+
+
+def test_the_fastest_model_is_looked_for_among_the_speeds_that_can_be_reached(
+    base, prune_here, once, monkeypatch
+):
+    monkeypatch.setattr("headgates.configs.prune.SPEEDS", (1.02, 1.05, 1.1, 1000.0))
+    monkeypatch.setattr(Plans, "acceptable", lambda _, ask, limit: ask.planned["asked"] < 1.1)
+    code, _, error = prune_here(base.path, *FEW, *TORCH, "--max-drop", "0.3")
+    assert code == 0, error
+    (row,) = read_table(base, "speed/planned.csv")
+    assert row["asked"] == 1.05
+    monkeypatch.setattr(Plans, "acceptable", lambda *_: False)
+    code, _, error = prune_here(base.path, *FEW, *TORCH, "--max-drop", "0.3", "--fresh")
+    assert code != 0
+    assert "even 1.02 times as fast loses more on validation" in error
 
 
 @pytest.mark.parametrize(

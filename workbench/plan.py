@@ -147,23 +147,32 @@ class Planner:
 
     def fixed_heads(self, table: CostTable) -> Iterator[dict[str, int]]:
         """Every way to give the kinds of each padded part one number of heads; one empty way without such."""
-        padded = [part for part in table.parts if part.padded]
-        counts = [
-            range(max(site.heads for site in self.sites if site.kind in part.kinds) + 1) for part in padded
-        ]
-        for chosen in itertools.product(*counts):
-            yield {kind: n for part, n in zip(padded, chosen, strict=True) for kind in part.kinds}
+        most: dict[tuple[str, ...], int] = {}
+        for part in table.parts:
+            heads = [site.heads for site in self.sites if site.kind in part.kinds]
+            if part.padded and heads:
+                most[part.kinds] = max(heads)
+        for chosen in itertools.product(*(range(count + 1) for count in most.values())):
+            yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
+
+    @property
+    def kept_layers(self) -> set[Layer]:
+        """The layer of each stack whose loss alone costs most: it is never dropped, so no stack is empty."""
+        stacks = {stack for stack, _ in self.whole.layers}
+        of_stack = {stack: [each for each in self.without if each[0] == stack] for stack in stacks}
+        return {max(own, key=lambda layer: self.without[layer]) for own in of_stack.values() if own}
 
     def candidates(self, table: CostTable, budgets: Sequence[float]) -> list[list[Shape]]:
         """The shapes of least summed loss for each budget, best first: the best for each number of heads that
-        padded attentions may have, with and without layers that are dropped. Raises ValueError at a budget
-        that no shape meets."""
+        padded attentions may have, with and without layers that are dropped; none where no shape meets it."""
         found: list[dict[Any, tuple[float, Shape]]] = [{} for _ in budgets]
         layers = list(self.whole.layers)
-        for fixed, whole_layers in itertools.product(self.fixed_heads(table), (True, False)):
+        for fixed, whole in itertools.product(self.fixed_heads(table), ({*layers}, self.kept_layers)):
             parts = []
             for layer in layers:
-                choices = [c for c in self.choices(layer, fixed) if c.widths is not None or not whole_layers]
+                choices = [
+                    c for c in self.choices(layer, fixed) if c.widths is not None or layer not in whole
+                ]
                 options = [Option(self.cost_of(table, layer, choice), choice.loss) for choice in choices]
                 kept = undominated(options)
                 parts.append(([choices[place] for place in kept], [options[place] for place in kept]))
@@ -177,11 +186,7 @@ class Planner:
                 places, loss = answer
                 picked = [choices[place] for (choices, _), place in zip(parts, places, strict=True)]
                 shape = self.shape_of(dict(zip(layers, picked, strict=True)))
-                if self.keeps_a_layer(shape):
-                    own[shape.key] = loss, shape
-        for own, budget in zip(found, budgets, strict=True):
-            if not own:
-                raise ValueError(self.too_small(table, budget))
+                own[shape.key] = loss, shape
         return [[shape for _, shape in sorted(own.values(), key=itemgetter(0))] for own in found]
 
     def too_small(self, table: CostTable, budget: float) -> str:
@@ -189,19 +194,14 @@ class Planner:
         least = table.cost(self.smallest())
         full = table.cost(self.whole)
         return (
-            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without any head "
-            f"and neuron and with one layer of each stack it costs {least / full:.0%}, {full / least:.2f} "
-            "times less; ask for less"
+            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without all that "
+            f"may close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
         )
 
     def smallest(self) -> Shape:
-        """One layer of each stack, with nothing in it."""
-        dropped = frozenset(layer for layer in self.whole.layers if layer[1])
-        return Shape({site: 0 for site in self.whole.open}, dropped)
-
-    def keeps_a_layer(self, shape: Shape) -> bool:
-        stacks = {stack for stack, _ in shape.layers}
-        return stacks == {stack for (stack, _), _ in shape.left}
+        """All closed that may close; where layers may go, one is left in each stack."""
+        opened = {site: 0 if site in self.planned else site.heads for site in self.whole.open}
+        return Shape(opened, frozenset(self.without) - self.kept_layers)
 
     def shape_of(self, picked: Mapping[Layer, Choice]) -> Shape:
         opened, dropped = dict(self.whole.open), set[Layer]()

@@ -5,7 +5,7 @@ kept in the run folder, the plans, and how fast the models are.
     speed/levels-sSEED.json                          what each width of each layer adds to the loss
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from headgates.analysis.knee import drop
 from headgates.analysis.significance import RESAMPLES, resample_counts, score
 from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import ParallelText
-from headgates.data.ranks import cpu_threads
+from headgates.data.ranks import cpu_threads, first
 from headgates.models.depth import skipped
 from headgates.models.multiply_adds import decoding
 from headgates.models.progress import say
@@ -22,6 +22,7 @@ from headgates.models.translator import Translator
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.cost_table import CostTable, cost_table
 from headgates.workbench.curve import score_request
+from headgates.workbench.folder import plain
 from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.points import Asked
 from headgates.workbench.provenance import device_name
@@ -95,7 +96,19 @@ class Plans:
             say(f"timing layers of other widths: {self.search}")
             return cost_table(model, self.timer, unit=unit, padded=padded, report=say).to_json()
 
-        return CostTable.from_json(self.unpruned.folder.cached(name, key, make, fresh=config.fresh))
+        return CostTable.from_json(self.kept(name, key, make))
+
+    def kept(
+        self, name: str, cache_key: dict[str, Any], make: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """A table of the run folder; made again where it is of another machine or of other settings."""
+        folder, fresh = self.unpruned.folder, self.config.fresh
+        if not fresh and first((folder / name).is_file):
+            stored = folder.read_json(name).get("cache_key")
+            if stored != plain(cache_key):
+                say(f"{name}: of another machine, or other settings or weights; made again")
+                fresh = True
+        return folder.cached(name, cache_key, make, fresh=fresh)
 
     def multiply_adds(self, model: Any) -> float:
         """Of the timed text."""
@@ -127,9 +140,7 @@ class Plans:
             loss=unpruned.task.loss,
             units=sum(batch.target_tokens for batch in valid),
             whole_layers=config.whole_layers,
-            kept=lambda make: unpruned.folder.cached(
-                f"speed/levels-s{config.seed}.json", key, make, fresh=config.fresh
-            ),
+            kept=lambda make: self.kept(f"speed/levels-s{config.seed}.json", key, make),
             report=say,
         )
 
@@ -143,10 +154,15 @@ class Plans:
         asked = sorted(getattr(config, self.budget) or config.speedups, reverse=self.budget != "speedup")
         budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
         candidates = planner.candidates(table, budgets)
+        for budget, shapes in zip(budgets, candidates, strict=True):
+            if not shapes and getattr(config, self.budget):  # else the speeds are not the user's
+                raise ValueError(planner.too_small(table, budget))
 
         def made() -> Iterator[Asked]:
             found: list[Asked] = []
             for number, budget, shapes in zip(asked, budgets, candidates, strict=True):
+                if not shapes:
+                    break  # and no faster one either
                 plan = planner.plan(shapes, table, budget, seed=config.seed)
                 say(f"--{self.budget} {number:g}: {plan.shape.words}")
                 ask = self.ask(planner, table, plan, number)
@@ -170,6 +186,7 @@ class Plans:
         full = table.cost(planner.whole)
         planned = {
             "budget": self.budget,
+            "unit": table.unit,
             "asked": number,
             "predicted": full / plan.cost,
             "loss": plan.loss,

@@ -41,7 +41,9 @@ def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str
                 *(f"{row.measures[each.name].value:.2f}" for each in others),
             ]
         )
-    head = ["plan", "predicted (x)", "measured (x)", "tokens (x)", "parameters", metric.title]
+    unit = planned[0].others["speed"]["unit"]
+    less = "predicted (x)" if unit == "milliseconds" else f"planned, fewer {unit} (x)"
+    head = ["plan", less, "measured (x)", "tokens (x)", "parameters", metric.title]
     show(title, [*head, "difference", "95%", *(each.title for each in others)], cells)
     for row in planned:
         print(
@@ -61,13 +63,14 @@ def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str
 
 
 def sentence(row: ResultRow, base: ResultRow) -> str:
-    """What one model gives, in one sentence."""
+    """What one model gives, in one sentence. Of a budget that is no speed, the share that was planned."""
     speed, share = row.others["speed"], (row.parameters or 0) / (base.parameters or 1)
-    return (
-        f"{speed['measured']['median']:.2f} times as fast (predicted {speed['predicted']:.2f}) at "
-        f"{row.main.difference:+.2f} {row.metric.upper()} ({interval_text(row.main.difference_ci95)}), "
-        f"{share:.0%} of the parameters"
-    )
+    planned = f"predicted {speed['predicted']:.2f}"
+    if speed["budget"] != "speedup":
+        planned = f"planned: {1 / speed['predicted']:.0%} of the {speed['unit']}"
+    lost = f"{row.main.difference:+.2f} {row.metric.upper()} ({interval_text(row.main.difference_ci95)})"
+    fast = f"{speed['measured']['median']:.2f} times as fast ({planned})"
+    return f"{fast} at {lost}, {share:.0%} of the parameters"
 
 
 def drawn(shape: dict[str, Any]) -> list[str]:
