@@ -37,6 +37,13 @@ class Refitted:
     bias: Tensor | None
 
 
+def highest(scores: Tensor, count: int) -> Tensor:
+    """True for so many highest of a site, (H,)."""
+    chosen = torch.zeros(len(scores), dtype=torch.bool)
+    chosen[scores.argsort(descending=True, stable=True)[:count]] = True
+    return chosen
+
+
 class Levels:
     """Every width of some layers of a model, ready to be put in place.
 
@@ -65,17 +72,11 @@ class Levels:
             for units in own
         }
 
-    def open_units(self, site: HeadSite, units: int) -> Tensor:
-        """True for the `units` highest of the site, (H,)."""
-        chosen = torch.zeros(site.heads, dtype=torch.bool)
-        chosen[self.order[site].argsort(descending=True, stable=True)[:units]] = True
-        return chosen
-
     def refit(self, site: HeadSite, units: int, statistics: SiteStatistics) -> Refitted:
         out, _ = self.outs[site]
         bias: Tensor | None = out.bias
         W = statistics.weight
-        stays = self.open_units(site, units).repeat_interleave(W.shape[1] // site.heads)
+        stays = highest(self.order[site], units).repeat_interleave(W.shape[1] // site.heads)
         C = statistics.gram if bias is None else statistics.covariance
         weight = torch.zeros_like(W)
         if units:

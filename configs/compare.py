@@ -6,13 +6,16 @@ here are the choices of the comparison alone. Nothing here imports torch.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import check_plain_name
 from headgates.configs.grid import GridOptions
 from headgates.configs.heads_per_kind import FFN_KINDS, KIND_WORDS, kinds_named
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
 from headgates.configs.source import SourceOptions
+from headgates.configs.speed_methods import SPEED_METHODS
 from headgates.configs.systems import ScoreRow, check_systems, grammar
 
 USUAL_SCORES = ("importance", "obs", "random")
@@ -30,6 +33,7 @@ class CompareConfig(SourceOptions, GridOptions):
 
     python compare.py runs/toy-en-de-none-s1 --methods importance,weight-norm,random --heads 36,24,12
     python compare.py runs/toy-en-de-none-s1 --methods l0,importance:out+ffn --lambdas 0.01,0.05 --heads 36
+    python compare.py runs/toy-en-de-none-s1 --speedups 1.5,2,3 --finetune 3
     """
 
     source: str = setting(REQUIRED, "a base: a run folder, or a model of another library", positional=True)
@@ -54,6 +58,15 @@ class CompareConfig(SourceOptions, GridOptions):
         "with --kinds ffn or all: numbers of feed-forward neurons kept open in total, each with every number "
         "of --heads; default of ffn the same shares",
         at_least=0,
+    )
+    speedups: list[float] = setting(
+        [],
+        "in place of numbers of heads: how many times as fast as the base models are to be; methods, all by "
+        f"default: {', '.join(f'{name} ({method.label})' for name, method in SPEED_METHODS.items())}",
+        above=1,
+    )
+    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+        "auto", "with --speedups: what is timed, as in prune.py"
     )
     lambdas: list[float] = setting(
         [],
@@ -95,8 +108,36 @@ class CompareConfig(SourceOptions, GridOptions):
             raise ValueError(
                 f"--fit: expected a YAML file of fit.py's settings, and there is none at {self.fit}"
             )
+        if self.speedups:
+            return self._check_speeds()
+        if self.runtime != "auto":
+            raise ValueError("--runtime is what --speedups times: give --speedups too, or leave it out")
         check_systems("--methods", self.methods, list(METHODS))
         self._check_methods()
+
+    def _check_speeds(self) -> None:
+        if self.methods == usual_methods():
+            object.__setattr__(self, "methods", list(SPEED_METHODS))  # frozen for everybody else
+        if wrong := [name for name in self.methods if name not in SPEED_METHODS]:
+            raise ValueError(
+                f"--speedups: expected methods of {', '.join(SPEED_METHODS)}, got {wrong[0]}"
+                f"{did_you_mean(wrong[0], SPEED_METHODS)}"
+            )
+        own = {
+            "--heads": self.heads,
+            "--neurons": self.neurons,
+            "--lambdas": self.lambdas,
+            "--kinds": self.kinds,
+        }
+        for flag, given in own.items():
+            if given:
+                raise ValueError(
+                    f"--speedups asks for speeds, and a method says what closes; leave {flag} out"
+                )
+        if not any(self.finetune) and not any(SPEED_METHODS[name].prunes for name in self.methods):
+            raise ValueError(
+                f"--finetune 0 has no training, so {', '.join(self.methods)} would have no point; add epochs"
+            )
 
     def _check_methods(self) -> None:
         learned = [name for name in self.methods if name in METHODS]

@@ -23,10 +23,11 @@ from headgates.configs.heads_per_kind import (
 )
 from headgates.configs.methods import METHODS, TARGETS
 from headgates.configs.scores import SCORES
+from headgates.configs.speed_methods import PLAN, speed_rows
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
 from headgates.configs.systems import (
     BASES,
-    PLAN,
+    PLANNED,
     check_systems,
     default_systems,
     grammar,
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 GATES = [*METHODS, "scores", PLAN, "none"]
+PLAIN_ROWS = [*BASES, *learned_rows(), *PLANNED]  # those that are not of scores
 POSITIONS = {
     "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
     "sinusoidal-halves": "the same numbers, all sines first",
@@ -332,7 +334,7 @@ class FitConfig:
     )
     systems: list[str] = setting(
         [],
-        f"rows of the comparison, comma-separated, of {grammar([*BASES, *learned_rows()], '[:trained]')}; "
+        f"rows of the comparison, comma-separated, of {grammar(PLAIN_ROWS, '[:trained]')}; "
         f"default {', '.join(default_systems('l0'))}",
     )
     look_sentences: int = setting(
@@ -362,7 +364,7 @@ class FitConfig:
         check_ranges(self)
         if set(self.kinds) & KIND_GROUPS.keys():  # kinds in another order are another run's hash
             object.__setattr__(self, "kinds", kinds_named(self.kinds))
-        check_systems("--systems", self.systems, [*BASES, *learned_rows()], "[:trained]")
+        check_systems("--systems", self.systems, PLAIN_ROWS, "[:trained]")
         self._check_gate()
         check_plain_name("--name", self.name)
         check_runs(self.runs)
@@ -412,6 +414,10 @@ class FitConfig:
             )
         elif by_heads or self.gate == "scores":
             self._check_targets()
+        if self.gate == PLAN:
+            self._check_plan_rows()
+        elif planned := [row for row in self.systems if row in PLANNED]:
+            raise ValueError(f"--systems {planned[0]} is a model for a speed: give --speedup too")
         if self.gate == "scores":
             self._check_score_rows()
         elif self.gate == "none":
@@ -470,6 +476,18 @@ class FitConfig:
         if self.task != "translation":
             raise ValueError(f"--speedup is for translation, not for --task {self.task}")
         object.__setattr__(self, "gate", PLAN)  # the class is frozen for everybody else
+
+    def _check_plan_rows(self) -> None:
+        """Of --speedup X."""
+        if others := [row for row in self.systems if row not in (*BASES, *PLANNED)]:
+            raise ValueError(
+                f"--speedup makes models for a speed, so it has no row {others[0]}; leave it out of "
+                f"--systems, which takes {', '.join(PLANNED)}"
+            )
+        if not speed_rows(self.systems):
+            raise ValueError(
+                "--speedup makes models for a speed: name one in --systems, such as plan:trained"
+            )
 
     def _tell_heads(self) -> None:
         """The number of heads where --heads-per-kind gives it, and the method that it makes of --gate l0."""

@@ -6,6 +6,7 @@
     importance                          the lowest heads by a score closed
     importance:out+ffn+v                ... with these weights refitted (configs/closing.py; zero has no word)
     importance:out+ffn+v:trained        ... and trained on for as many steps as the gates
+    plan  plan:trained  uniform  ...    models for a speed (configs/speed_methods.py)
 """
 
 from collections.abc import Iterable
@@ -16,11 +17,11 @@ from headgates.configs.closing import ABLATIONS, LASTING, RECONSTRUCTIONS, ZERO
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.methods import METHODS
 from headgates.configs.scores import SCORES
+from headgates.configs.speed_methods import DEFAULT, PLAN, labels
 
 BASES = ["base", "base-continued"]
 UNPRUNED = dict(zip(BASES, ("unpruned", "unpruned, trained as long"), strict=True))  # their labels
-PLAN = "plan"  # of heads, neurons and layers for a speed
-PLANNED = {PLAN: "planned, refitted", "plan-trained": "planned, refitted, trained as long"}  # its rows
+PLANNED = labels()  # the rows of models for a speed
 USUAL_SCORES = ["importance"]  # beside the gates unless --systems says otherwise
 TRAINED = "trained"
 
@@ -98,7 +99,7 @@ def label(system: str) -> str:
 def default_systems(gate: str) -> list[str]:
     """The rows of a comparison unless --systems names others."""
     if gate == PLAN:
-        return list(BASES)
+        return [*BASES, *DEFAULT]
     method = METHODS.get(gate)
     scores = [ScoreRow(score, trained=trained).name for score in USUAL_SCORES for trained in (False, True)]
     return [*BASES, *(method.rows if method else []), *scores]

@@ -8,7 +8,7 @@ made it}}
 """
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, product
 from pathlib import Path
@@ -22,6 +22,14 @@ from headgates.configs.systems import BASES, label
 from headgates.models.progress import Report
 from headgates.report.bleu_heads import made_by, runs_provenance, tell_files
 from headgates.report.compare_groups import Compared, Group, MadePoint
+from headgates.report.compare_speeds import (
+    at_speeds,
+    int8_alone,
+    speed_cells,
+    speed_columns,
+    speed_row,
+    speeds_of,
+)
 from headgates.report.compare_summary import summary, trained
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
@@ -57,7 +65,8 @@ def write_compared(
 
     about: further entries of compare.json, such as the base; runs: name -> result.json of each run; failed:
     points that have none."""
-    sentences, groups = summary(compared, metric=metrics[0].title), in_order(compared)
+    sentences = [*summary(compared, metric=metrics[0].title), *int8_alone(compared, metrics[0])]
+    groups = in_order(compared)
     points = [point for group in groups for point in group.points]
     write_table(folder, f"{NAME}.csv", [point_row(point, metrics) for point in points])
     folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed)))
@@ -133,6 +142,7 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
         "seed": point.seed,
         "heads_asked": point.asked,
         "neurons_asked": point.neurons,
+        "speedup": point.speedup,
         "lambda": point.lam,
         "heads_open": row.heads_open,
         "heads_total": row.heads_total,
@@ -182,6 +192,7 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
         **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
         "length": group.length,
         "loss": group.loss,
+        **speed_row(group, compared, metrics),
         **{name: group.mean_size(name) for name in SIZE},
         **{f"{part}_seconds": group.seconds_of(part) for part in PARTS},
     }
@@ -219,7 +230,8 @@ def group_tables(
     beside = beside_heads(points)
     head = ["method", "heads", *beside, "seeds", "of seeds", first.title, "95%"]
     head += [metric.title for metric in others]
-    head += ["difference", "95%", "p (Holm)", "length", "valid. loss", "heads shared", *SIZE]
+    head += ["difference", "95%", "p (Holm)", *speed_columns(compared, first)]
+    head += ["length", "valid. loss", "heads shared", *SIZE]
     head += [f"{part} (s)" for part in PARTS]
     tables = {}
     for epochs in compared.all_epochs:
@@ -246,6 +258,7 @@ def group_tables(
                         (group.mean_of(metric.name) for metric in others),
                         is_reference=group is reference,
                     ),
+                    *speed_cells(group, compared, first),
                     "" if group.length is None else f"{group.length:.2f}",
                     "" if group.loss is None else f"{group.loss:.4f}",
                     nearest(group, compared),
@@ -293,16 +306,19 @@ def show_compared(
 
 
 def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: str) -> None:
-    """Draw the metric against open heads, or where neurons close against parameters, a row of panels for each
-    amount of training and a column for each closing. Raises ValueError without a point."""
+    """Draw the metric against open heads, parameters or speed (`place_of`): a row of panels for each amount
+    of training, a column for each closing. Raises ValueError without a point."""
     if not compared.groups:
         raise no_rows("point of a comparison")
     what = f"open heads of {compared.base.first.row.heads_total}"
     if with_neurons(compared):
         what = f"parameters in thousands, of {(compared.base.first.row.parameters or 0) / 1000:,.0f}"
     xlabel = f"{what} (fewer to the right)"
+    if fast := at_speeds(compared):
+        timed = next(each["timed"] for group in compared.groups for each in speeds_of(group))
+        xlabel = f"times as fast as the unpruned model, measured ({timed})"
     ylabel = ", ".join(filter(None, (metric, "test set", compared.base.first.row.search)))
-    draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=ylabel)
+    draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=ylabel, fewer=not fast)
 
 
 def panels(compared: Compared) -> list[list[Panel]]:
@@ -318,7 +334,7 @@ def panels(compared: Compared) -> list[list[Panel]]:
         ]
         groups.sort(key=lambda group: (group.first.learned, group.first.method, -group.heads))
         series = [
-            method_series(name, list(same), by_parameters=with_neurons(compared))
+            method_series(name, list(same), place_of(compared))
             for name, same in groupby(groups, lambda group: group.first.method)
         ]
         levels = {"base": compared.base.mean}
@@ -331,24 +347,30 @@ def panels(compared: Compared) -> list[list[Panel]]:
     return [[panel(epochs, closing) for closing in across] for epochs in compared.all_epochs]
 
 
+def place_of(compared: Compared) -> Callable[[ResultRow], float]:
+    """Where a model stands in the figure: by open heads, or by the thousands of its parameters where points
+    differ in their feed-forward neurons, or by how many times as fast it is."""
+    if at_speeds(compared):
+        return lambda row: float(row.others["speed"]["measured"]["median"])
+    if with_neurons(compared):
+        return lambda row: (row.parameters or 0) / 1000
+    return lambda row: row.heads_open
+
+
 def with_neurons(compared: Compared) -> bool:
     """Whether points differ in their feed-forward neurons."""
     return any(group.first.row.neurons_open is not None for group in compared.groups)
 
 
-def method_series(name: str, groups: Sequence[Group], *, by_parameters: bool = False) -> Series:
-    """A method's groups, the most heads first, or by the thousands of their parameters."""
-
-    def place(row: ResultRow) -> float:
-        return (row.parameters or 0) / 1000 if by_parameters else row.heads_open
-
-    if by_parameters:
-        groups = sorted(groups, key=lambda group: -(group.mean_size("parameters") or 0))
+def method_series(name: str, groups: Sequence[Group], place: Callable[[ResultRow], float]) -> Series:
+    """A method's groups, from the left. place: of a model."""
+    left = {group: fmean(place(point.row) for point in group.points) for group in groups}
+    groups = sorted(groups, key=left.__getitem__)
     low, high = zip(*(group.interval for group in groups), strict=True)
     return Series(
         label(name),
         look_of(name),
-        [fmean(place(point.row) for point in group.points) for group in groups],
+        [left[group] for group in groups],
         [group.mean for group in groups],
         low,
         high,

@@ -125,7 +125,7 @@ class Group:
     def overlap(self, other: "Group") -> float | None:
         """Jaccard overlap of the open heads, the mean over pairs of seeds; None where a row does not say
         which are open, or none may close."""
-        if self.first.asked is None and self.first.neurons is not None:
+        if self.first.asked is None and self.first.size != Size():
             return None
         ours, theirs = ([open_heads(point.row) for point in group.points] for group in (self, other))
         if not all((*ours, *theirs)):
@@ -151,6 +151,7 @@ class Compared:
                     -(point.asked or 0),
                     -(point.neurons or 0),
                     point.lam or 0.0,
+                    point.speedup or 0.0,
                 )
 
             return [Group(list(same), counts) for _, same in groupby(sorted(points, key=key), key=key)]
@@ -202,10 +203,10 @@ class Compared:
         return dict(zip(groups, found, strict=True))
 
     def sizes_asked(self, epochs: int) -> list[Size]:
-        """The numbers of heads and neurons that methods had as their target, the most first."""
+        """What methods had as their target: numbers of heads and neurons, the most first, or speeds."""
         asked = {group.first.size for group in self.groups if group.epochs == epochs}
-        sizes = [size for size in asked if size != (None, None)]
-        return sorted(sizes, key=lambda size: tuple(number or 0 for number in size), reverse=True)
+        sizes = [size for size in asked if size != Size()]
+        return sorted(sizes, key=lambda size: (-(size[0] or 0), -(size[1] or 0), size.speedup or 0))
 
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the sizes, 1 the best; equal scores share the mean of their ranks. Of

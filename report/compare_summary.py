@@ -14,7 +14,7 @@ from statistics import fmean
 from headgates.configs.closing import ZERO
 from headgates.report.compare_groups import Compared, Difference, Group, together
 from headgates.report.table import interval_text
-from headgates.workbench.point import Size, size_words
+from headgates.workbench.point import Size
 
 
 def summary(compared: Compared, *, metric: str) -> list[str]:
@@ -69,7 +69,7 @@ def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
     reference = compared.reference(epochs)
     against = f"{gap(best.minus(reference))} against {reference.label}"
     how = "" if best.loss is None else " on validation"
-    where = f"At {size_words(size)} {trained(epochs)}"
+    where = f"At {size.words} {trained(epochs)}"
     text = f"{where} {best.label} is the best{how}, {score(best, metric)}, {against}"
     if not others:
         return text + "."
@@ -91,7 +91,7 @@ def learned_against_posthoc(compared: Compared, epochs: int, size: Size) -> str:
     ahead = {"ahead": "is ahead of", "behind": "is behind", "tie": "is tied with"}[difference.verdict]
     overlap = learned[0].overlap(scores[0])
     same = "" if overlap is None else f"; their open heads overlap by {overlap:.2f} (Jaccard)"
-    return f"At {size_words(size)} {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}{same}."
+    return f"At {size.words} {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}{same}."
 
 
 def by_lambda(group: Group, compared: Compared, metric: str) -> str:

@@ -79,7 +79,7 @@ def test_a_plan_of_other_kinds_makes_its_tables_again_and_closes_these_alone(bas
     flags = ["--speedup", "1.02", "--kinds", "ffn", "--runtime", "ct2", "--set", "batch=7", "--threads", "1"]
     code, out, error = prune_here(base.path, *FEW, *flags)
     assert code == 0, error
-    assert "levels-s1.json: of another machine, or other settings or weights; made again" in out
+    assert "levels-all-s1.json: of another machine, or other settings or weights; made again" in out
     shape = base.read_json("speed/planned.json")["rows"][1]["speed"]["shape"]
     assert all(shape["open"][site] == n for site, n in shape["of"].items() if not site.endswith("ffn"))
     assert shape["open"] != shape["of"]
@@ -123,12 +123,12 @@ def test_a_budget_that_cannot_be_is_one_line_that_says_why(base, prune_here, onc
 def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(trained, called, once, tmp_path):
     base = trained / "toy-en-de-none-s1"
     flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.02", "--runtime", "torch", "--threads", "1"]
-    few = ["--systems", "base", "--test-sentences", "17", "--finetune.epochs", "1"]
+    few = ["--systems", "base,plan,plan:trained", "--test-sentences", "17", "--finetune.epochs", "1"]
     code, out, error = called(fit)(*flags, *few)
     assert code == 0, error
     run = RunFolder(tmp_path / "toy-en-de-plan-1.02x-s1")
     whole, planned, after = run.rows()
-    assert (planned.system, after.system, run.own_system()) == ("plan", "plan-trained", "plan-trained")
+    assert (planned.system, after.system, run.own_system()) == ("plan", "plan:trained", "plan:trained")
     assert planned.parameters == after.parameters < whole.parameters
     assert {"predicted", "measured", "shape"} <= after.others["speed"].keys()
     assert planned.stage is None

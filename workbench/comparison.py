@@ -18,6 +18,7 @@ from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
 from headgates.configs.scores import SCORES
 from headgates.configs.source import is_foreign
+from headgates.configs.speed_methods import SPEED_METHODS
 from headgates.configs.systems import ScoreRow
 from headgates.configs.yaml_file import load_yaml
 from headgates.gates import KINDS, WIDTH, heads_left
@@ -71,6 +72,8 @@ class Comparison:
         """Every number of heads with every number of neurons, the most first; without numbers SHARES of what
         may close. Raises ValueError at more than there are, at a number of what the kinds do not name, or
         where heads and neurons may both close and one has no number."""
+        if self.config.speedups:
+            return [Size(speedup=each) for each in sorted(self.config.speedups)]
         kinds, asked = self.shared.kinds, {"heads": self.config.heads, "neurons": self.config.neurons}
         gated = {"heads": [kind for kind in kinds if kind in KINDS], "neurons": self.shared.gated_neurons}
         numbers: dict[str, Sequence[int | None]] = {}
@@ -93,11 +96,13 @@ class Comparison:
                 f"--{' and --'.join(missing)} too"
             )
         none: list[int | None] = [None]
-        return [(h, n) for h in numbers.get("heads", none) for n in numbers.get("neurons", none)]
+        return [Size(h, n) for h in numbers.get("heads", none) for n in numbers.get("neurons", none)]
 
     @property
     def sizes_words(self) -> str:
         """The sizes, and how many heads and neurons the base has of what may close."""
+        if self.config.speedups:
+            return ", ".join(size.words for size in self.sizes)
         found = []
         for place, (what, word) in enumerate({"heads": "heads", "neurons": "ffn"}.items()):
             numbers = dict.fromkeys(size[place] for size in self.sizes if size[place] is not None)
@@ -145,7 +150,7 @@ class Comparison:
         seeds = dict.fromkeys(
             (point.method, point.seed if SCORES[point.method].drawn else self.config.seed)
             for point in points
-            if not point.learned
+            if not point.learned and point.speedup is None
         )
         for score, seed in seeds:
             request = ScoreRequest(
@@ -214,10 +219,13 @@ def points(config: CompareConfig, sizes: Sequence[Size]) -> Iterator[Point]:
     what is sampled has seeds."""
     for seed in config.all_seeds:
         for epochs in config.finetune:
-            for heads, neurons in sizes:
+            for heads, neurons, speedup in sizes:
                 for method in config.methods:
                     row = ScoreRow.parse(method)
-                    if row is not None:
+                    if speedup is not None:
+                        if epochs or SPEED_METHODS[method].prunes:
+                            yield Point(method, epochs, seed, speedup=speedup, runtime=config.runtime)
+                    elif row is not None:
                         drawn = SCORES[row.score].drawn or CLOSINGS[row.closing].calibrated
                         if epochs or seed == config.seed or drawn:
                             yield Point(

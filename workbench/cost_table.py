@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headgates.gates import ALL_KINDS, FFN_KINDS, WIDTH, HeadMap, find_sites, remove
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, HeadMap, Limit, find_sites, remove
 from headgates.models.depth import drop_layers
 from headgates.workbench.shape import Shape
 
@@ -74,6 +74,24 @@ class CostTable:
                     ]
                 total += part.cost(max(own)) if own else 0.0
         return total
+
+    def limit(self, model: Any, budget: float) -> Limit:
+        """The budget as a limit on the gates of a model, where every head and neuron costs its share of its
+        site's cost, and all layers stay. In units of the mean head's cost."""
+        shares = {}
+        for part in self.parts:
+            for site in find_sites(model, part.kinds):
+                # the sites of one part in one layer share its cost
+                sharing = sum(
+                    (other.stack, other.layer) == (site.stack, site.layer)
+                    for other in find_sites(model, part.kinds)
+                )
+                shares[site] = part.cost(site.heads) / sharing / max(1, site.heads)
+        heads = [price for site, price in shares.items() if site.kind in KINDS]
+        unit = max(sum(heads) / len(heads), 1e-12)
+        gated = sum(price * site.heads for site, price in shares.items())
+        total = max(0.0, budget - (self.cost(Shape.of(model)) - gated))
+        return Limit({site: price / unit for site, price in shares.items()}, total / unit)
 
     def part_of(self, kind: str) -> Part:
         return next(part for part in self.parts if kind in part.kinds)

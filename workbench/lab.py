@@ -21,6 +21,8 @@ import torch
 from headgates.configs.heads_per_kind import check_budget, parse_budget
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig, StageConfig
+from headgates.configs.speed_methods import AS_LONG, SPEED_METHODS, speed_rows
+from headgates.configs.systems import PLANNED as PLANNED_ROWS
 from headgates.configs.systems import score_rows
 from headgates.data.ranks import first, is_first
 from headgates.lightning_modules.distilling import Distilling
@@ -141,6 +143,7 @@ class Lab:
                 max_drop=None,
                 speedup=None,
                 runtime="auto",
+                systems=[row for row in config.systems if row not in PLANNED_ROWS],
             )
         folder, done = first(
             lambda: claim_run(
@@ -342,7 +345,14 @@ def stage_epochs(config: FitConfig, total: int | None) -> dict[str, int]:
         return stages
     stages |= {"base-continued": more} if "base-continued" in config.systems else {}
     if config.gate == PLANNED:
-        return stages | {"plan-trained": more}
+        for name, rows in speed_rows(config.systems).items():
+            if name == "plan-learned":
+                stages[f"{name}: choice"] = config.gates.choose_epochs
+            if SPEED_METHODS[name].prunes:
+                stages |= {row: more for row in rows if row != name}
+            else:
+                stages[name] = config.train.epochs if name == "uniform" else AS_LONG * more
+        return stages
     learned = ["gates"] if method else []
     if config.is_curve:
         counts = config.curve if total is None else curve_counts(config, total)

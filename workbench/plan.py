@@ -7,18 +7,20 @@
 4. Losses do not add up, so a local search follows on the loss of the whole: two layers change at a time, one
    becomes smaller and one larger, and the change stays where the loss falls.
 
-A layer's best heads and neurons are those that close last in the order of optimal brain surgery.
+A layer's best heads and neurons are the highest of an order. What there was before plans, closing the lowest
+of an order one by one until the model is fast enough, is here too (`Planner.lowest_first`).
 """
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import itemgetter
 from random import Random
 from typing import Any
 
 from headgates.analysis.knapsack import Knapsack, Option, undominated
-from headgates.analysis.levels import Levels, level_losses, text_loss
+from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, find_sites
 from headgates.models.depth import skipped
 from headgates.workbench.cost_table import CostTable
@@ -27,6 +29,7 @@ from headgates.workbench.shape import Layer, Shape
 SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
 LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
 TRIES = 40  # changes that it tries
+LEAST = 1e-9  # that closing saves, where the table says nothing
 Loss = Callable[[Any, Any], Any]
 
 
@@ -50,12 +53,12 @@ class Choice:
 @dataclass(frozen=True)
 class Planned:
     """A shape, what it costs, and what the model in this shape adds to the loss of the text that was planned
-    on, in nats per unit; `summed`: what its layers add one by one."""
+    on, in nats per unit; `summed`: what its layers add one by one. None where no loss was looked at."""
 
     shape: Shape
     cost: float
-    loss: float
-    summed: float
+    loss: float | None = None
+    summed: float | None = None
 
 
 class Planner:
@@ -80,31 +83,54 @@ class Planner:
         """whole_layers: whether layers may be dropped. kept: where the losses of all widths and layers are
         kept; report: takes a line for each site."""
         self.model, self.valid, self.loss, self.units = model, valid, loss, units
+        self.order, self.batches, self.kept, self.report = order, batches, kept, report
         self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
-        self.planned, self.whole = {*self.sites}, Shape.of(model)
-        self.levels = Levels(model, batches, order, {site: widths_of(site) for site in self.sites})
-        self.base = text_loss(model, valid, loss)
+        self.planned, self.whole, self.whole_layers = {*self.sites}, Shape.of(model), whole_layers
+
+    @cached_property
+    def levels(self) -> Levels:
+        return Levels(self.model, self.batches, self.order, {site: widths_of(site) for site in self.sites})
+
+    @cached_property
+    def base(self) -> float:
+        """The loss of the text before anything is closed."""
+        return text_loss(self.model, self.valid, self.loss)
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What each width of each site adds to the loss, and each layer that is dropped."""
 
         def measured() -> dict[str, Any]:
             rises = level_losses(
-                self.levels, valid, loss=loss, report=lambda site: report(f"{site.name}: loss of each width")
+                self.levels,
+                self.valid,
+                loss=self.loss,
+                report=lambda site: self.report(f"{site.name}: loss of each width"),
             )
             by_site: dict[str, dict[str, float]] = {}
             for (site, units), rise in rises.items():
                 by_site.setdefault(site.name, {})[str(units)] = rise
-            return {"widths": by_site, "layers": self.layer_losses() if whole_layers else {}}
+            return {"widths": by_site, "layers": self.layer_losses() if self.whole_layers else {}}
 
-        known = kept(measured)
+        return self.kept(measured)
+
+    @cached_property
+    def rises(self) -> dict[tuple[HeadSite, int], float]:
         names = {site.name: site for site in self.sites}
-        self.rises = {
+        return {
             (names[name], int(units)): float(rise)
-            for name, row in known["widths"].items()
+            for name, row in self.known["widths"].items()
             for units, rise in row.items()
         }
-        self.without: dict[Layer, float] = {}
-        for name, rise in known["layers"].items():
+
+    @cached_property
+    def without(self) -> dict[Layer, float]:
+        """What each layer that may be dropped adds."""
+        found: dict[Layer, float] = {}
+        for name, rise in self.known["layers"].items():
             stack, _, number = name.partition(".")
-            self.without[stack, int(number)] = float(rise)
+            found[stack, int(number)] = float(rise)
+        return found
 
     def layer_losses(self) -> dict[str, float]:
         """What each layer alone adds to the loss where it is skipped; of a stack of one layer none."""
@@ -218,7 +244,7 @@ class Planner:
         """True for the heads and neurons that the shape closes, those of dropped layers left out."""
         return HeadMap(
             {
-                site: ~self.levels.open_units(site, shape.open[site])
+                site: ~highest(self.order[site], shape.open[site])
                 for site in self.sites
                 if (site.stack, site.layer) not in shape.dropped
             }
@@ -244,6 +270,59 @@ class Planner:
             if (site.stack, site.layer) not in shape.dropped
         )
 
+    def groups(self, table: CostTable, shape: Shape) -> Iterator[list[HeadSite]]:
+        """The sites that change together: those of a part that is padded to one number of heads, else each
+        alone. None of dropped layers."""
+        for part in table.parts:
+            own = [
+                site
+                for site in self.sites
+                if site.kind in part.kinds and (site.stack, site.layer) not in shape.dropped
+            ]
+            for group in [own] if part.padded else [[site] for site in own]:
+                if group:
+                    yield group
+
+    # ---------------------------------------------------------------- one by one
+
+    def lowest_first(self, table: CostTable, budget: float) -> Planned | None:
+        """The shape that is left when what scores lowest for what it costs closes first: heads, and blocks of
+        neurons; heads of attentions that are padded close together. A layer whose sub-layers are all closed
+        is dropped. None where the budget is never met. The order's scores are at least 0."""
+        scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
+        shape, cost = self.whole, table.cost(self.whole)
+        while cost > budget:
+            found: list[tuple[float, float, Shape]] = []
+            for sites in self.groups(table, shape):
+                left = {site: shape.open[site] for site in sites if shape.open[site]}
+                fewer = {site: n - self.block(site, n) for site, n in left.items()}
+                if left:
+                    lost = sum(
+                        sum(scores[site][len(scores[site]) - n :][: n - fewer[site]])
+                        for site, n in left.items()
+                    )
+                    smaller = self.without_empty(replace(shape, open={**shape.open, **fewer}))
+                    found.append(
+                        (lost / max(cost - table.cost(smaller), LEAST), table.cost(smaller), smaller)
+                    )
+            if not found:
+                return None
+            _, cost, shape = min(found, key=itemgetter(0))
+        return Planned(shape, cost)
+
+    def block(self, site: HeadSite, opened: int) -> int:
+        """How many close together at a site: a head, or neurons down to a multiple of 16."""
+        return 1 if site.kind not in FFN_KINDS else min(opened, opened % WIDTH or WIDTH)
+
+    def without_empty(self, shape: Shape) -> Shape:
+        """The same, its layers dropped that have nothing open, but for the last of a stack."""
+        dropped = set(shape.dropped)
+        for layer, sites in shape.layers.items():
+            last = sum(own == layer[0] and (own, n) not in dropped for own, n in shape.layers) == 1
+            if self.whole_layers and not last and not any(shape.open[site] for site in sites.values()):
+                dropped.add(layer)
+        return replace(shape, dropped=frozenset(dropped))
+
     # ---------------------------------------------------------------- local search
 
     def plan(self, candidates: Sequence[Shape], table: CostTable, budget: float, *, seed: int = 1) -> Planned:
@@ -265,20 +344,7 @@ class Planner:
     def neighbour(self, shape: Shape, table: CostTable, budget: float, rng: Random) -> Shape | None:
         """A shape in which one site is smaller, and others are larger as the budget allows; sites that are
         padded to one number of heads change together. None where there is none."""
-        together = [
-            [
-                site
-                for site in self.sites
-                if site.kind in part.kinds and (site.stack, site.layer) not in shape.dropped
-            ]
-            for part in table.parts
-        ]
-        groups = [
-            group
-            for part, sites in zip(table.parts, together, strict=True)
-            for group in ([sites] if part.padded else [[site] for site in sites])
-            if group
-        ]
+        groups = [*self.groups(table, shape)]
         changed = stepped(shape, rng.choice(groups), -1)
         if changed is None:
             return None

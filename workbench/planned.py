@@ -2,11 +2,11 @@
 kept in the run folder, the plans, and how fast the models are.
 
     speed/costs-RUNTIME-bBATCH-kBEAM-tTHREADS.json   a CostTable of milliseconds, with the machine's name
-    speed/levels-sSEED.json                          what each width of each layer adds to the loss
+    speed/levels-KINDS-sSEED.json                    what each width of each layer adds to the loss
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from headgates.analysis.significance import RESAMPLES, resample_counts, score
 from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import ParallelText
 from headgates.data.ranks import cpu_threads, first
+from headgates.gates import ALL_KINDS, KINDS, HeadMap
 from headgates.models.depth import skipped
 from headgates.models.multiply_adds import decoding
 from headgates.models.progress import say
@@ -26,12 +27,23 @@ from headgates.workbench.folder import plain
 from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.points import Asked
 from headgates.workbench.provenance import device_name
-from headgates.workbench.runtime_cost import RuntimeCost, check_runtime, default_runtime, timed_text
+from headgates.workbench.runtime_cost import (
+    RUNTIMES,
+    Lines,
+    RuntimeCost,
+    check_runtime,
+    clock_of,
+    compared,
+    default_runtime,
+    opened,
+    timed_text,
+)
 from headgates.workbench.scores import head_scores, ranked
 from headgates.workbench.source import BATCH_TOKENS, Source
 from headgates.workbench.unpruned_model import UnprunedModel
 
 ORDER = "obs"  # within a layer the heads and neurons that it closes last stay
+TIMED = 200  # test lines that speeds by all runtimes are of
 VALID = 300  # lines of validation text that a plan's losses are of
 LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
 UNITS = {"speedup": "milliseconds", "params": "parameters", "macs": "multiply-adds"}
@@ -89,7 +101,7 @@ class Plans:
             "weights": self.unpruned.weights,
             "device": device_name(),
             "versions": self.unpruned.facts["versions"],
-            "batches": [[len(sources), tokens] for sources, tokens in self.text.batches],
+            "batches": [[len(each.sources), each.written] for each in self.text.batches],
         }
 
         def make() -> dict[str, Any]:
@@ -113,22 +125,26 @@ class Plans:
     def multiply_adds(self, model: Any) -> float:
         """Of the timed text."""
         total = 0
-        for sources, tokens in self.text.batches:
-            longest, steps = 1 + max(map(len, sources)), [tokens] * len(sources)
-            total += sum(decoding(model, source=longest, steps=steps, beam=self.text.beam).values())
+        for batch in self.text.batches:
+            longest = 1 + max(map(len, batch.sources))
+            total += sum(decoding(model, source=longest, steps=batch.written, beam=self.text.beam).values())
         return total
 
-    def planner(self) -> Planner:
+    def order(self, score: str, kinds: Sequence[str]) -> HeadMap:
+        """The score of every head and neuron of these kinds."""
+        request = replace(score_request(self.unpruned, self.config, self.config.seed), kinds=list(kinds))
+        return ranked(score, head_scores(score, request)).select(kinds)
+
+    def planner(self, order: HeadMap, *, whole_layers: bool) -> Planner:
         """With the losses of all widths, which are kept too."""
         unpruned, config = self.unpruned, self.config
-        request = score_request(unpruned, config, config.seed)
-        order = ranked(ORDER, head_scores(ORDER, request)).select(config.kinds)
         valid = valid_batches(unpruned, VALID)
         batches = [*self.calibration]
+        kinds = "heads" if set(order.kinds) <= set(KINDS) else "all"
         key = {
             "weights": unpruned.weights,
-            "kinds": config.kinds,
-            "layers": config.whole_layers,
+            "kinds": sorted(order.kinds),
+            "layers": whole_layers,
             "calibration": [config.calibration_sentences, config.calibration_targets],
             "text": unpruned.corpus.digest(),
         }
@@ -139,17 +155,20 @@ class Plans:
             valid,
             loss=unpruned.task.loss,
             units=sum(batch.target_tokens for batch in valid),
-            whole_layers=config.whole_layers,
-            kept=lambda make: self.kept(f"speed/levels-s{config.seed}.json", key, make),
+            whole_layers=whole_layers,
+            kept=lambda make: self.kept(f"speed/levels-{kinds}-s{config.seed}.json", key, make),
             report=say,
         )
 
     # ---------------------------------------------------------------- models
 
-    def asked(self) -> Iterator[Asked]:
-        """A model for each budget, the largest first; with --max-drop the fastest that loses no more. Raises
-        ValueError at a budget that cannot be met."""
-        config, table, planner = self.config, self.costs(), self.planner()
+    def asked(self, kinds: Sequence[str] | None = None) -> Iterator[Asked]:
+        """A model for each budget, the largest first; with --max-drop the fastest that loses no more. kinds:
+        what may close, that of the configuration without. Raises ValueError at a budget that cannot be
+        met."""
+        config, table = self.config, self.costs()
+        kinds = config.kinds if kinds is None else kinds
+        planner = self.planner(self.order(ORDER, kinds), whole_layers={*kinds} == {*ALL_KINDS})
         full = table.cost(planner.whole)
         asked = sorted(getattr(config, self.budget) or config.speedups, reverse=self.budget != "speedup")
         budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
@@ -182,20 +201,35 @@ class Plans:
 
         return made()
 
+    def lowest_first(self, order: HeadMap) -> Asked:
+        """The model of the first budget in which the lowest of an order closed first, by score over cost.
+        Raises ValueError where it is not met."""
+        table, planner = self.costs(), self.planner(order, whole_layers=True)
+        number = getattr(self.config, self.budget)[0]
+        budget = table.cost(planner.whole) / number
+        plan = planner.lowest_first(table, budget)
+        if plan is None:
+            raise ValueError(planner.too_small(table, budget))
+        say(f"--{self.budget} {number:g}: {plan.shape.words}")
+        return self.ask(planner, table, plan, number)
+
     def ask(self, planner: Planner, table: CostTable, plan: Planned, number: float) -> Asked:
-        full = table.cost(planner.whole)
-        planned = {
-            "budget": self.budget,
-            "unit": table.unit,
-            "asked": number,
-            "predicted": full / plan.cost,
+        planned = self.about(table.cost(planner.whole) / plan.cost, number) | {
             "loss": plan.loss,
             "summed_loss": plan.summed,
             "shape": plan.shape.to_json(),
+        }
+        return Asked("plan", planner.closed(plan.shape), plan.shape.dropped_by_stack, planned=planned)
+
+    def about(self, predicted: float, number: float) -> dict[str, Any]:
+        """What is said of a model beside what it measures. predicted: how many times less it costs."""
+        return {
+            "budget": self.budget,
+            "unit": UNITS[self.budget],
+            "asked": number,
+            "predicted": predicted,
             "timed": self.search,
         }
-        closed = planner.closed(plan.shape).select(self.config.kinds)
-        return Asked("plan", closed, plan.shape.dropped_by_stack, planned=planned)
 
     def acceptable(self, ask: Asked, limit: float) -> bool:
         """Whether a model loses at most so many points on validation, by `analysis.knee`."""
@@ -220,6 +254,27 @@ class Plans:
         """The outputs of the test lines by the runtime, and how many times as fast as the unpruned model they
         were made, in turns with it."""
         return self.timer.compared(source.model, self.unpruned.test[0], self.config.batch)
+
+    def speeds(self, model: Any) -> dict[str, dict[str, Any]]:
+        """Runtime -> `compared` with the unpruned model, on the first test lines, and the metrics of both on
+        all of them; of the runtimes that can run the model."""
+        lines, references = self.unpruned.test
+        config, found = self.config, dict[str, dict[str, Any]]()
+        text = Lines(self.translator.source_vocab.encode(list(lines)), config.batch, config.beam)
+        for runtime in RUNTIMES:
+            with suppress(ValueError):
+                check_runtime(runtime, model)
+                with (
+                    opened(self.translator, model, runtime, self.threads) as this,
+                    opened(self.translator, self.unpruned.model, runtime, self.threads) as whole,
+                ):
+                    outputs, speed = compared(this, whole, text, clock=clock_of(self.threads), timed=TIMED)
+                ours, theirs = (
+                    score(self.translator.target_vocab.decode(ids), references, self.unpruned.task.metrics)
+                    for ids in outputs
+                )
+                found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
+        return found
 
 
 def parameters(model: Any) -> float:

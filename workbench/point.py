@@ -1,7 +1,7 @@
 """Points of a comparison: a method at a number of heads with so much training; planned, and measured."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgates.analysis.significance import Scored
 from headgates.configs.cli import from_dict
@@ -9,23 +9,34 @@ from headgates.configs.closing import ZERO
 from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
+from headgates.configs.speed_methods import SPEED_METHODS, row_of
 from headgates.configs.systems import BASES, ScoreRow
 from headgates.workbench.base_settings import flat
-from headgates.workbench.fingerprint import SCORED
+from headgates.workbench.fingerprint import PLANNED, SCORED
 from headgates.workbench.row import ResultRow
 
-Size = tuple[int | None, int | None]  # numbers of heads and of feed-forward neurons
 
+class Size(NamedTuple):
+    """What methods are asked for alike: numbers of heads and of feed-forward neurons, or how many times as
+    fast as the base."""
 
-def size_words(size: Size) -> str:
-    """24 heads, 768 neurons, or both with "and"."""
-    parts = zip(size, ("heads", "neurons"), strict=True)
-    return " and ".join(f"{number:,} {what}" for number, what in parts if number is not None)
+    heads: int | None = None
+    neurons: int | None = None
+    speedup: float | None = None
+
+    @property
+    def words(self) -> str:
+        """24 heads, 768 neurons, both with "and", or 1.5 times the speed."""
+        if self.speedup is not None:
+            return f"{self.speedup:g} times the speed"
+        parts = {"heads": self.heads, "neurons": self.neurons}
+        return " and ".join(f"{number:,} {what}" for what, number in parts.items() if number is not None)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method at a number of heads. method: one that learns, a score, or a base. epochs: of training, 0 for
+    """A method at a number of heads, or for a speed. method: one that learns, a score, one of
+    SPEED_METHODS, or a base. epochs: of training, 0 for
     none; asked: its number of heads, None where lambda (`lam`) decides or no head may close; neurons: its
     number of feed-forward neurons, None where lambda decides or none may close. run_hash: of its run of
     fit.py; needs: the hash of the continued base which runs of its seed and epochs share (none without
@@ -38,6 +49,8 @@ class Point:
     neurons: int | None = None
     lam: float | None = None
     closing: str = ZERO
+    speedup: float | None = None
+    runtime: str = "auto"  # that a speed is of
     run_hash: str = ""
     needs: tuple[str, ...] = ()
 
@@ -47,8 +60,7 @@ class Point:
 
     @property
     def size(self) -> Size:
-        """Its numbers of heads and of neurons."""
-        return self.asked, self.neurons
+        return Size(self.asked, self.neurons, self.speedup)
 
     @property
     def label(self) -> str:
@@ -60,17 +72,25 @@ class Point:
         """The row of its run that it is."""
         if self.learned:
             return METHODS[self.method].exact
+        if self.method in SPEED_METHODS:
+            return row_of(self.method, trained=self.epochs > 0)
         return ScoreRow(self.method, self.closing, trained=self.epochs > 0).name
 
     @property
     def flags(self) -> dict[str, Any]:
         """What fit.py gets beside the shared configuration, by the names of settings."""
         flags: dict[str, Any] = {
-            "gate": self.method if self.learned else SCORED,
+            "gate": self.method if self.learned else SCORED if self.speedup is None else PLANNED,
             "systems": [*BASES[: 1 + bool(self.epochs)], self.system],
             "seed": self.seed,
         }
-        numbers = {"heads": self.asked, "neurons": self.neurons, "lambda": self.lam}
+        numbers = {
+            "heads": self.asked,
+            "neurons": self.neurons,
+            "lambda": self.lam,
+            "speedup": self.speedup,
+            "runtime": None if self.speedup is None else self.runtime,
+        }
         flags |= {name: number for name, number in numbers.items() if number is not None}
         return flags | ({"finetune": {"epochs": self.epochs}} if self.epochs else {})
 

@@ -2,7 +2,13 @@
 CTranslate2 in fp32 or int8.
 
 A table of costs needs times of models whose outputs mean nothing, so every batch is searched for hypotheses
-of the same number of tokens, that which the unpruned model writes there. Each model is timed in turns with
+of a number of tokens that is set. In real batches sentences end one by one. A step that n of B sentences
+still take costs about a + b n, so the steps of a batch whose sentences write l_1, ..., l_B tokens cost
+a max(l) + b sum(l): those of sum(l) / max(l) sentences that all write max(l) tokens. The encoder reads all B.
+
+    cost = encoder and start of B sentences + [sum(l) / max(l) sentences to max(l) tokens - to the start]
+
+Each model is timed in turns with
 the unpruned one, and the ratio is kept, so that a machine that slows down slows both. One thread is timed by
 the CPU seconds of this process, which other work on the machine hardly moves; several, which wait for each
 other, by the clock.
@@ -10,11 +16,12 @@ other, by the clock.
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -31,20 +38,48 @@ BATCHES = 4  # that are timed
 ROUNDS = 12  # of a model in turns with the unpruned one; fewer, at least 3, where they take longer than
 SECONDS = 4.0
 FREE_ROUNDS = 3  # of whole test sets
+START = 2  # tokens of the shortest search
 SHORTEST = 0.1  # seconds of a timed pass at least: batches repeat in a faster one
 
 
 @dataclass(frozen=True)
-class TimedText:
-    """Batches of sources, longest first, each with the tokens that the unpruned model writes there."""
+class TimedBatch:
+    """sources: longest first. written: the tokens that the unpruned model writes for each."""
 
-    batches: Sequence[tuple[list[list[int]], int]]
+    sources: list[list[int]]
+    written: list[int]
+
+    @property
+    def longest(self) -> int:
+        return max(START, *self.written)
+
+    @property
+    def decoded(self) -> list[list[int]]:
+        """The sources of so many sentences as all of the longest take as many steps as these: a sample of all
+        lengths."""
+        count, total = max(1, round(sum(self.written) / self.longest)), len(self.sources)
+        return [self.sources[i * total // count] for i in range(count)]
+
+
+@dataclass(frozen=True)
+class TimedText:
+    """What is timed, in batches."""
+
+    batches: Sequence[TimedBatch]
     beam: int
     repeats: int = 1
 
     @property
     def sentences(self) -> int:
-        return self.repeats * sum(len(sources) for sources, _ in self.batches)
+        return sum(len(batch.sources) for batch in self.batches)
+
+    @property
+    def searches(self) -> dict[str, list[tuple[list[list[int]], int]]]:
+        """What adds to the cost and what is taken off it: sources and the tokens that they are searched
+        to."""
+        added = [(batch.sources, START) for batch in self.batches]
+        added += [(batch.decoded, batch.longest) for batch in self.batches]
+        return {"added": added, "taken": [(batch.decoded, START) for batch in self.batches]}
 
 
 def default_runtime(model: Any) -> str:
@@ -105,16 +140,15 @@ def timed_text(
         for begin in range(0, len(chosen), batch):
             part = chosen[begin : begin + batch]
             best = run.search_batch(part, beam, translator.search.length_penalty)
-            written = [1 + len(one[0].ids) for one in best]
-            batches.append((part, max(2, round(sum(written) / len(written)))))
+            batches.append(TimedBatch(part, [1 + len(one[0].ids) for one in best]))
         text = TimedText(batches, beam)
-        seconds = min(alternate({"": partial(one_pass, run, text)}, rounds=2)[""])
-    return TimedText(batches, beam, repeats=max(1, round(SHORTEST / seconds)))
+        seconds = min(alternate({"": partial(one_pass, run, text, "added")}, rounds=2)[""])
+    return replace(text, repeats=max(1, round(SHORTEST / seconds)))
 
 
-def one_pass(run: LineTranslator, text: TimedText) -> None:
+def one_pass(run: LineTranslator, text: TimedText, part: str) -> None:
     for _ in range(text.repeats):
-        for sources, tokens in text.batches:
+        for sources, tokens in text.searches[part]:
             run.search_to(sources, text.beam, tokens)
 
 
@@ -139,6 +173,29 @@ class Lines:
         return outputs
 
 
+def clock_of(threads: int) -> Callable[[], float]:
+    """What times so many threads, 0 for those that torch has."""
+    return time.process_time if (threads or torch.get_num_threads()) == 1 else time.perf_counter
+
+
+def compared(
+    this: LineTranslator, whole: LineTranslator, text: Lines, *, clock: Callable[[], float], timed: int = 0
+) -> tuple[list[list[list[int]]], dict[str, Any]]:
+    """Both models' translations of some lines, free to end, and how many times as fast the first makes them,
+    in turns with the other, the milliseconds a line of both, and the tokens that it writes for each of the
+    other's. timed: the speed is that of so many lines, 0 for all."""
+    few = replace(text, ids=text.ids[: timed or None])
+    outputs = [text.search(run) for run in (this, whole)]
+    blocks = {"this": partial(few.search, this), "whole": partial(few.search, whole)}
+    seconds = alternate(blocks, rounds=FREE_ROUNDS, clock=clock)
+    written, before = (sum(len(row) + 1 for row in found) for found in outputs)
+    return outputs, {
+        "measured": ratio_by_round(seconds["whole"], seconds["this"]),
+        "milliseconds": [1000 * median(seconds[name]) / len(few.ids) for name in blocks],
+        "tokens": written / before,
+    }
+
+
 class RuntimeCost:
     """Milliseconds a sentence of models, by one runtime on one text; a measure of cost_table.py."""
 
@@ -146,13 +203,14 @@ class RuntimeCost:
         self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
         self.stack = ExitStack()
         self.unpruned = self.stack.enter_context(opened(translator, translator.model, runtime, threads))
-        seconds = alternate({"": partial(one_pass, self.unpruned, text)}, rounds=3, clock=self.clock)[""]
+        self.rounds = 3
+        seconds = self.seconds({"whole": self.unpruned})["whole"]
         self.rounds = max(3, min(ROUNDS, round(SECONDS / sum(seconds) * 3 / 2)))
         self.whole = 1000 * sum(seconds) / len(seconds) / text.sentences
 
     @property
     def clock(self) -> Callable[[], float]:
-        return time.process_time if (self.threads or torch.get_num_threads()) == 1 else time.perf_counter
+        return clock_of(self.threads)
 
     def __enter__(self) -> "RuntimeCost":
         return self
@@ -160,36 +218,39 @@ class RuntimeCost:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    def seconds(self, model: Any) -> dict[str, list[float]]:
-        """Of the unpruned model and this one, in turns."""
-        with opened(self.translator, model, self.runtime, self.threads) as run:
-            blocks = {
-                "whole": partial(one_pass, self.unpruned, self.text),
-                "this": partial(one_pass, run, self.text),
-            }
-            return alternate(blocks, rounds=self.rounds, clock=self.clock)
+    def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
+        """What models take for the text, in turns, in each round."""
+        blocks = {
+            f"{name} {part}": partial(one_pass, run, self.text, part)
+            for name, run in runs.items()
+            for part in self.text.searches
+        }
+        found = alternate(blocks, rounds=self.rounds, clock=self.clock)
+        return {
+            name: [
+                (added - taken) / self.text.repeats
+                for added, taken in zip(found[f"{name} added"], found[f"{name} taken"], strict=True)
+            ]
+            for name in runs
+        }
 
     def compared(
         self, model: Any, lines: Sequence[str], batch: int
     ) -> tuple[list[str], dict[str, Any] | None]:
-        """A model's translations of some lines, free to end, and how many times as fast as the unpruned
-        model's they were made, in turns with it, with the tokens that it writes for each of the unpruned
-        model's; None for the unpruned model itself."""
+        """A model's translations of some lines, and `compared` with the unpruned model; None for the unpruned
+        model itself."""
         vocab = self.translator.target_vocab
         text = Lines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
         if model is self.translator.model:
             return vocab.decode(text.search(self.unpruned)), None
         with opened(self.translator, model, self.runtime, self.threads) as run:
-            outputs, whole = text.search(run), text.search(self.unpruned)
-            blocks = {"whole": partial(text.search, self.unpruned), "this": partial(text.search, run)}
-            seconds = alternate(blocks, rounds=FREE_ROUNDS, clock=self.clock)
-        written, before = (sum(len(row) + 1 for row in found) for found in (outputs, whole))
-        speed = {"measured": ratio_by_round(seconds["whole"], seconds["this"]), "tokens": written / before}
+            (outputs, _), speed = compared(run, self.unpruned, text, clock=self.clock)
         return vocab.decode(outputs), speed
 
     def __call__(self, model: Any) -> float:
         """Milliseconds a sentence."""
         if model is self.translator.model:
             return self.whole
-        seconds = self.seconds(model)
+        with opened(self.translator, model, self.runtime, self.threads) as run:
+            seconds = self.seconds({"whole": self.unpruned, "this": run})
         return self.whole * sum(seconds["this"]) / sum(seconds["whole"])

@@ -2,6 +2,7 @@
 in plain words.
 
 python compare.py runs/toy-en-de-none-s1 --methods importance,weight-norm,random --heads 36,24,12
+python compare.py runs/toy-en-de-none-s1 --speedups 1.5,2,3 --finetune 3
 """
 
 import json
@@ -91,8 +92,7 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoin
         GridPoint(
             settings={
                 "method": point.label,
-                "heads": point.asked if point.lam is None else f"λ {point.lam:g}",
-                **({"neurons": point.neurons} if with_neurons else {}),
+                **size_settings(point, with_neurons),
                 "epochs": point.epochs,
                 "seed": point.seed,
             },
@@ -107,6 +107,14 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoin
         )
         for point in comparison.plan
     ]
+
+
+def size_settings(point: "Point", with_neurons: bool) -> dict[str, Any]:
+    """The columns that say how small or fast a point is to be."""
+    if point.speedup is not None:
+        return {"speed": f"{point.speedup:g}x"}
+    heads = point.asked if point.lam is None else f"λ {point.lam:g}"
+    return {"heads": heads, **({"neurons": point.neurons} if with_neurons else {})}
 
 
 def write_results(comparison: "Comparison", points: "Sequence[GridPoint]", folder: "RunFolder") -> None:
@@ -213,7 +221,7 @@ def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:
     from headgates.workbench.tracker import log_grid
 
     content, config = folder.read_json(f"{NAME}.json"), comparison.config
-    asked = ("methods", "finetune", "heads", "lambdas", "seeds", "seed")
+    asked = ("methods", "finetune", "heads", "lambdas", "speedups", "seeds", "seed")
     log_grid(
         folder,
         NAME,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headgates.analysis.batches import batch_loss
-from headgates.analysis.levels import RIDGE, Levels, level_losses, text_loss
+from headgates.analysis.levels import RIDGE, Levels, highest, level_losses, text_loss
 from headgates.gates import ALL_KINDS, HeadMap, find_sites
 from tests.analysis.one_by_one import in_batches, random_model, random_pairs
 
@@ -43,7 +43,7 @@ def test_the_refit_is_the_ridge_regression_of_the_output_on_what_is_left(model):
     site = next(site for site in levels.widths if site.kind == "cross")
     out = find_sites(model, ["cross"])[site].out_proj
     z, units = rows_into(model, out, BATCHES), site.heads // 2
-    stays = levels.open_units(site, units).repeat_interleave(z.shape[1] // site.heads)
+    stays = highest(levels.order[site], units).repeat_interleave(z.shape[1] // site.heads)
     y = z @ out.weight.detach().double().T + out.bias.detach().double()
     x = z[:, stays] - z[:, stays].mean(0)
     old = out.weight.detach().double()[:, stays]
