@@ -3,7 +3,7 @@ refuse."""
 
 import pytest
 
-from headgates.commands import fit, prune
+from headgates.commands import compare, fit, prune
 from headgates.gates import ALL_KINDS, find_sites
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.planned import Plans, parameters
@@ -150,6 +150,58 @@ def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(trained, 
 )
 def test_fit_refuses_a_speed_beside_what_a_plan_decides(called, flags, said):
     code, _, error = called(fit)(*flags)
+    assert code != 0
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(
+    trained, called, once, tmp_path
+):
+    base = trained / "toy-en-de-none-s1"
+    flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.05", "--runtime", "torch", "--threads", "1"]
+    few = ["--test-sentences", "17", "--finetune.epochs", "1", "--set", "gates.choose_epochs=1"]
+    rows = ["plan-heads", "plan-importance", "plan-learned", "plan-scratch", "uniform"]
+    code, _, error = called(fit)(*flags, *few, "--systems", ",".join(["base", *rows]))
+    assert code == 0, error
+    run = RunFolder(tmp_path / "toy-en-de-plan-1.05x-s1")
+    whole, *made = run.rows()
+    assert [row.system for row in made] == rows
+    assert all(row.parameters < whole.parameters for row in made)
+    assert [row.stage is None for row in made] == [True, True, True, False, False]
+    speeds = [row.others["speed"] for row in made]
+    assert all({"torch", "ct2", "int8"} == {*each["runtimes"]} for each in speeds)
+    by_own_search = [each["runtimes"]["torch"]["bleu"] for each in speeds]
+    assert by_own_search == pytest.approx([row.main.value for row in made])
+    assert made[0].neurons_open is None  # heads alone
+    assert not any(row.layers_left for row in made[:1])
+
+
+def test_compare_asks_methods_for_speeds_and_shows_each_runtime(base, runs, called, once):
+    words = [base.path, "--runs", runs, "--speedups", "1.05", "--runtime", "torch", "--finetune", "0"]
+    code, out, error = called(compare)(*words, "--methods", "plan-heads,plan-importance", "--threads", 1)
+    assert code == 0, error
+    assert "At 1.05 times the speed without training" in out
+    assert "The unpruned model by CTranslate2 int8" in out
+    rows = read_table(RunFolder(runs / f"compare-{base.path.name}"), "compare.csv")
+    assert {(row["method"], row["speedup"]) for row in rows} == {
+        ("base", None),
+        ("plan-heads", 1.05),
+        ("plan-importance", 1.05),
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--speedups", "2", "--heads", "3"], "leave --heads out"),
+        (["--speedups", "2", "--methods", "plam"], "did you mean 'plan'"),
+        (["--speedups", "2", "--methods", "uniform", "--finetune", "0"], "would have no point"),
+        (["--runtime", "int8"], "give --speedups too"),
+    ],
+)
+def test_compare_refuses_a_speed_beside_what_a_method_decides(base, called, flags, said):
+    code, _, error = called(compare)(base.path, *flags)
     assert code != 0
     assert said in error
     assert "Traceback" not in error

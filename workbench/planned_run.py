@@ -60,6 +60,8 @@ class ModelsForSpeed:
             beam=run.config.search.beam,
             threads=run.config.threads,
             seed=run.config.seed,
+            test_sentences=run.config.test_sentences,
+            valid_sentences=len(run.text.corpus.valid),
         )
 
     def make(self, continued: RunFolder | None) -> None:
@@ -140,14 +142,18 @@ class ModelsForSpeed:
         """The largest model with fewer decoder layers or a smaller width that is as fast, trained as the
         base was, on the text of the others."""
         config, plans = self.config, self.plans
-        budget = plans.timer.whole / float(config.speedup or 1)
-        model, cost = largest_model(config.model, lambda model: plans.timer(self.new(model).model), budget)
+        whole = plans.timer(plans.unpruned.model)
+        model, cost = largest_model(
+            config.model,
+            lambda model: plans.timer(self.new(model).model),
+            whole / float(config.speedup or 1),
+        )
         say(f"{name}: {model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}")
         ask = Asked(
             "uniform",
             HeadMap({}),
             {},
-            planned=plans.about(plans.timer.whole / cost, float(config.speedup or 1)),
+            planned=plans.about(whole / cost, float(config.speedup or 1)),
         )
         self.add_new(name, self.new(model), ask, epochs=config.train.epochs)
 

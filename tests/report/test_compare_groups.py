@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import rankdata
 
 from headgates.report.compare_groups import Difference, Group
+from headgates.workbench.point import Size
 from tests.worlds.compared import COUNTS, LINES, compared, point, right, scattered
 
 
@@ -50,7 +51,7 @@ def test_a_lead_is_one_where_the_adjusted_p_is_small(value, p, p_holm, verdict):
 def test_pairs_at_one_number_of_heads_are_adjusted_together():
     points = [point(m, 7, right(range(n))) for m, n in (("importance", 103), ("random", 100), ("obs", 50))]
     found = compared([*points, point("obs", 3, right(range(20)))])
-    of_seven = {group.label: group for group in found.at(0, (7, None))}
+    of_seven = {group.label: group for group in found.at(0, Size(7))}
     a, b, c = (of_seven[method] for method in ("importance", "random", "obs"))
     p = {frozenset(pair): pair[0].minus(pair[1]).p for pair in ((a, b), (a, c), (b, c))}
     assert found.pair(b, a).p_holm == pytest.approx(max(p.values())), "the largest of three stays"
@@ -61,7 +62,7 @@ def test_pairs_at_one_number_of_heads_are_adjusted_together():
 def test_the_luck_of_seeds_widens_an_interval():
     seeds = [point("obs", 7, right(scattered(n, n)), seed=n) for n in (80, 120)]
     alone = Group(seeds, COUNTS).interval
-    (group,) = compared(seeds).at(0, (7, None))
+    (group,) = compared(seeds).at(0, Size(7))
     assert group.interval[0] < alone[0] - 5
     assert group.interval[1] > alone[1] + 5
 

@@ -14,12 +14,12 @@ from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
 from headgates.workbench.comparison import PROTOCOL, Comparison, points
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.point import Point
+from headgates.workbench.point import Point, Size
 from headgates.workbench.protocol import make_runs
 
 
 def planned(*words: object, heads=(9, 4)) -> list[Point]:
-    sizes = [(count, None) for count in heads]
+    sizes = [Size(count) for count in heads]
     return list(points(read(CompareConfig, ["runs/base", *map(str, words)]), sizes))
 
 
@@ -49,7 +49,7 @@ def test_without_training_only_what_is_drawn_has_seeds():
 
 
 def test_learned_methods_have_points_with_training_alone_and_no_closing(told):
-    found = list(points(told, [(9, None), (4, None)]))
+    found = list(points(told, [Size(9), Size(4)]))
     assert [point.asked for point in found if point.method == "first"] == [9, 4, 9, 4]
     assert {point.epochs for point in found if point.method == "first"} == {3}
     assert len(found) == 2 * (2 * 3) + 2 * (2 + 2), "two seeds of three methods, and of two untrained"
@@ -128,7 +128,7 @@ def test_all_runs_share_what_the_base_was_made_with_unless_a_file_says_otherwise
         3,
         ["cross"],
     )
-    assert compared().sizes == [(16, None), (10, None), (5, None), (3, None)], "of 21"
+    assert compared().sizes == [Size(16), Size(10), Size(5), Size(3)], "of 21"
     assert compared("--kinds", "enc-self").shared.kinds == ["enc-self"]
 
 

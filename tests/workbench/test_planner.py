@@ -1,0 +1,83 @@
+"""Plans without a search, where an order's lowest close first; and the smaller model beside them."""
+
+import pytest
+import torch
+
+from headgates.configs.schema import ModelConfig
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
+from headgates.workbench.cost_table import cost_table
+from headgates.workbench.plan import Planner
+from headgates.workbench.planned import parameters
+from headgates.workbench.shape import Shape
+from headgates.workbench.smaller_model import largest_model, narrower, weights
+from tests.models.test_removed import random_model
+from tests.workbench.test_cost_table import DEEP, padded_heads
+
+WIDE = {**DEEP, "ffn": 48}
+
+
+def planner(model, scores: dict[str, float]) -> Planner:
+    """With the same score for all of a site, that of its kind or name; 1 elsewhere."""
+    order = HeadMap(
+        {
+            site: torch.full((site.heads,), scores.get(site.name, scores.get(site.kind, 1.0)))
+            for site in find_sites(model, ALL_KINDS)
+        }
+    )
+    return Planner(model, order, [], [], loss=None, units=1)
+
+
+def test_what_scores_nothing_closes_first_and_no_more_than_the_budget_asks(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    whole = table.cost(Shape.of(model))
+    opened = Shape.of(model).open
+    without = Shape({site: 0 if site.kind in FFN_KINDS else n for site, n in opened.items()})
+    budget = (whole + table.cost(without)) / 2
+    found = planner(model, {"encoder.1.enc-ffn": 0.0}).lowest_first(table, whole - 1)
+    (changed,) = [site for site, n in found.shape.open.items() if n < site.heads]
+    assert (changed.name, found.shape.open[changed]) == ("encoder.1.enc-ffn", changed.heads - 16)
+    found = planner(model, {"enc-ffn": 0.0, "dec-ffn": 0.0}).lowest_first(table, budget)
+    assert found.cost <= budget
+    assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)  # no head before the last neuron
+    block = whole - table.cost(Shape({**opened, changed: changed.heads - 16}))
+    assert budget - found.cost < block + 1  # one block fewer is not enough
+
+
+def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, padded_heads, unit="seconds", padded=True)
+    cost = table.cost(Shape.of(model))
+    found = planner(model, {"dec-self": 0.1, "cross": 0.1}).lowest_first(table, cost - 1)
+    opened = {n for site, n in found.shape.open.items() if site.kind in ("dec-self", "cross")}
+    assert len(opened) == 1
+    assert opened < {1, 2, 3}
+    least = planner(model, {}).lowest_first(table, table.rest + 1e-3)
+    assert least is None or len(least.shape.dropped) == 3  # one layer stays in each stack
+    assert planner(model, {}).lowest_first(table, 0.0) is None
+
+
+def test_the_limit_of_gates_is_the_whole_cost_at_no_speedup_and_less_by_what_is_saved(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    whole = table.cost(Shape.of(model))
+    all_open, less = table.limit(model, whole), table.limit(model, 0.9 * whole)
+    assert all_open.total == pytest.approx(all_open.whole)
+    site = next(site for site in less.price if site.kind == "enc-self")
+    unit = (whole - table.cost(Shape({**Shape.of(model).open, site: 0}))) / site.heads / less.price[site]
+    assert all_open.total - less.total == pytest.approx(0.1 * whole / unit)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
+def test_the_smaller_model_is_the_largest_of_all_widths_and_depths_that_fit(share):
+    model = ModelConfig(d_model=64, ffn=128, heads=4, encoder_layers=2, decoder_layers=5)
+    budget = share * weights(model)
+    every = [
+        weights(ModelConfig(d_model=n.d_model, ffn=n.ffn, heads=n.heads, encoder_layers=2, decoder_layers=d))
+        for n in narrower(model)
+        for d in range(1, 6)
+    ]
+    found, cost = largest_model(model, weights, budget)
+    assert cost == weights(found) == max(each for each in every if each <= budget)
+    with pytest.raises(ValueError, match="no smaller model is as fast"):
+        largest_model(model, weights, 1.0)
