@@ -26,6 +26,8 @@ def once(monkeypatch):
     """A timed pass is made once, and parameters stand for the time of a model: what is tested is no time."""
     monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: parameters(model) / 1000)
     monkeypatch.setattr("headgates.workbench.runtime_cost.ROUNDS", 1)
+    monkeypatch.setattr("headgates.workbench.runtime_cost.FREE_ROUNDS", 1)
+    monkeypatch.setattr("headgates.workbench.planned.TIMED", 5)
     monkeypatch.setattr("headgates.workbench.runtime_cost.SECONDS", 0.0)
     monkeypatch.setattr("headgates.workbench.runtime_cost.SHORTEST", 0.0)
 
@@ -161,20 +163,18 @@ def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(
     base = trained / "toy-en-de-none-s1"
     flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.05", "--runtime", "torch", "--threads", "1"]
     few = ["--test-sentences", "17", "--finetune.epochs", "1", "--set", "gates.choose_epochs=1"]
-    rows = ["plan-heads", "plan-importance", "plan-learned", "plan-scratch", "uniform"]
+    rows = ["plan-learned", "plan-scratch", "uniform"]
     code, _, error = called(fit)(*flags, *few, "--systems", ",".join(["base", *rows]))
     assert code == 0, error
     run = RunFolder(tmp_path / "toy-en-de-plan-1.05x-s1")
     whole, *made = run.rows()
     assert [row.system for row in made] == rows
     assert all(row.parameters < whole.parameters for row in made)
-    assert [row.stage is None for row in made] == [True, True, True, False, False]
+    assert [row.stage is None for row in made] == [True, False, False]
     speeds = [row.others["speed"] for row in made]
     assert all({"torch", "ct2", "int8"} == {*each["runtimes"]} for each in speeds)
     by_own_search = [each["runtimes"]["torch"]["bleu"] for each in speeds]
     assert by_own_search == pytest.approx([row.main.value for row in made])
-    assert made[0].neurons_open is None  # heads alone
-    assert not any(row.layers_left for row in made[:1])
 
 
 def test_compare_asks_methods_for_speeds_and_shows_each_runtime(base, runs, called, once):
