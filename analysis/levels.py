@@ -11,7 +11,7 @@ Letters: H heads of a site or neurons, D model width.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,16 +125,19 @@ def level_losses(
     *,
     loss: Loss = batch_loss,
     report: Callable[[HeadSite], None] = lambda site: None,
+    near: Callable[[HeadSite], AbstractContextManager[None]] = lambda site: nullcontext(),
 ) -> dict[tuple[HeadSite, int], float]:
     """(site, width) -> what this width of this site alone adds to the loss of a text, summed over its units.
 
-    report: is called after each site."""
+    report: is called after each site. near: a context within which the passes of a site need not repeat what
+    lies before it."""
     whole, rises = text_loss(levels.model, batches, loss), {}
     for site, own in levels.widths.items():
-        for units in own:
-            rises[site, units] = 0.0
-            if units < site.heads:
-                with levels.placed({site: units}):
-                    rises[site, units] = text_loss(levels.model, batches, loss) - whole
+        with near(site):
+            for units in own:
+                rises[site, units] = 0.0
+                if units < site.heads:
+                    with levels.placed({site: units}):
+                        rises[site, units] = text_loss(levels.model, batches, loss) - whole
         report(site)
     return rises

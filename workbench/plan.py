@@ -19,10 +19,12 @@ from operator import itemgetter
 from random import Random
 from typing import Any
 
+from headgates.analysis.batches import frozen, on_device
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, find_sites
 from headgates.models.depth import skipped
+from headgates.models.prefix import KeptStates
 from headgates.workbench.cost_table import CostTable
 from headgates.workbench.shape import Layer, Shape
 
@@ -82,7 +84,9 @@ class Planner:
     ):
         """whole_layers: whether layers may be dropped. kept: where the losses of all widths and layers are
         kept; report: takes a line for each site."""
-        self.model, self.valid, self.loss, self.units = model, valid, loss, units
+        device = next(model.parameters()).device
+        self.model, self.loss, self.units = model, loss, units
+        self.valid = [on_device(batch, device) for batch in valid]
         self.order, self.batches, self.kept, self.report = order, batches, kept, report
         self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
         self.planned, self.whole, self.whole_layers = {*self.sites}, Shape.of(model), whole_layers
@@ -101,11 +105,14 @@ class Planner:
         """What each width of each site adds to the loss, and each layer that is dropped."""
 
         def measured() -> dict[str, Any]:
+            with frozen(self.model):
+                kept = KeptStates(self.model, self.valid, lambda batch: self.loss(self.model, batch))
             rises = level_losses(
                 self.levels,
                 self.valid,
                 loss=self.loss,
                 report=lambda site: self.report(f"{site.name}: loss of each width"),
+                near=lambda site: kept.before(site.stack, site.layer),
             )
             by_site: dict[str, dict[str, float]] = {}
             for (site, units), rise in rises.items():
