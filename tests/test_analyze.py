@@ -351,9 +351,7 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     (exact_row, *_) = card.values()
     assert (exact_row["spearman"], exact_row["sign"], exact_row["top_quarter"]) == (1, 1, 1)
     folder = base / "scores"
-    exact, found = (
-        HeadMap.load(folder / f"{name}-sampled17.json").flat() for name in ("loss", "integrated")
-    )
+    exact, found = (HeadMap.load(folder / f"{name}-sampled17.json").flat() for name in ("loss", "integrated"))
     row = card["integrated, 5 points"]
     assert row["spearman"] == pytest.approx(spearmanr(exact, found).statistic)
     assert row["sign"] == pytest.approx(float(((exact > 0) == (found > 0)).double().mean()))

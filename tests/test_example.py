@@ -23,7 +23,6 @@ from headgates.workbench.table import read_table
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples/toy_run"
 MOST_BYTES = 900_000
-WELL = 80  # BLEU above which the toy pair is translated well
 PLACES = re.compile(r"""(?<![\w.~:/<*])/[a-z]+/\w""")  # an absolute path; not </b>, 1/2 or a URL
 
 

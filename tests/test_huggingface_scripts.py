@@ -69,7 +69,7 @@ def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
     (tmp_path / "few.yaml").write_text("train: {bleu_sentences: 0}\n")
     few = (
         "--methods",
-        "importance,random",
+        "importance",
         "--heads",
         "3",
         "--finetune",
@@ -84,12 +84,11 @@ def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
     (folder,) = (tmp_path / "runs").glob("compare-*")
     groups = json.loads((folder / "compare.json").read_text())["groups"]
     assert [(group["method"], group["heads"]) for group in groups if group["epochs"] == 0][1:] == [
-        ("importance", 3),
-        ("random", 3),
+        ("importance", 3)
     ]
     (base,) = (tmp_path / "runs").glob("hf-*")
     assert len(list(base.glob("evaluations/*/result.json"))) == 1, "not once for each run"
-    assert [out.count(f"\n{name}: ") for name in ("base", "importance", "random")] == [1, 1, 1]
+    assert [out.count(f"\n{name}: ") for name in ("base", "importance")] == [1, 1]
     code, _, error = called(compare)(source, "--methods", "importance", "--heads", "3", "--finetune", "0")
     assert code == 1
     assert "has no text of its own" in error

@@ -2,7 +2,6 @@
 the second call."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -16,16 +15,10 @@ from headgates.workbench.row import ResultRow
 from headgates.workbench.table import read_table
 from tests.worlds.runs import assert_one_line
 
-ROOT = Path(__file__).parents[1]
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17"]
 pytestmark = pytest.mark.usefixtures("as_if_learned")
 SUFFIX = "-v19-t17"
 HEADS = 6
-
-
-def environment() -> dict[str, str]:
-    # a copy of the machine's environment without what would change where text goes
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "140"}
 
 
 @pytest.fixture
@@ -116,16 +109,6 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
             row[other] for row in rows for other in ("enc-self", "dec-self", "cross") if other != kind
         } == {2}
     assert (base / f"curves/weight-norm-step0.5{SUFFIX}-by-kind.svg").is_file()
-
-
-def test_a_run_with_gates_stands_for_its_base(runs, base, prune_here):
-    gated = runs / "toy-en-de-l0-0.01-s1"
-    before = sorted(path.name for path in gated.rglob("*"))
-    code, out, error = prune_here(gated, "--by", "weight-norm", "--step", "1", *FEW)
-    assert code == 0, error
-    assert f"{base.path}: the model without gates" in out
-    assert (base / f"curves/weight-norm-step1{SUFFIX}.csv").is_file()
-    assert sorted(path.name for path in gated.rglob("*")) == before
 
 
 def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(runs, base):

@@ -82,17 +82,6 @@ def test_skipped_and_dropped_are_the_model_without_these_layers(make_model, batc
     assert find_sites(smaller, "all").keys() == find_sites(expected, "all").keys()
 
 
-def test_with_norms_before_a_skipped_layer_is_one_whose_sublayers_give_nothing(make_model, batch):
-    model = make_model(**DEEP)
-    silent = copy.deepcopy(model)
-    with torch.no_grad():
-        for site, module in find_sites(silent, "all").items():
-            if site.layer in LAYERS[site.stack]:
-                out = module.outer if site.kind.endswith("ffn") else module.out_proj
-                out.weight.zero_(), out.bias.zero_()
-    torch.testing.assert_close(dropped(model)(*batch), silent(*batch), rtol=0, atol=1e-6)
-
-
 def test_ablations_beside_skipped_layers_are_those_of_the_model_without_them(make_model, lines):  # noqa: F811
     model = random_model(make_model, **DEEP)
     smaller = dropped(model)

@@ -65,11 +65,6 @@ def test_search_settings_are_used_unless_a_call_names_others(translator):
     assert len(translator.translate_n_best(SOURCES[:1], beam=2)[0]) == 2
 
 
-def test_a_beam_below_one_is_refused(translator):
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        translator.translate(SOURCES, beam=0)
-
-
 def test_scores_equal_a_loop_over_log_softmax(translator):
     expected = [
         plain_score(translator, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)

@@ -116,15 +116,6 @@ def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
     torch.testing.assert_close(z.flatten(2), seen["z"], rtol=1e-9, atol=1e-12)
 
 
-def test_less_is_left_unexplained_than_by_w_o_alone(make_model):
-    """At the first site with closed heads, where both see the same inputs and aim at the same outputs."""
-    errors = {}
-    for values in (False, True):
-        model = make_model().double()
-        errors[values] = streamed(model, closing(model), small_text(), values=values, ridge=1e-4)[0].error
-    assert errors[True] < errors[False]
-
-
 def test_every_site_of_a_model_has_a_mixer(make_model):
     model = make_model()
     assert {each.site for each in sublayers(model) if each.mixer is not None} == set(find_sites(model))

@@ -204,14 +204,6 @@ def test_swaps_end_where_no_exchange_of_two_heads_helps_and_never_above_the_diag
     assert count != 2 or improved > 7  # else little was tried
 
 
-def test_two_heads_that_undo_each_other_close_together():
-    # alone each costs 4, together nothing; the third costs 1, the fourth 1.2 and, with the third, more
-    g = torch.tensor([[2.0, -2.0, 1.0, 1.1], [2.0, -2.0, -1.0, -1.1]], dtype=torch.float64)
-    block = g.T @ g / 2
-    assert diagonal_choice(block, 2).tolist() == [False, False, True, True]
-    assert swapped(torch.tensor([True, False, True, False]), block).tolist() == [True, True, False, False]
-
-
 def test_rearranged_swaps_within_every_site(model):
     closed = fisher(model, BATCHES).lowest(5)
     blocks = fisher_blocks(model, BATCHES)
