@@ -5,7 +5,7 @@ import torch
 
 from headgates.analysis.closing import close_to
 from headgates.gates import HeadMap, HeadSite, find_sites, remove
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
 
 ENC, DEC = HeadSite.at("enc-self", 0, 3), HeadSite.at("dec-self", 0, 4)
 SCORES = HeadMap({ENC: [0.1, 0.9, 0.2], DEC: [0.5, 0.3, 0.8, 0.05]})

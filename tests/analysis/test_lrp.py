@@ -12,10 +12,10 @@ from headgates.analysis import lrp
 from headgates.analysis.lrp import Relevance, relevance, share, share_signed
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch
-from headgates.gates import HeadMap, attach, detach, find_sites, remove
+from headgates.gates import HeadMap, attach, find_sites, remove
 from headgates.models.transformer import Transformer
 from headgates.tasks.translation import Translation
-from tests.analysis.one_by_one import in_batches
+from tests.worlds.one_by_one import in_batches
 
 PAIRS = [
     ([7, 5, 11, 4, 9, 13], [5, 7]),
@@ -137,25 +137,6 @@ def test_neither_batches_nor_how_many_steps_go_back_at_a_time_count(
     for numbers in (1500, 1):  # the first: two steps of five sentences of seven tokens of width 21
         monkeypatch.setattr(lrp, "NUMBERS", numbers)
         assert_same(relevance(model, batches(), walk=rule, aggregation=aggregation), found)
-
-
-@exact
-def test_gates_are_part_of_the_model(make_model, rule):
-    """A shut head has none, like a removed one; a gate of 0.3 is that factor on the head's columns of W_O."""
-    model = make_model().double()
-    closed = shut(model, *UNEVEN)
-    bank = attach(model, gate="mask")
-    bank.assign({site: torch.where(row, 0.0, 0.3) for site, row in closed.items()})
-    gated = relevance(model, batches(), walk=rule)
-    assert (gated.signed.flat()[closed.flat()] == 0).all()
-    detach(model)
-    for module in find_sites(model).values():
-        module.out_proj.weight.data *= torch.tensor(0.3)  # float32, as gates are
-    remove(model, closed)
-    cut = relevance(model, batches(), walk=rule)
-    for name in ("signed", "share"):
-        ours, theirs = (found.head_maps()[name].flat() for found in (cut, gated))
-        torch.testing.assert_close(ours, theirs[~closed.flat()], rtol=1e-9, atol=1e-12)
 
 
 @either_rule

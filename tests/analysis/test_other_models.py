@@ -11,7 +11,7 @@ from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.obs import obs
 from headgates.gates import attach, detach, find_sites
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
 
 LENGTHS = (7, 5, 3)
 

@@ -8,7 +8,7 @@ import torch
 from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.positions import Positions
 from headgates.gates import HeadSite
-from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs
+from tests.worlds.one_by_one import in_batches, looks, random_model, random_pairs
 from tests.worlds.seen_attention import seen_attention
 
 

@@ -8,7 +8,7 @@ import torch
 from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.data.special_tokens import SpecialTokens
-from tests.analysis.one_by_one import (
+from tests.worlds.one_by_one import (
     VOCAB,
     assert_equal,
     in_batches,

@@ -9,8 +9,8 @@ from torch import nn
 
 from headgates.gates import HeadMap, attach, detach, find_sites, load_pruned, remove, save_pruned
 from headgates.gates.rules import rule_of
-from tests.gates.families import BY_NAME, LAYERS, D, Family
 from tests.gates.family_checks import GENERATION, close
+from tests.worlds.families import BY_NAME, LAYERS, D, Family
 
 NEURONS = 17
 # a family of each rule -> the last layers of its feed-forward layers, in the encoder and in the decoder

@@ -22,8 +22,8 @@ from headgates.gates import (
     zero_heads,
 )
 from headgates.gates.gram import choose_ridge
-from tests.gates.families import BY_NAME
-from tests.gates.slow_reconstruct import (
+from tests.worlds.families import BY_NAME
+from tests.worlds.slow_reconstruct import (
     HEADS,
     ORDER,
     SOME,

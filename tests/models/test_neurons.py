@@ -28,8 +28,10 @@ from headgates.gates import (
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import load_model, save_model
 from headgates.models.search import greedy_search
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
-from tests.gates.slow_reconstruct import (
+from tests.models.test_removed import lines, source, translator_of  # noqa: F401
+from tests.models.test_removed import random_model as searched_model
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.slow_reconstruct import (
     NEURONS,
     closing,
     equal_weights,
@@ -38,8 +40,6 @@ from tests.gates.slow_reconstruct import (
     small_text,
     streamed,
 )
-from tests.models.test_removed import lines, source, translator_of  # noqa: F401
-from tests.models.test_removed import random_model as searched_model
 
 SHAPES = {"pre": {}, "post": {"norm": "post"}, "ssru": {"decoder_mixer": "ssru"}}
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -78,29 +78,6 @@ def test_a_gate_at_0_zeroed_columns_and_removed_neurons_give_the_same(make_model
     gone = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
     neurons = closed.select(FFN_KINDS).count()
     assert gone == neurons * (2 * model.config.d_model + 1) + (closed.count() - neurons) * 7 * (4 * 21 + 3)
-
-
-@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
-def test_gates_that_differ_by_sentence_are_those_of_each_sentence_alone(make_model, batch, settings):
-    model, generator = make_model(**settings), torch.Generator().manual_seed(3)
-    bank = attach(model, gate="mask", kinds="ffn")
-    xi = {site: torch.rand(3, site.heads, generator=generator) for site in bank.sites}
-    bank.assign(xi)
-    together = model(*batch)
-    for i in range(3):
-        bank.assign({site: rows[i] for site, rows in xi.items()})
-        torch.testing.assert_close(model(*batch)[i], together[i], **CLOSE)
-
-
-def test_gates_within_0_and_1_are_folded_into_the_columns(make_model, batch):
-    model = make_model()
-    bank = attach(model, gate="mask", kinds="ffn")
-    xi = {site: torch.linspace(0, 1, site.heads) for site in bank.sites}
-    bank.assign(xi)
-    expected = model(*batch)
-    closed = HeadMap({site: row == 0 for site, row in xi.items()})
-    remove(model, closed, fold=HeadMap(xi))
-    torch.testing.assert_close(model(*batch), expected, **CLOSE)
 
 
 def test_learned_gates_on_all_kinds_get_a_gradient_at_every_neuron(make_model, batch):

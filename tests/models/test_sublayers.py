@@ -9,7 +9,7 @@ from torch import nn
 
 from headgates.gates import find_sites, reconstruct, zero_heads
 from headgates.models.sublayers import sublayers
-from tests.gates.slow_reconstruct import (
+from tests.worlds.slow_reconstruct import (
     SOME,
     closing,
     equal_weights,

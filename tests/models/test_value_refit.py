@@ -12,7 +12,7 @@ from headgates.gates.gram import Gram
 from headgates.gates.value_fit import value_fit
 from headgates.models.sublayers import mixed as mixed_inputs
 from headgates.models.sublayers import sublayers
-from tests.gates.slow_reconstruct import (
+from tests.worlds.slow_reconstruct import (
     HEADS,
     SOME,
     closing,

@@ -15,12 +15,11 @@ from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped
 from headgates.analysis.scores.importance import importance
-from headgates.analysis.scores.loss_without import loss_without
 from headgates.data.batch import Batch
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, detach
 from headgates.models.transformer import Transformer
-from tests.analysis.one_by_one import Pair, assert_equal, in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import Pair, assert_equal, in_batches, random_model, random_pairs
 
 PAIRS = random_pairs()[:7]
 BATCHES = in_batches(PAIRS, 3)
@@ -85,26 +84,6 @@ def test_token_form_equals_one_backward_per_query_position(model):
     loop = HeadMap({site: totals[site].double() / counts[site] for site in totals})
     for size in (1, 3):  # with padding on both sides
         assert_equal(importance(model, in_batches(PAIRS[:3], size), absolute="token"), loop)
-
-
-@torch.no_grad()
-def test_the_loss_without_a_head_is_that_of_its_columns_of_w_o_at_zero_sentence_by_sentence(model):
-    singly, modules = in_batches(PAIRS, 1), sites_of(model.double(), None)
-
-    def mean_loss() -> Tensor:
-        return sum(batch_loss(model, batch).double() for batch in singly) / len(singly)
-
-    rises, whole = {}, mean_loss()
-    for site, module in modules.items():
-        weight, rows = module.out_proj.weight, []
-        for head in weight.unflatten(1, (site.heads, -1)).unbind(1):
-            before = head.clone()
-            head.zero_()
-            rows.append(mean_loss() - whole)
-            head.copy_(before)
-        rises[site] = torch.stack(rows)
-    for size in (1, 3):
-        assert_equal(loss_without(model, in_batches(PAIRS, size)), HeadMap(rises))
 
 
 @every_form

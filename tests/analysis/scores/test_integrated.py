@@ -15,8 +15,8 @@ from headgates.analysis.scores.integrated import gauss_legendre, gradient, integ
 from headgates.configs.schema import ModelConfig
 from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
-from tests.gates.families import BY_NAME, GENERATION, LENGTH, T5, WORDS, Family, hugging_face, ids, pairs
+from tests.worlds.families import BY_NAME, GENERATION, LENGTH, T5, WORDS, Family, hugging_face, ids, pairs
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
 SENTENCES = 2
 

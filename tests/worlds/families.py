@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headgates.configs.schema import ModelConfig
 from headgates.models.transformer import Transformer
-from tests.gates.fairseq_layout import FairseqModel
+from tests.worlds.fairseq_layout import FairseqModel
 
 HEADS, WIDTH, LAYERS, LENGTH, WORDS = 3, 4, 2, 5, 31
 GENERATION = "ForConditionalGeneration"
