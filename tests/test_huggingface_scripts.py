@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 
 from headgates.commands import analyze, compare, fit, prune, translate
+from tests.worlds.runs import well
 
 PAIRS = [
     ("the dog sleeps .", "der Hund schläft ."),
@@ -33,18 +34,14 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     source, words = f"hf:{hf_folder('marian')}", ("--data", text, "--src", "en", "--tgt", "de")
     code, out, error = called(translate)(source, "--input", text / "test.en", "--threads", "1")
     assert (code, len(out.splitlines())) == (0, 4), error
-    code, _, error = called(prune)(source, "--by", "importance", "--step", "0.5", *words, "--threads", "1")
-    assert code == 0, error
+    well(called(prune)(source, "--by", "importance", "--step", "0.5", *words, "--threads", "1"))
     runs = sorted((tmp_path / "runs").iterdir())
     assert [run.name.startswith("hf-tiny-marian") for run in runs] == [
         True,
         True,
     ]  # without a text, and with it
     (base,) = (run for run in runs if (run / "scores/importance.json").is_file())
-    code, _, error = called(analyze)(
-        source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1"
-    )
-    assert code == 0, error
+    well(called(analyze)(source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1"))
     assert {path.stem for path in (base / "analysis/base").glob("*.json")} >= {"confidence", "lrp"}
     few = (
         "--finetune.epochs",
@@ -54,8 +51,7 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
         "--name",
         "gated",
     )
-    code, _, error = called(fit)("--base", source, "--gate", "l0", *few, *words, "--threads", "1")
-    assert code == 0, error
+    well(called(fit)("--base", source, "--gate", "l0", *few, *words, "--threads", "1"))
     rows = json.loads((tmp_path / "runs/gated/result.json").read_text())["rows"]
     assert [row["system"] for row in rows] == ["base", "l0", "l0-removed", "importance"]
     assert (tmp_path / "runs/gated/report.html").is_file()
