@@ -95,6 +95,10 @@ def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
         "base,l0",
         "--test-sentences",
         "17",
+        "--precision",
+        "32",
+        "--set",
+        "look_sentences=0",
     ]
     well(called(fit)(*words, "--gate", "l0", "--name", "gated-again"))
     rows = {row.system: row for row in RunFolder.open(runs / "gated-again").rows()}

@@ -75,6 +75,7 @@ def test_it_is_pruned_trimmed_again_and_trained_on(runs, prune_here, called, tex
     assert again.rows()[0].heads_open == 3
     assert again.read_json("result.json")["trimmed"]["pieces"]["source"][0] == pieces["source"][1]
     words = ["--base", run.path, "--runs", runs, "--finetune.epochs", "1", "--systems", "base,l0"]
+    words += ["--precision", "32", "--set", "look_sentences=0"]
     well(called(fit)(*words, "--gate", "l0", "--name", "gated", "--test-sentences", "17"))
     assert {row.system for row in RunFolder.open(runs / "gated").rows()} == {"base", "l0"}
 
