@@ -129,12 +129,6 @@ def test_the_configuration_of_a_run_is_read_back_and_names_the_same_run(run, fit
     assert "finished, same configuration" in out
 
 
-def test_a_name_with_another_configuration_is_refused_in_one_line(run, trained, fit_here, untrained):
-    code, _, error = fit_here(*TINY, "--runs", str(trained), "--gates.lr", "0.123")
-    assert code == 1
-    assert_one_line(error, str(run.path), "another configuration", "--name")
-
-
 # ---------------------------------------------------------------- text of one's own
 
 

@@ -150,16 +150,6 @@ def test_every_head_removed_alone_is_a_table_and_a_figure(base, prune_here):
     assert not (base / "curves").exists()  # no order was asked for
 
 
-def test_every_layer_with_its_best_head_alone_is_a_table(base, prune_here):
-    out = well(prune_here(base.path, "--ablate", "all-but-one", *FEW))
-    assert [row["site"] for row in read_table(base, "ablation/all-but-one.csv")] == [
-        "encoder.0.enc-self",
-        "decoder.0.dec-self",
-        "decoder.0.cross",
-    ]
-    assert "each layer with its best head alone" in " ".join(out.split())
-
-
 @pytest.fixture
 def other_text(tmp_path) -> Path:
     """Thirteen lines of the toy's own words as aligned files, and the three splits of a folder."""
