@@ -58,20 +58,6 @@ def one_sentence(source: list[int], counts: list[int], rank: int = 1) -> RareWor
     return rare
 
 
-@pytest.mark.parametrize(
-    ("source", "rank", "counted"),
-    [
-        ([4, 5], 1, True),
-        ([4, 5], 2, False),  # 5 and 6 are equal: one piece is more frequent
-        ([6, 7], 4, False),
-        ([6, 3], 4, True),  # an unknown piece is a piece, and never occurs in training
-        ([7], 1, False),  # a sentence of one token
-    ],
-)
-def test_a_piece_is_outside_the_rank_when_that_many_are_more_frequent(source, rank, counted):
-    assert one_sentence(source, [7, 5, 5, 3], rank).sentences == counted
-
-
 def test_tokens_are_counted():
     assert token_counts([[4, 5], [], torch.tensor([5, 7])], 9).tolist() == [0, 0, 0, 0, 1, 2, 0, 1, 0]
 

@@ -144,15 +144,6 @@ def test_it_comes_back_from_its_file_without_a_flag_and_without_a_warning(
         assert parameter.requires_grad == (parameter.numel() > 0) == smaller.get_parameter(name).requires_grad
 
 
-def test_what_is_removed_after_loading_is_numbered_as_at_first(make_model, batch, tmp_path):
-    model = make_model()
-    save_model(tmp_path / "best.pt", without(model, UNEVEN.select("enc-self")))
-    loaded = load_model(tmp_path / "best.pt")
-    remove(loaded, UNEVEN, original=True)
-    assert torch.equal(loaded(*batch), without(model, UNEVEN)(*batch))
-    assert heads_left(loaded) == ~UNEVEN
-
-
 def test_an_architecture_whose_heads_do_not_add_up_is_refused(make_model):
     description = architecture(without(make_model(), UNEVEN))
     description["heads_left"]["decoder.0.cross"] = [True, True, True]
