@@ -5,19 +5,22 @@ Each format is a line of `FORMATS`. Importing this needs no torch.
     open_exported("exported").translate(["The dog sleeps."])
 """
 
+import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgates.bridges.time_limit import time_limit
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.export import ABOUT
 from headgates.configs.fields import one_line
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
+from headgates.configs.printable import printable
 from headgates.configs.schema import read_search
 from headgates.data.file_digest import check_digests
 from headgates.data.ranks import cpu_threads
@@ -168,3 +171,21 @@ def sized_vocabs(folder: Path, model: Description) -> tuple[Vocabulary, Vocabula
     check_size("source", model.source_vocab, source)
     check_size("target", model.target_vocab, target)
     return source, target
+
+
+@contextmanager
+def time_limit(seconds: float, line: str) -> Iterator[None]:
+    """Print the line and end this process with code 1, unless the block has ended after so many seconds: a
+    runtime in C++ that runs a file of others cannot be interrupted."""
+
+    def end() -> None:
+        print(printable(line), file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

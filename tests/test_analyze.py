@@ -20,7 +20,7 @@ from headgates.report.fill import update_pages
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table, write_table
-from tests.worlds.runs import assert_one_line
+from tests.worlds.runs import assert_one_line, well
 from tests.worlds.tiny_language import conllu_of
 
 ROOT = Path(__file__).parents[1]
@@ -58,8 +58,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     base, gated, analyze_here
 ):
     write_table(base, "ablation/one.csv", ablation_rows())
-    code, out, error = analyze_here(base.path, "--siblings", *FEW)
-    assert code == 0, error
+    out = well(analyze_here(base.path, "--siblings", *FEW))
     place = base / "analysis/base"
     for name in PARTS:
         about = json.loads((place / f"{name}.json").read_text())
@@ -116,23 +115,19 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
         assert np.array(example["weights"]["decoder.0.cross"]).sum(2) == pytest.approx(1, abs=0.02)  # rounded
 
     before = {path: path.stat().st_mtime_ns for path in place.glob("*.json") if path.name != "cards.json"}
-    code, out, error = analyze_here(gated.path, *FEW)  # a run with gates stands for its base
-    assert code == 0, error
+    out = well(analyze_here(gated.path, *FEW))  # a run with gates stands for its base
     assert [f"{name}: there already, same settings" in out for name in PARTS] == [True] * len(PARTS)
     assert "one pass" not in out
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    code, out, _ = analyze_here(
-        base.path, *FEW, "--what", "confidence,rare", "--set", "rare_rank=20"
-    )  # other settings: done anew, those alone
-    assert code == 0
+    # other settings: done anew, those alone
+    out = well(analyze_here(base.path, *FEW, "--what", "confidence,rare", "--set", "rare_rank=20"))
     assert "confidence: there already" in out
     assert "rare: one pass over 29 pairs of valid" in out
 
 
 def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_kind(gated, base, analyze_here):
     words = ["--system", "l0", "--kinds", "cross", "--what", "confidence,alignment", "--examples", "1"]
-    code, _, error = analyze_here(gated.path, *words, *FEW)
-    assert code == 0, error
+    well(analyze_here(gated.path, *words, *FEW))
     assert not (base / "analysis").exists()
     cards = gated.read_json("analysis/l0/cards.json")
     assert {head["site"] for head in cards["heads"]} == {"decoder.0.cross"}
@@ -151,10 +146,11 @@ def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(
     xi = gated.systems()["l0"]["xi"]
     first = next(iter(xi))
     gated.add_system("l0", gated / "best.pt", {**xi, first: [0.0, 1.0]})
-    code, out, error = analyze_here(
-        gated.path, "--system", "l0", "--what", "positions,lrp", "--examples", "0", "--sentences", "290"
+    out = well(
+        analyze_here(
+            gated.path, "--system", "l0", "--what", "positions,lrp", "--examples", "0", "--sentences", "290"
+        )
     )
-    assert code == 0, error
     roles = {
         (head["site"], head["head"]): head["roles"]
         for head in gated.read_json("analysis/l0/cards.json")["heads"]
@@ -166,8 +162,7 @@ def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(
 def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, tmp_path):
     trees = tmp_path / "trees.conllu"
     trees.write_text("".join(conllu_of(pair) for pair in toy_pairs("test")[:23]))
-    code, out, error = analyze_here(base.path, "--text", trees, "--parses", f"conllu:{trees}")
-    assert code == 0, error
+    out = well(analyze_here(base.path, "--text", trees, "--parses", f"conllu:{trees}"))
     assert "left out: lrp starts at the words of translations" in out
     rows = base.read_json("analysis/base-trees/syntax.json")
     assert (
@@ -176,16 +171,13 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
         == rows["cache_key"]
     )
     gold = read_table(base, "analysis/base-trees/syntax.csv")
-    code, _, error = analyze_here(
-        base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--out", "gold"
-    )
-    assert code == 0, error
+    well(analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--out", "gold"))
     assert (
         read_table(base, "analysis/gold/syntax.csv") == gold
     )  # the toy language's own trees are those of the file
     cards = base.read_json("analysis/base-trees/cards.json")
     assert {head["kind"] for head in cards["heads"]} == {"enc-self"}
-    code, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")
+    _, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")
     assert_one_line(error, "--text has none")
 
 
@@ -194,8 +186,7 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_transl
 ):
     lines = tmp_path / "mine.en"
     lines.write_text("the old dog sees a cat .\n\nthe dog sleeps .\na cat sees the dog .\nthe cat sleeps .\n")
-    code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines, *FEW)
-    assert code == 0, error
+    well(analyze_here(base.path, "--what", "confidence", "--examples-from", lines, *FEW))
     sentences = [line for line in lines.read_text().splitlines() if line]
     translator = open_source(base.path).translator
     examples = page_data(base)["examples"]
@@ -240,8 +231,7 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(
     assert code == 0, f"a sibling that nobody asked for is broken, and stops a base: {error}"
     gated.write_json("systems.json", systems)
     gated.write_json("result.json", {**result, "finished": False})
-    code, out, error = analyze_here(base.path, "--siblings", *few)
-    assert code == 0, error
+    out = well(analyze_here(base.path, "--siblings", *few))
     assert f"left out: {gated.path}" in out  # a sibling that is not finished does not stop the others
 
 
@@ -293,8 +283,7 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     assert [head["confidence"] for head in before["heads"]] == [None] * HEADS
     prune_here = called(prune)
     quick = ("--set", "valid_sentences=5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
-    code, out, error = prune_here(base.path, "--by", "importance", *quick)
-    assert code == 0, error
+    out = well(prune_here(base.path, "--by", "importance", *quick))
     assert f"report: {base / 'report.html'}" in out
     data = page_data(base)
     assert [curve["name"] for curve in data["curves"] if not curve.get("trained")] == ["importance"]
@@ -303,13 +292,11 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     assert [head["roles"] for head in data["heads"]] == [[]] * HEADS
     assert len(data["examples"]) == 3  # attention can be looked at before anything is analysed
 
-    code, out, error = analyze_here(gated.path, "--what", "confidence,positions", *FEW, "--examples", "2")
-    assert code == 0, error
+    well(analyze_here(gated.path, "--what", "confidence,positions", *FEW, "--examples", "2"))
     confidence = [head["confidence"] for head in page_data(base)["heads"]]
     assert None not in confidence
 
-    code, out, error = prune_here(base.path, "--by", "weight-norm", *quick[:6])
-    assert code == 0, error
+    well(prune_here(base.path, "--by", "weight-norm", *quick[:6]))
     data = page_data(base)
     assert {curve["name"] for curve in data["curves"] if not curve.get("trained")} == {
         "importance",
@@ -322,8 +309,7 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
 def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, gated, called, analyze_here):
     (gated / "report.html").unlink()
     tiny = ["--config", ROOT / "configs/toy_tiny.yaml", "--precision", gated.result()["precision"]]
-    code, out, error = called(fit)(*tiny, "--runs", base.path.parent, "--set", "look_sentences=29")
-    assert code == 0, error
+    out = well(called(fit)(*tiny, "--runs", base.path.parent, "--set", "look_sentences=29"))
     assert re.search(r"^confidence, .* of each head: from 29 pairs of valid, \d+ s$", out, re.MULTILINE)
     data = page_data(gated)
     assert data["unlearned"]  # the tiny model: no finding is a title
@@ -331,8 +317,7 @@ def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, ga
     assert all(head[name] not in (None, []) for head in data["heads"] for name in known)
     (curve,) = [curve for curve in data["curves"] if not curve.get("trained")]
     assert {point["heads_open"] for point in curve["points"]} == set(range(HEADS + 1))
-    code, out, error = analyze_here(base.path, *FEW)
-    assert code == 0, error
+    out = well(analyze_here(base.path, *FEW))
     assert [f"{name}: there already" in out for name in PARTS] == [True] * len(PARTS)
 
 
@@ -345,15 +330,12 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
         row["bleu_difference"] = -1.0 * number
     write_table(base, "ablation/one.csv", rows)
     words = [base.path, "--what", "confidence", "--causes", "--set", "causes_sentences=17", *FEW]
-    code, out, error = analyze_here(*words)
-    assert code == 0, error
+    out = well(analyze_here(*words))
     card = {row["approximation"]: row for row in read_table(base, "analysis/base/causes.csv")}
     (exact_row, *_) = card.values()
     assert (exact_row["spearman"], exact_row["sign"], exact_row["top_quarter"]) == (1, 1, 1)
     folder = base / "scores"
-    exact, found = (
-        HeadMap.load(folder / f"{name}-sampled17.json").flat() for name in ("loss", "integrated")
-    )
+    exact, found = (HeadMap.load(folder / f"{name}-sampled17.json").flat() for name in ("loss", "integrated"))
     row = card["integrated, 5 points"]
     assert row["spearman"] == pytest.approx(spearmanr(exact, found).statistic)
     assert row["sign"] == pytest.approx(float(((exact > 0) == (found > 0)).double().mean()))
@@ -388,8 +370,7 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     assert shown["gating"]["heads"] == gates
     assert len(shown["heads"]) == HEADS
     assert "causes: there already" in analyze_here(*words)[1]
-    code, _, error = analyze_here(base.path, "--what", "confidence", *FEW)
-    assert code == 0, error
+    well(analyze_here(base.path, "--what", "confidence", *FEW))
     assert page_data(base)["causes"] == shown
 
 
@@ -427,8 +408,7 @@ def test_no_call_takes_from_a_page_what_an_earlier_one_brought(
         ["--what", "rare"],
     ):
         lines.write_text("the old dog sees a cat .\n")
-        code, _, error = analyze_here(base.path, *words, *FEW)
-        assert code == 0, error
+        well(analyze_here(base.path, *words, *FEW))
         now = page_data(base)
         for name in ("states", "systems", "survival", "tests", "correlations"):
             assert now[name] == before[name], (words, name)
@@ -442,17 +422,18 @@ def test_no_call_takes_from_a_page_what_an_earlier_one_brought(
 
 def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, called):
     base.write_text("analysis/base/cards.json", "{")
-    code, out, error = called(prune)(
-        base.path,
-        "--by",
-        "weight-norm",
-        "--test-sentences",
-        "7",
-        "--set",
-        "valid_sentences=5",
-        "--step",
-        "0.5",
+    out = well(
+        called(prune)(
+            base.path,
+            "--by",
+            "weight-norm",
+            "--test-sentences",
+            "7",
+            "--set",
+            "valid_sentences=5",
+            "--step",
+            "0.5",
+        )
     )
-    assert code == 0, error
     assert "no report page: " in out
     assert "analyze.py" in out

@@ -20,7 +20,7 @@ from headgates.models.checkpoint import load_model, save_model
 from headgates.models.transformer import Transformer
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
-from tests.worlds.runs import assert_one_line
+from tests.worlds.runs import assert_one_line, well
 from tests.worlds.translators import as_checkpoint
 
 ROOT = Path(__file__).parents[1]
@@ -139,8 +139,7 @@ def test_onnx_comes_with_no_words_but_ours(run):
 
 
 def test_a_masked_system_loses_its_heads_and_says_what_it_said(run, export_here, soon, tmp_path):
-    code, _, error = export_here(run.path, "--to", "torch", "--system", "l0", "--out", tmp_path / "out")
-    assert code == 0, error
+    well(export_here(run.path, "--to", "torch", "--system", "l0", "--out", tmp_path / "out"))
     assert load_model(tmp_path / "out/model.pt").heads == load_model(run / "l0-removed.pt").heads
     assert read_about(tmp_path / "out")["system"] == "l0"
 
@@ -148,8 +147,7 @@ def test_a_masked_system_loses_its_heads_and_says_what_it_said(run, export_here,
 def test_a_run_without_a_removed_system_gives_its_own(run, export_here, soon):
     systems = {name: entry for name, entry in run.systems().items() if name != "l0-removed"}
     run.write_json("systems.json", systems)
-    code, _, error = export_here(run.path, "--to", "torch")
-    assert code == 0, error
+    well(export_here(run.path, "--to", "torch"))
     assert read_about(run / "exported/l0-torch")["system"] == "l0"
 
 
@@ -178,8 +176,7 @@ def test_the_report_gets_the_settings(run, export_here, monkeypatch):
 
     asked = []
     monkeypatch.setattr(speed, "report", asked.append)
-    code, _, error = export_here(run.path, "--report", "speed", "--set", "beams=1", "--quick")
-    assert code == 0, error
+    well(export_here(run.path, "--report", "speed", "--set", "beams=1", "--quick"))
     (config,) = asked
     assert (config.source, config.beams, config.quick, config.batch_sizes) == (
         str(run.path),

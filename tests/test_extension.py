@@ -162,6 +162,7 @@ def extended(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / room, root / room, ignore=shutil.ignore_patterns("__pycache__"))
     for script in SCRIPTS:
         shutil.copy(ROOT / script, root)
+    (root / "planned.py").write_text(PLANNED)
     for name, content in NEW_FILES.items():
         assert not (root / name).exists()
         (root / name).write_text(content.lstrip(), encoding="utf-8")
@@ -203,25 +204,27 @@ def call(root: Path, *commands: Sequence[object]) -> list[str]:
     return done.stdout.split("\x1e")[: len(commands)]
 
 
+NEW_RUN = ["--task", "reversal", "--gate", "top", "--gates.settle", "0"]
+# The hashes by which the runs of these command lines are found.
+PLANNED = """
+import json, sys
+from headgates.configs.cli import read
+from headgates.configs.schema import FitConfig
+from headgates.workbench.grid import planned_runs
+
+
+def main():
+    for words in sys.argv[1:]:
+        print(planned_runs([read(FitConfig, json.loads(words))])[0][0])
+"""
+
+
 @pytest.fixture(scope="module")
 def compared(extended) -> tuple[Path, str]:
     """A run of the new task, with the new gates and the new score beside them; what fit.py printed."""
     systems = "base,base-continued,top,top-removed,value-norm,value-norm:trained"
-    words = (
-        "--task",
-        "reversal",
-        "--gate",
-        "top",
-        "--heads",
-        "4",
-        "--gates.spread",
-        "0.2",
-        "--gates.settle",
-        "0",
-        "--systems",
-        systems,
-    )
-    (printed,) = call(extended, ["fit.py", *TINY, *words, "--data", "toy"])
+    words = [*NEW_RUN, *["--heads", "4", "--gates.spread", "0.2", "--data", "toy", "--systems"], systems]
+    (printed,) = call(extended, ["fit.py", *TINY, *words])
     (run,) = extended.glob("runs/*-top-4-*")
     return run, printed
 
@@ -248,31 +251,12 @@ def test_a_new_gate_trains_closes_heads_and_is_compared_under_its_own_rows(compa
 
 
 def test_the_options_and_the_steering_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
-    again = (
-        "--task",
-        "reversal",
-        "--gate",
-        "top",
-        "--gates.settle",
-        "0",
-        "--systems",
-        "base,base-continued,top",
-        "--data",
-        "toy",
-    )
-    settings = [
-        ("--heads", "4", "--name", "other-systems"),
-        ("--heads", "4", "--gates.spread", "0.3", "--name", "other-spread"),
-        ("--heads", "3"),
-    ]
-    call(extended, *(["fit.py", *TINY, *again, *setting] for setting in settings))
-    hashes = {
-        path.parent.name: path.read_text().split("run_hash: ")[1].split()[0]
-        for path in extended.glob("runs/*/config.yaml")
-    }
-    assert (
-        len(set(hashes.values())) == len(hashes) == 6
-    )  # a base, its continuation, and four settings of the gates
+    run, _ = compared
+    again = [*TINY, *NEW_RUN, "--systems", "base,base-continued,top", "--data", "toy"]
+    settings = ["--heads 4", "--heads 4 --gates.spread 0.3", "--heads 3"]
+    (said,) = call(extended, ["planned.py", *(json.dumps([*again, *each.split()]) for each in settings)])
+    config = (run / "config.yaml").read_text()
+    assert len({config.split("run_hash: ")[1].split()[0], *said.split()}) == 4
 
 
 def test_a_new_task_is_measured_by_its_own_metric_in_files_tables_and_curves(extended, compared):
@@ -311,17 +295,16 @@ def test_the_page_of_the_new_task_shows_the_new_gate_and_score(extended, compare
 
 
 def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(extended, tmp_path):
-    call(extended, ["fit.py", *TINY, "--gate", "none", "--name", "plain-base"])
-    foreign = tmp_path / "theirs"
+    foreign, base = tmp_path / "theirs", ROOT / "examples/toy_run/toy-en-de-none-s1"
     foreign.mkdir()
-    shutil.copy(extended / "runs/plain-base/best.pt", foreign / "model.pt")
-    shutil.copy(extended / "runs/plain-base/vocab.model", foreign)
+    shutil.copy(base / "best.pt", foreign / "model.pt")
+    shutil.copy(base / "vocab.model", foreign)
     (tmp_path / "lines.txt").write_text("the dog sleeps\n", encoding="utf-8")
     few = ("--step", "0.5", "--set", "valid_sentences=9", "--test-sentences", "9", "--threads", "1")
     theirs, ours, _ = call(
         extended,
         ["translate.py", f"folder:{foreign}", "--input", tmp_path / "lines.txt", "--beam", "2"],
-        ["translate.py", "runs/plain-base", "--input", tmp_path / "lines.txt", "--beam", "2"],
+        ["translate.py", base, "--input", tmp_path / "lines.txt", "--beam", "2"],
         ["prune.py", f"folder:{foreign}", "--by", "value-norm", *few],
     )
     assert theirs == ours != ""

@@ -13,6 +13,7 @@ from headgates.commands import analyze, export, prune
 from headgates.configs.source import SourceOptions
 from headgates.data import load_corpus
 from headgates.workbench.source import open_source
+from tests.worlds.runs import well
 
 ROOT = Path(__file__).parents[1]
 FIXTURE = ROOT / "../shared/fixtures/fairseq/tiny_full"
@@ -57,19 +58,14 @@ def test_translate_says_what_fairseq_generate_said(tmp_path):
 def test_its_heads_are_pruned_and_looked_at_and_it_goes_out_as_it_came_in(text, called, tmp_path):
     options = ["--data", text, "--threads", "1"]
     few = ["--sentences", "11", "--set", "valid_sentences=5", "--test-sentences", "5"]
-    code, _, error = called(prune)(SOURCE, *options, "--by", "importance", "--step", "0.5", *few)
-    assert code == 0, error
-    code, _, error = called(analyze)(
-        SOURCE, *options, "--what", "confidence,lrp", "--sentences", "5", "--examples", "1"
-    )
-    assert code == 0, error
+    well(called(prune)(SOURCE, *options, "--by", "importance", "--step", "0.5", *few))
+    well(called(analyze)(SOURCE, *options, "--what", "confidence,lrp", "--sentences", "5", "--examples", "1"))
     (run,) = (tmp_path / "runs").iterdir()
     assert list(run.glob("curves/importance*.csv"))
     assert (run / "report.html").is_file()
-    code, out, error = called(export)(
-        SOURCE, *options, "--to", "fairseq", "--sentences", "5", "--out", tmp_path / "out"
+    out = well(
+        called(export)(SOURCE, *options, "--to", "fairseq", "--sentences", "5", "--out", tmp_path / "out")
     )
-    assert code == 0, error
     assert "identical translations, beam 5: 5 of 5" in out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "checkpoint.pt", "dict.en.txt", "dict.de.txt", "bpe.codes.en", "bpe.codes.de", "export.json",

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 
 from headgates.commands import analyze, compare, fit, prune, translate
+from tests.worlds.runs import well
 
 PAIRS = [
     ("the dog sleeps .", "der Hund schläft ."),
@@ -33,18 +34,14 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     source, words = f"hf:{hf_folder('marian')}", ("--data", text, "--src", "en", "--tgt", "de")
     code, out, error = called(translate)(source, "--input", text / "test.en", "--threads", "1")
     assert (code, len(out.splitlines())) == (0, 4), error
-    code, _, error = called(prune)(source, "--by", "importance", "--step", "0.5", *words, "--threads", "1")
-    assert code == 0, error
+    well(called(prune)(source, "--by", "importance", "--step", "0.5", *words, "--threads", "1"))
     runs = sorted((tmp_path / "runs").iterdir())
     assert [run.name.startswith("hf-tiny-marian") for run in runs] == [
         True,
         True,
     ]  # without a text, and with it
     (base,) = (run for run in runs if (run / "scores/importance.json").is_file())
-    code, _, error = called(analyze)(
-        source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1"
-    )
-    assert code == 0, error
+    well(called(analyze)(source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1"))
     assert {path.stem for path in (base / "analysis/base").glob("*.json")} >= {"confidence", "lrp"}
     few = (
         "--finetune.epochs",
@@ -54,8 +51,7 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
         "--name",
         "gated",
     )
-    code, _, error = called(fit)("--base", source, "--gate", "l0", *few, *words, "--threads", "1")
-    assert code == 0, error
+    well(called(fit)("--base", source, "--gate", "l0", *few, *words, "--threads", "1"))
     rows = json.loads((tmp_path / "runs/gated/result.json").read_text())["rows"]
     assert [row["system"] for row in rows] == ["base", "l0", "l0-removed", "importance"]
     assert (tmp_path / "runs/gated/report.html").is_file()
@@ -69,7 +65,7 @@ def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
     (tmp_path / "few.yaml").write_text("train: {bleu_sentences: 0}\n")
     few = (
         "--methods",
-        "importance,random",
+        "importance",
         "--heads",
         "3",
         "--finetune",
@@ -84,12 +80,11 @@ def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
     (folder,) = (tmp_path / "runs").glob("compare-*")
     groups = json.loads((folder / "compare.json").read_text())["groups"]
     assert [(group["method"], group["heads"]) for group in groups if group["epochs"] == 0][1:] == [
-        ("importance", 3),
-        ("random", 3),
+        ("importance", 3)
     ]
     (base,) = (tmp_path / "runs").glob("hf-*")
     assert len(list(base.glob("evaluations/*/result.json"))) == 1, "not once for each run"
-    assert [out.count(f"\n{name}: ") for name in ("base", "importance", "random")] == [1, 1, 1]
+    assert [out.count(f"\n{name}: ") for name in ("base", "importance")] == [1, 1]
     code, _, error = called(compare)(source, "--methods", "importance", "--heads", "3", "--finetune", "0")
     assert code == 1
     assert "has no text of its own" in error

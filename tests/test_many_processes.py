@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from headgates.commands import analyze, fit, prune
 from headgates.workbench.folder import RunFolder
 from tests.worlds.killed import left_of
 from tests.worlds.ranks import free_port
@@ -95,7 +96,7 @@ def one(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-@pytest.mark.parametrize("way", ["devices", "torchrun", "nodes", "fsdp"])
+@pytest.mark.parametrize("way", ["nodes", "fsdp"])
 def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
     done = launched(way, [*flags, "--runs", str(tmp_path)])
     assert [code for code, _, _ in done] == [0] * len(done), done
@@ -136,15 +137,17 @@ def test_a_finished_run_is_found_by_all_and_said_once(one, flags):
     assert out.count("finished, same configuration") == 3  # the base, the base trained on, the run
 
 
-def test_scores_and_analyses_by_two_processes_are_those_of_one(one, tmp_path):
+def test_scores_and_analyses_by_two_processes_are_those_of_one(one, called, tmp_path):
     base = next(path for path in one.iterdir() if "-none-" in path.name)
     for script, words in {
-        "prune": ["--by", "importance", "--step", "0.5", "--fresh"],
-        "analyze": ["--what", "lrp,confidence", "--fresh"],
+        prune: ["--by", "importance", "--step", "0.5", "--fresh"],
+        analyze: ["--what", "lrp,confidence", "--fresh"],
     }.items():
         found = []
-        for way in ("one", "torchrun"):
-            done = launched(way, [str(ROOT / f"{script}.py"), str(base), *words])
+        path = str(ROOT / f"{script.__name__.rpartition('.')[2]}.py")
+        for way in ("here", "torchrun"):
+            here = way == "here"
+            done = [called(script)(base, *words)] if here else launched(way, [path, str(base), *words])
             assert done[0][0] == 0, done
             found.append(
                 {
@@ -161,7 +164,7 @@ def test_scores_and_analyses_by_two_processes_are_those_of_one(one, tmp_path):
                 assert ours == theirs or float(ours) == pytest.approx(float(theirs), abs=1e-4), name
 
 
-@pytest.mark.parametrize("way", ["devices", "torchrun", "nodes"])
+@pytest.mark.parametrize("way", ["devices", "nodes"])
 def test_what_the_first_refuses_ends_all_with_one_line(way, flags, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "config.yaml").write_text("run_hash: of another\n")
@@ -174,8 +177,8 @@ def test_what_the_first_refuses_ends_all_with_one_line(way, flags, tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "config.yaml"]
 
 
-def test_more_processes_than_the_machine_has_are_refused(flags, tmp_path):
-    ((code, _, error),) = end(start(sys.executable, *flags, "--devices", "9999", "--runs", str(tmp_path)))
+def test_more_processes_than_the_machine_has_are_refused(flags, called, tmp_path):
+    code, _, error = called(fit)(*flags[1:], "--devices", "9999", "--runs", str(tmp_path))
     assert (code, error.count("\n")) == (1, 1), error
     assert (
         "--devices 9999: expected at most one process for each GPU, or CPU core without any; this machine has"

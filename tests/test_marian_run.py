@@ -6,6 +6,7 @@ import pytest
 from headgates.commands import analyze, prune
 from tests.bridges.test_marian import keys
 from tests.worlds.marian_models import SSRU, write_marian
+from tests.worlds.runs import well
 
 LINES = ["the dog sleeps", "a cat sees the dog", "cat", "no cat sleeps", "a dog", "the cat sees no dog"]
 
@@ -25,8 +26,7 @@ def words(tmp_path) -> list[object]:
 
 
 def test_its_heads_are_scored_and_closed(called, words, tmp_path):
-    code, _, error = called(prune)(*words, "--by", "importance", "--step", "0.5", "--ablate", "one")
-    assert code == 0, error
+    well(called(prune)(*words, "--by", "importance", "--step", "0.5", "--ablate", "one"))
     (run,) = (tmp_path / "runs").glob("marian-*")
     (table,) = run.rglob("*one*.csv")
     kinds = [
@@ -36,7 +36,6 @@ def test_its_heads_are_scored_and_closed(called, words, tmp_path):
 
 
 def test_relevance_reaches_its_heads(called, words):
-    code, out, error = called(analyze)(*words, "--what", "lrp,confidence")
-    assert code == 0, error
+    out = well(called(analyze)(*words, "--what", "lrp,confidence"))
     assert "LRP share" in out
     assert "dec-self" not in out

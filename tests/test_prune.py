@@ -2,7 +2,6 @@
 the second call."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -14,18 +13,12 @@ from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import ResultRow
 from headgates.workbench.table import read_table
-from tests.worlds.runs import assert_one_line
+from tests.worlds.runs import assert_one_line, well
 
-ROOT = Path(__file__).parents[1]
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17"]
 pytestmark = pytest.mark.usefixtures("as_if_learned")
 SUFFIX = "-v19-t17"
 HEADS = 6
-
-
-def environment() -> dict[str, str]:
-    # a copy of the machine's environment without what would change where text goes
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "140"}
 
 
 @pytest.fixture
@@ -46,8 +39,7 @@ def test_of_a_model_that_learned_nothing_no_curve_says_what_closes(base, prune_h
 
 
 def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here):
-    code, out, error = prune_here(base.path, *FEW)
-    assert code == 0, error
+    out = well(prune_here(base.path, *FEW))
     name = f"importance{SUFFIX}"
     rows = read_table(base, f"curves/{name}.csv")
     assert [row["heads_closed"] for row in rows] == list(range(HEADS + 1))
@@ -83,8 +75,7 @@ def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
         "--step",
         "0.5",
     ]
-    code, _, error = prune_here(base.path, *words, *FEW)
-    assert code == 0, error
+    well(prune_here(base.path, *words, *FEW))
     suffix = f"-step0.5{SUFFIX}"
     names = [
         f"importance{suffix}",
@@ -107,8 +98,7 @@ def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
 
 
 def test_each_kind_has_a_curve_of_its_own(base, prune_here):
-    code, _, error = prune_here(base.path, "--by", "weight-norm", "--each-kind", "--step", "0.5", *FEW)
-    assert code == 0, error
+    well(prune_here(base.path, "--by", "weight-norm", "--each-kind", "--step", "0.5", *FEW))
     for kind in ("enc-self", "dec-self", "cross"):
         rows = read_table(base, f"curves/weight-norm-step0.5{SUFFIX}-{kind}.csv")
         assert [row[kind] for row in rows] == [2, 1, 0]
@@ -116,16 +106,6 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
             row[other] for row in rows for other in ("enc-self", "dec-self", "cross") if other != kind
         } == {2}
     assert (base / f"curves/weight-norm-step0.5{SUFFIX}-by-kind.svg").is_file()
-
-
-def test_a_run_with_gates_stands_for_its_base(runs, base, prune_here):
-    gated = runs / "toy-en-de-l0-0.01-s1"
-    before = sorted(path.name for path in gated.rglob("*"))
-    code, out, error = prune_here(gated, "--by", "weight-norm", "--step", "1", *FEW)
-    assert code == 0, error
-    assert f"{base.path}: the model without gates" in out
-    assert (base / f"curves/weight-norm-step1{SUFFIX}.csv").is_file()
-    assert sorted(path.name for path in gated.rglob("*")) == before
 
 
 def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(runs, base):
@@ -149,11 +129,9 @@ def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(r
 
 def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here, monkeypatch):
     words = [base.path, "--by", "weight-norm,random", "--set", "random_seeds=1", "--step", "0.5", *FEW]
-    code, first, _ = prune_here(*words)
-    assert code == 0
+    first = well(prune_here(*words))
     monkeypatch.setattr("headgates.models.translator.Translator.translate", None)
-    code, second, error = prune_here(*words)
-    assert code == 0, error
+    second = well(prune_here(*words))
     assert "finished, same settings; --fresh repeats it" in second
     assert first[first.index("──") :] == second[second.index("──") :]
 
@@ -162,8 +140,7 @@ def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here
 
 
 def test_every_head_removed_alone_is_a_table_and_a_figure(base, prune_here):
-    code, out, error = prune_here(base.path, "--ablate", "one", *FEW)
-    assert code == 0, error
+    out = well(prune_here(base.path, "--ablate", "one", *FEW))
     rows = read_table(base, "ablation/one.csv")
     assert len(rows) == HEADS
     assert {"bleu_difference", "p_value", "p_value_holm", "changed_share"} <= rows[0].keys()
@@ -171,17 +148,6 @@ def test_every_head_removed_alone_is_a_table_and_a_figure(base, prune_here):
     assert (base / "ablation/one.svg").is_file()
     assert "p (Holm)" in out
     assert not (base / "curves").exists()  # no order was asked for
-
-
-def test_every_layer_with_its_best_head_alone_is_a_table(base, prune_here):
-    code, out, error = prune_here(base.path, "--ablate", "all-but-one", *FEW)
-    assert code == 0, error
-    assert [row["site"] for row in read_table(base, "ablation/all-but-one.csv")] == [
-        "encoder.0.enc-self",
-        "decoder.0.dec-self",
-        "decoder.0.cross",
-    ]
-    assert "each layer with its best head alone" in " ".join(out.split())
 
 
 @pytest.fixture
@@ -207,8 +173,7 @@ def test_an_ablation_is_repeated_on_other_test_sets_and_correlated(base, prune_h
         f"{other_text}/valid.en:{other_text}/valid.de",
         *FEW,
     ]
-    code, out, error = prune_here(base.path, *words)
-    assert code == 0, error
+    out = well(prune_here(base.path, *words))
     for name in ("other", "other-valid"):
         assert len(read_table(base, f"ablation/transfer-{name}.csv")) == HEADS
         assert f"on {name}" in " ".join(out.split())

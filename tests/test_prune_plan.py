@@ -10,6 +10,7 @@ from headgates.workbench.planned import Plans, parameters
 from headgates.workbench.runtime_cost import RuntimeCost
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table
+from tests.worlds.runs import well
 
 FEW = ["--set", "valid_sentences=19", "--set", "calibration_sentences=41", "--test-sentences", "17"]
 TORCH = ["--runtime", "torch", "--set", "batch=7", "--threads", "1"]
@@ -35,8 +36,7 @@ def once(monkeypatch):
 def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_translates(
     base, prune_here, once
 ):
-    code, out, error = prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small")
-    assert code == 0, error
+    out = well(prune_here(base.path, *FEW, *TORCH[2:], "--params", "0.8", "--save", "small"))
     smaller, whole = open_source(base.path.parent / "small"), open_source(base.path)
     size, before = (sum(p.numel() for p in each.model.parameters()) for each in (smaller, whole))
     assert 0.7 * before <= size <= 0.8 * before
@@ -53,8 +53,7 @@ def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_tran
 
 def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base, prune_here, once):
     flags = [*FEW, *TORCH, "--speedup", "1.05,1.1"]
-    code, out, error = prune_here(base.path, *flags)
-    assert code == 0, error
+    out = well(prune_here(base.path, *flags))
     assert "times as fast (predicted" in out
     rows = read_table(base, "speed/planned.csv")
     assert [row["asked"] for row in rows] == [1.05, 1.1]
@@ -62,14 +61,12 @@ def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base
     assert all((base / f"speed/planned.{end}").is_file() for end in ("png", "svg", "json"))
     table = base.read_json("speed/costs-torch-b7-k1-t1.json")
     assert {"device", "weights"} <= table["cache_key"].keys()
-    code, out, error = prune_here(base.path, *flags)
-    assert code == 0, error
+    out = well(prune_here(base.path, *flags))
     assert "timing layers" not in out  # the second command finds its tables
 
 
 def test_a_plan_for_multiply_adds_without_training_on_heads_alone(base, prune_here, once):
-    code, _, error = prune_here(base.path, *FEW, *TORCH[2:], "--macs", "0.95", "--kinds", "heads")
-    assert code == 0, error
+    well(prune_here(base.path, *FEW, *TORCH[2:], "--macs", "0.95", "--kinds", "heads"))
     (row,) = RunFolder(base.path).read_json("speed/planned.json")["rows"][1:]
     shape = row["speed"]["shape"]
     assert not shape["dropped"]
@@ -79,8 +76,7 @@ def test_a_plan_for_multiply_adds_without_training_on_heads_alone(base, prune_he
 def test_a_plan_of_other_kinds_makes_its_tables_again_and_closes_these_alone(base, prune_here, once):
     assert prune_here(base.path, *FEW, *TORCH[2:], "--macs", "0.95")[0] == 0
     flags = ["--speedup", "1.02", "--kinds", "ffn", "--runtime", "ct2", "--set", "batch=7", "--threads", "1"]
-    code, out, error = prune_here(base.path, *FEW, *flags)
-    assert code == 0, error
+    out = well(prune_here(base.path, *FEW, *flags))
     assert "levels-all-s1.json: of another machine, or other settings or weights; made again" in out
     shape = base.read_json("speed/planned.json")["rows"][1]["speed"]["shape"]
     assert all(shape["open"][site] == n for site, n in shape["of"].items() if not site.endswith("ffn"))
@@ -92,8 +88,7 @@ def test_the_fastest_model_is_looked_for_among_the_speeds_that_can_be_reached(
 ):
     monkeypatch.setattr("headgates.configs.prune.SPEEDS", (1.02, 1.05, 1.1, 1000.0))
     monkeypatch.setattr(Plans, "acceptable", lambda _, ask, limit: ask.planned["asked"] < 1.1)
-    code, _, error = prune_here(base.path, *FEW, *TORCH, "--max-drop", "0.3")
-    assert code == 0, error
+    well(prune_here(base.path, *FEW, *TORCH, "--max-drop", "0.3"))
     (row,) = read_table(base, "speed/planned.csv")
     assert row["asked"] == 1.05
     monkeypatch.setattr(Plans, "acceptable", lambda *_: False)
@@ -126,8 +121,7 @@ def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(trained, 
     base = trained / "toy-en-de-none-s1"
     flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.02", "--runtime", "torch", "--threads", "1"]
     few = ["--systems", "base,plan,plan:trained", "--test-sentences", "17", "--finetune.epochs", "1"]
-    code, out, error = called(fit)(*flags, *few)
-    assert code == 0, error
+    out = well(called(fit)(*flags, *few))
     run = RunFolder(tmp_path / "toy-en-de-plan-1.02x-s1")
     whole, planned, after = run.rows()
     assert (planned.system, after.system, run.own_system()) == ("plan", "plan:trained", "plan:trained")
@@ -164,8 +158,7 @@ def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(
     flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.05", "--runtime", "torch", "--threads", "1"]
     few = ["--test-sentences", "17", "--finetune.epochs", "1", "--set", "gates.choose_epochs=1"]
     rows = ["plan-learned", "plan-scratch", "uniform"]
-    code, _, error = called(fit)(*flags, *few, "--systems", ",".join(["base", *rows]))
-    assert code == 0, error
+    well(called(fit)(*flags, *few, "--systems", ",".join(["base", *rows])))
     run = RunFolder(tmp_path / "toy-en-de-plan-1.05x-s1")
     whole, *made = run.rows()
     assert [row.system for row in made] == rows
@@ -179,8 +172,7 @@ def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(
 
 def test_compare_asks_methods_for_speeds_and_shows_each_runtime(base, runs, called, once):
     words = [base.path, "--runs", runs, "--speedups", "1.05", "--runtime", "torch", "--finetune", "0"]
-    code, out, error = called(compare)(*words, "--methods", "plan-heads,plan-importance", "--threads", 1)
-    assert code == 0, error
+    out = well(called(compare)(*words, "--methods", "plan-heads,plan-importance", "--threads", 1))
     assert "At 1.05 times the speed without training" in out
     assert "The unpruned model by CTranslate2 int8" in out
     rows = read_table(RunFolder(runs / f"compare-{base.path.name}"), "compare.csv")

@@ -12,6 +12,7 @@ from headgates.commands import export, fit, prune, translate
 from headgates.gates import HeadMap, find_sites
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
+from tests.worlds.runs import well
 
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17", "--set", "calibration_sentences=50"]
 HEADS = 6
@@ -24,8 +25,7 @@ def prune_here(called):
 
 
 def saved(runs, prune_here, *words: str, name: str = "smaller", heads: int = 4) -> RunFolder:
-    code, _, error = prune_here(runs / "toy-en-de-none-s1", *words, *FEW, "--heads", heads, "--save", name)
-    assert code == 0, error
+    well(prune_here(runs / "toy-en-de-none-s1", *words, *FEW, "--heads", heads, "--save", name))
     return RunFolder.open(runs / name)
 
 
@@ -52,8 +52,7 @@ def test_a_refitted_model_is_a_run_that_translates_and_exports(runs, base, prune
     files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
     assert called(translate)(run.path, *files, "--beam", "1")[0] == 0
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == outputs
-    code, out, error = called(export)(run.path, "--to", "torch", "--sentences", "7")
-    assert code == 0, error
+    out = well(called(export)(run.path, "--to", "torch", "--sentences", "7"))
     assert "7 of 7" in out
 
 
@@ -82,10 +81,7 @@ def test_what_it_was_made_of_is_recorded_beside_what_was_lost(runs, base, prune_
 
 def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
     run = saved(runs, prune_here, "--reconstruct", "out")
-    code, _, error = prune_here(
-        run.path, "--reconstruct", "rescale", *FEW, "--heads", "2", "--save", "smallest"
-    )
-    assert code == 0, error
+    well(prune_here(run.path, "--reconstruct", "rescale", *FEW, "--heads", "2", "--save", "smallest"))
     (row,) = RunFolder.open(runs / "smallest").rows()
     assert (row.heads_open, row.heads_total) == (2, HEADS)
     words = [
@@ -99,9 +95,12 @@ def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
         "base,l0",
         "--test-sentences",
         "17",
+        "--precision",
+        "32",
+        "--set",
+        "look_sentences=0",
     ]
-    code, _, error = called(fit)(*words, "--gate", "l0", "--name", "gated-again")
-    assert code == 0, error
+    well(called(fit)(*words, "--gate", "l0", "--name", "gated-again"))
     rows = {row.system: row for row in RunFolder.open(runs / "gated-again").rows()}
     assert rows["base"].heads_open == 4
     assert rows["l0"].heads_open <= 4
@@ -121,8 +120,7 @@ def test_all_heads_may_go_and_all_may_stay(runs, base, prune_here):
 
 def test_neurons_close_to_a_multiple_of_16_a_layer_and_the_rest_is_a_run(runs, base, prune_here, called):
     words = ["--kinds", "ffn", "--by", "obs", "--reconstruct", "out", *FEW, "--save", "narrow"]
-    code, out, error = prune_here(base.path, *words, "--neurons", "48")
-    assert code == 0, error
+    out = well(prune_here(base.path, *words, "--neurons", "48"))
     run = RunFolder.open(runs / "narrow")
     (row,) = run.rows()
     assert (row.heads_open, row.neurons_open, row.neurons_total) == (HEADS, 48, 128)
@@ -134,18 +132,15 @@ def test_neurons_close_to_a_multiple_of_16_a_layer_and_the_rest_is_a_run(runs, b
     assert row.parameters == base.rows()[0].parameters - 80 * (2 * source.model.config.d_model + 1)
     lines = source.lines("test", 17)[0]
     assert source.translator.translate(lines, beam=1) == run.outputs("base")
-    code, out, error = called(export)(run.path, "--to", "torch", "--sentences", "7")
-    assert code == 0, error
+    out = well(called(export)(run.path, "--to", "torch", "--sentences", "7"))
     assert "7 of 7" in out
-    code, out, error = called(export)(run.path, "--to", "fairseq", "--sentences", "7")
-    assert code == 0, error
+    out = well(called(export)(run.path, "--to", "fairseq", "--sentences", "7"))
     assert "7 of 7" in out
 
 
 def test_heads_and_neurons_have_a_number_each_and_a_table_of_both(base, prune_here):
     words = ["--kinds", "all", "--by", "importance", "--reconstruct", "out+ffn", *FEW]
-    code, out, error = prune_here(base.path, *words, "--heads", "4", "--neurons", "39,16")
-    assert code == 0, error
+    out = well(prune_here(base.path, *words, "--heads", "4", "--neurons", "39,16"))
     table = out[out.index("without training") :]
     assert re.findall(r"^importance:out\+ffn\s+(\d)\s+(\S+)", table, re.MULTILINE) == [
         ("4", "48/128"),
@@ -155,10 +150,11 @@ def test_heads_and_neurons_have_a_number_each_and_a_table_of_both(base, prune_he
 
 def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
     before = {path.name for path in runs.iterdir()}
-    code, out, error = prune_here(
-        base.path, "--by", "importance,weight-norm", "--ablation", "resample", *FEW, "--heads", "2,5"
+    out = well(
+        prune_here(
+            base.path, "--by", "importance,weight-norm", "--ablation", "resample", *FEW, "--heads", "2,5"
+        )
     )
-    assert code == 0, error
     table = out[out.index("without training") :]
     for method in ("importance:resample", "weight-norm:resample"):
         assert re.findall(rf"^{method}\s+(\d)\s", table, re.MULTILINE) == ["5", "2"], "that of compare.py"
@@ -169,12 +165,10 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
 def test_a_run_without_a_layer_says_which_are_left_and_is_pruned_as_any_other(tmp_path, prune_here):
     base = shutil.copytree(EXAMPLE, tmp_path / EXAMPLE.name)
     words = ["--drop-layers", "encoder.1", "--reconstruct", "out+ffn", *FEW]
-    code, out, error = prune_here(base, *words)
-    assert code == 0, error
+    out = well(prune_here(base, *words))
     assert "With 40 of 48 heads and 1 of 2 encoder layers the model has" in out
     assert re.search(r"^layers:out\+ffn +40 +1\+2/2\+2 ", out, re.MULTILINE)
-    code, out, error = prune_here(base, *words, "--heads", "32", "--save", "shallow")
-    assert code == 0, error
+    well(prune_here(base, *words, "--heads", "32", "--save", "shallow"))
     run = RunFolder.open(tmp_path / "shallow")
     (row,), result = run.rows(), run.read_json("result.json")
     left = {"encoder": [True, False], "decoder": [True, True]}
@@ -187,8 +181,7 @@ def test_a_run_without_a_layer_says_which_are_left_and_is_pruned_as_any_other(tm
     assert sum(parameter.numel() for parameter in source.model.parameters()) == row.parameters
     assert source.translator.translate(source.lines("test", 17)[0], beam=1) == run.outputs("base")
     words = ["--drop-layers", "decoder.0", "--by", "obs-swap", "--sentences", "50", "--heads", "9"]
-    code, out, error = prune_here(run.path, *words, *FEW[:4])
-    assert code == 0, error
+    out = well(prune_here(run.path, *words, *FEW[:4]))
     assert "With 9 of 40 heads, 1 of 2 encoder layers and 1 of 2 decoder layers" in out
 
 

@@ -20,7 +20,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
-from tests.worlds.runs import assert_one_line, write_run
+from tests.worlds.runs import assert_one_line, well, write_run
 from tests.worlds.small_model import stirred
 
 ROOT = Path(__file__).parents[1]
@@ -129,8 +129,7 @@ def test_lines_are_translated_as_the_translator_does_in_order(run, translate_her
 
 def test_search_settings_of_the_command_line_go_before_those_of_the_run(run, translate_here):
     words = ["--beam", "3", "--length-penalty", "0.2", "--batch-tokens", "1"]
-    code, out, error = translate_here(run, *words, "--device", "cpu", text=raw(SOURCES))
-    assert code == 0, error
+    out = well(translate_here(run, *words, "--device", "cpu", text=raw(SOURCES)))
     assert out == expected(run, SOURCES, beam=3, length_penalty=0.2)
 
 
@@ -177,8 +176,7 @@ def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_pat
 
 
 def test_n_best_and_scores_are_columns_before_the_text(run, translate_here):
-    code, out, error = translate_here(run, "--beam", "3", "--n-best", "2", "--scores", text=raw(SOURCES[:1]))
-    assert code == 0, error
+    out = well(translate_here(run, "--beam", "3", "--n-best", "2", "--scores", text=raw(SOURCES[:1])))
     (best,) = open_source(run, device="cpu").translator.translate_n_best(SOURCES[:1], beam=3)
     rows = [line.split("\t") for line in out.decode().splitlines()]
     assert [(row[0], row[3]) for row in rows] == [("1", one.text) for one in best[:2]]

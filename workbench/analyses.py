@@ -23,12 +23,13 @@ import numpy as np
 from headgates.analysis.alignment import Alignment, Entropy, piece_links
 from headgates.analysis.attention_pass import Observer, observe_attention
 from headgates.analysis.confidence import Confidence
+from headgates.analysis.contrasts import all_heads, values_without
+from headgates.analysis.interactions import closing
 from headgates.analysis.lrp import relevance
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.results import AnalysisResult
-from headgates.analysis.sentence_effects import sentence_effects
 from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from headgates.configs.analyze import LABELS
 from headgates.configs.scores import SCORES
@@ -203,16 +204,18 @@ def sentences(analysed: AnalysedModel) -> StartedAnalysis:
         if not chosen:
             raise ValueError(f"no sentence of {analysed.split} has at most {DRAWN_PIECES} pieces")
         model, losses = analysed.predictor.model, analysed.source.task.losses
-        effects, numbers = sentence_effects(model, [split[(chosen, 1)]], losses=losses)
-        rows = []
-        for site in (site for site in effects if site.kind in analysed.config.kinds):
-            best = effects[site].topk(min(SHOWN, len(numbers)), dim=1)
-            for head in range(site.heads):
-                pairs = zip(best.indices[head].tolist(), best.values[head].tolist(), strict=True)
-                for place, (i, effect) in enumerate(pairs, start=1):
-                    number = int(numbers[i])
+        heads, batch, rows = all_heads(model), split[(chosen, 1)], []
+        closings = [closing([]), *(closing([head]) for head in heads)]
+        whole, *without = values_without(model, [batch], closings, losses)
+        for (site, head), alone in zip(heads, without, strict=True):
+            if site.kind in analysed.config.kinds:
+                values, best = (alone - whole).topk(min(SHOWN, len(whole)))
+                for place, (i, effect) in enumerate(
+                    zip(best.tolist(), values.tolist(), strict=True), start=1
+                ):
+                    number = int(batch.index[i])
                     rows.append({**site.row(head), "place": place, "sentence": number, "effect": effect})
-        return AnalysisResult({}, {"sentences": len(numbers)}, {"sentences": rows})
+        return AnalysisResult({}, {"sentences": len(whole)}, {"sentences": rows})
 
     return [], lambda: first(finish)
 

@@ -8,7 +8,7 @@ import torch
 
 from headgates.analysis.alignment import Alignment, Entropy, piece_links
 from headgates.analysis.attention_pass import observe_attention
-from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
+from tests.worlds.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 PAIRS = random_pairs()
 

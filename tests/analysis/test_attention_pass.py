@@ -13,7 +13,8 @@ from headgates.analysis.attention_pass import AttentionBatch, HeadMeans, observe
 from headgates.analysis.confidence import Confidence, confidence
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, find_sites, remove
-from tests.analysis.one_by_one import (
+from tests.worlds.families import BY_NAME
+from tests.worlds.one_by_one import (
     VOCAB,
     assert_equal,
     in_batches,
@@ -22,7 +23,6 @@ from tests.analysis.one_by_one import (
     random_model,
     random_pairs,
 )
-from tests.gates.families import BY_NAME
 from tests.worlds.seen_attention import seen_attention
 
 PAD = SpecialTokens().padding

@@ -20,8 +20,8 @@ from headgates.analysis.causal_gating import (
 )
 from headgates.gates import HeadMap
 from headgates.gates.sites import BANK
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
 PAIRS = random_pairs()
 TEXT = in_batches(PAIRS[4:7] * 47, 141)  # enough for an update of any number of fits here

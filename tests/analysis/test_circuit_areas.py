@@ -32,16 +32,6 @@ def test_the_areas_are_those_under_f_and_its_distance_from_1(metric):
     assert circuit_areas(metric) == pytest.approx(on_a_grid(metric), abs=1e-6)
 
 
-def test_a_circuit_that_is_the_model_from_the_first_head_has_all_of_cpr_and_no_cmd():
-    cpr, cmd = circuit_areas({0: 0.0, 1e-9: 1.0, 1: 1.0})
-    assert cpr == pytest.approx(1 - LEAST)
-    assert cmd == pytest.approx(0)
-    # a straight line: the triangle, less its tip
-    assert circuit_areas({0: 7.0, 0.5: 8.0, 1: 9.0}) == pytest.approx(
-        ((1 - LEAST**2) / 2, (1 - LEAST) ** 2 / 2)
-    )
-
-
 def test_a_curve_that_does_not_go_to_no_head_or_stays_level_is_refused():
     with pytest.raises(ValueError, match="from no head open"):
         circuit_areas({0.1: 2.0, 1: 3.0})

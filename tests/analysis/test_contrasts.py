@@ -15,7 +15,7 @@ from headgates.analysis.contrasts import (
 from headgates.analysis.interactions import closing
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.sites import BANK
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
 PAIRS = random_pairs()[:7]
 

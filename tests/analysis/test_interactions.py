@@ -7,7 +7,7 @@ from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.interactions import interactions
 from headgates.analysis.scores.loss_without import loss_without
 from headgates.gates.sites import BANK
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
 BATCHES = in_batches(random_pairs()[:5], 2)
 

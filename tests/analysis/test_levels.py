@@ -8,7 +8,7 @@ import torch
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.levels import RIDGE, Levels, highest, level_losses, text_loss
 from headgates.gates import ALL_KINDS, HeadMap, find_sites
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
 BATCHES = in_batches(random_pairs()[:7], 3)
 

@@ -12,10 +12,10 @@ from headgates.analysis import lrp
 from headgates.analysis.lrp import Relevance, relevance, share, share_signed
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch
-from headgates.gates import HeadMap, attach, detach, find_sites, remove
+from headgates.gates import HeadMap, attach, find_sites, remove
 from headgates.models.transformer import Transformer
 from headgates.tasks.translation import Translation
-from tests.analysis.one_by_one import in_batches
+from tests.worlds.one_by_one import in_batches
 
 PAIRS = [
     ([7, 5, 11, 4, 9, 13], [5, 7]),
@@ -137,52 +137,6 @@ def test_neither_batches_nor_how_many_steps_go_back_at_a_time_count(
     for numbers in (1500, 1):  # the first: two steps of five sentences of seven tokens of width 21
         monkeypatch.setattr(lrp, "NUMBERS", numbers)
         assert_same(relevance(model, batches(), walk=rule, aggregation=aggregation), found)
-
-
-@pytest.mark.parametrize("rule", [RatioWalk, ratio(0.1), None])
-@aggregations
-def test_heads_that_write_nothing_get_nothing_and_a_head_that_writes_alone_gets_all(
-    make_model, rule, aggregation
-):
-    model = make_model().double()
-    for site, module in find_sites(model).items():
-        module.out_proj.weight.data.unflatten(1, (3, -1))[:, [1] if site.layer == 0 else [0, 2]] = 0
-    found = relevance(model, batches(), walk=rule, aggregation=aggregation)
-    for site, row in found.share.items():
-        if site.layer == 0:
-            assert row[1] == found.signed[site][1] == 0
-            assert (row[[0, 2]] > 0).all()
-        else:
-            assert row.tolist() == [0, 1, 0]
-
-
-@exact
-def test_what_a_head_writes_alike_into_all_units_has_no_relevance(make_model, rule):
-    """Every norm above takes the mean away, so such a head cannot change a logit."""
-    model = make_model(norm="pre").double()
-    model.decoder.layers[1].cross_attention.out_proj.weight.data.unflatten(1, (3, -1))[:, 2] = 0.7
-    row = relevance(model, batches(), walk=rule).share["decoder.1.cross"]
-    assert float(row[2]) < 1e-9
-    assert float(row[1]) > 0.1
-
-
-@exact
-def test_gates_are_part_of_the_model(make_model, rule):
-    """A shut head has none, like a removed one; a gate of 0.3 is that factor on the head's columns of W_O."""
-    model = make_model().double()
-    closed = shut(model, *UNEVEN)
-    bank = attach(model, gate="mask")
-    bank.assign({site: torch.where(row, 0.0, 0.3) for site, row in closed.items()})
-    gated = relevance(model, batches(), walk=rule)
-    assert (gated.signed.flat()[closed.flat()] == 0).all()
-    detach(model)
-    for module in find_sites(model).values():
-        module.out_proj.weight.data *= torch.tensor(0.3)  # float32, as gates are
-    remove(model, closed)
-    cut = relevance(model, batches(), walk=rule)
-    for name in ("signed", "share"):
-        ours, theirs = (found.head_maps()[name].flat() for found in (cut, gated))
-        torch.testing.assert_close(ours, theirs[~closed.flat()], rtol=1e-9, atol=1e-12)
 
 
 @either_rule

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from headgates.analysis.batches import batch_loss, query_tokens, sites_of
 from headgates.analysis.optimal_ablation import fold_optimal
 from headgates.gates import HeadMap, fold_mean, remove, zero_heads
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
-from tests.gates.families import BY_NAME, ids
+from tests.worlds.families import BY_NAME, ids
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
 BATCHES = in_batches(random_pairs()[:7], 3)
 

@@ -1,8 +1,5 @@
 """Scores of models that are not ours, whose batches are mappings; and ring 1 with torch alone."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +11,7 @@ from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.obs import obs
 from headgates.gates import attach, detach, find_sites
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
 
 LENGTHS = (7, 5, 3)
 
@@ -89,36 +86,3 @@ def test_positions_of_queries_are_those_of_the_mask_the_ids_or_the_labels(batch)
         assert not query_tokens(decoder, each, read | {"decoder_attention_mask": torch.zeros(3, 6)}).any()
     with pytest.raises(ValueError, match="expected attention_mask or input_ids, or give queries="):
         query_tokens(model, site, {"pixels": torch.ones(2)})
-
-
-ALONE = """
-import importlib, pkgutil, sys
-class Only:
-    def find_spec(self, name, path=None, target=None):
-        room = (name.split(".") + [""])[1] if name.startswith("headgates.") else ""
-        if room not in ("", "gates", "analysis") or name.split(".")[0] in {blocked}:
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Only())
-import headgates.analysis, headgates.gates
-for room in (headgates.gates, headgates.analysis):
-    for each in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
-        importlib.import_module(each.name)
-from headgates.analysis.significance import score
-try:
-    score(["a"], ["a"])
-except ImportError as error:
-    assert "pip install 'headgates[all]'" in str(error), error
-else:
-    raise AssertionError("sacrebleu is blocked")
-"""
-
-
-def test_gates_and_analysis_import_with_torch_alone_and_name_the_extra_that_is_missing():
-    blocked = {"numpy", "scipy", "sacrebleu", "spacy", "yaml", "transformers", "pytorch_lightning", "pyarrow"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ALONE.replace("{blocked}", repr(blocked))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

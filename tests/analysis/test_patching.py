@@ -16,7 +16,7 @@ from headgates.configs.schema import ModelConfig
 from headgates.data.batch import collate
 from headgates.gates import HeadMap, HeadSite, attach
 from headgates.models.transformer import Transformer
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
 from tests.worlds.planted import HEADS, ID, planted_model, target_id
 from tests.worlds.small_model import stirred
 

@@ -3,13 +3,10 @@
 from collections import Counter
 
 import pytest
-import torch
 
 from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.positions import Positions
-from headgates.gates import HeadSite
-from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs
-from tests.worlds.seen_attention import seen_attention
+from tests.worlds.one_by_one import in_batches, looks, random_model, random_pairs
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -39,17 +36,6 @@ def test_every_offset_has_the_share_of_a_slow_count_and_the_best_is_chosen_of_th
         chosen = min(shares, key=lambda o: (-counts[o], -shares[o], abs(o), o))
         assert best.offset[site][head] == chosen
         assert float(best.share[site][head]) == pytest.approx(shares[chosen])
-
-
-def test_a_head_that_looks_beyond_the_window_has_no_best_offset_in_it():
-    keys = torch.tensor([[2, 3, 4, 0, 0], [0, 0, 1, 2, 3]])  # of head h from word i
-    site, weights = HeadSite.at("enc-self", 0, 2), torch.zeros(1, 2, 6, 6)
-    weights[0, :, :5] = torch.nn.functional.one_hot(keys, 6).float()
-    positions = Positions(window=1)
-    positions.add(seen_attention(in_batches([([5] * 5, [5])], 1)[0], {site: weights}))
-    best = positions.best()
-    assert best.share.flat().tolist() == [0, 1]
-    assert best.offset.flat().tolist() == [0, -1]
 
 
 def test_bad_settings_and_nothing_to_count_are_refused():

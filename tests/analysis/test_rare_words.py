@@ -8,7 +8,7 @@ import torch
 from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.data.special_tokens import SpecialTokens
-from tests.analysis.one_by_one import (
+from tests.worlds.one_by_one import (
     VOCAB,
     assert_equal,
     in_batches,
@@ -56,20 +56,6 @@ def one_sentence(source: list[int], counts: list[int], rank: int = 1) -> RareWor
     rare = RareWords([0] * 4 + counts + [0] * (VOCAB - 4 - len(counts)), rank)
     observe_attention(random_model(), in_batches([(source, [5])], 1), [rare])
     return rare
-
-
-@pytest.mark.parametrize(
-    ("source", "rank", "counted"),
-    [
-        ([4, 5], 1, True),
-        ([4, 5], 2, False),  # 5 and 6 are equal: one piece is more frequent
-        ([6, 7], 4, False),
-        ([6, 3], 4, True),  # an unknown piece is a piece, and never occurs in training
-        ([7], 1, False),  # a sentence of one token
-    ],
-)
-def test_a_piece_is_outside_the_rank_when_that_many_are_more_frequent(source, rank, counted):
-    assert one_sentence(source, [7, 5, 5, 3], rank).sentences == counted
 
 
 def test_tokens_are_counted():

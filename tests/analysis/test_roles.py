@@ -5,7 +5,6 @@ import pytest
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import FAMILIES, best_of_families, families, find_roles
 from headgates.gates import HeadMap, HeadSite
-from headgates.workbench.correlations import correlation_rows
 
 ENC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 1, 2)
 
@@ -100,19 +99,3 @@ def test_of_a_heads_roles_the_one_farthest_above_its_baseline_comes_first(found)
         row["accuracy"] = 0.99
         roles = [role.role for role in find_roles(found) if (role.site, role.head) == (ENC, 0)]
         assert (roles[0], len(roles)) == (first, 2)
-
-
-def test_correlations_are_over_common_sites_and_left_out_where_there_is_none():
-    scores = {
-        "one": head_map([1, 2, 3], [4, 4]),
-        "two": head_map([3, 5, 9], [0, 1]),
-        "three": head_map([2, 1, 0]),
-    }
-    rows = correlation_rows(scores)
-    found = {(row["first"], row["second"], row["kind"]): (row["heads"], row["spearman"]) for row in rows}
-    assert found["one", "two", "enc-self"] == (3, pytest.approx(1))
-    assert ("one", "two", "cross") not in found, "two heads have no correlation"
-    assert found["one", "two", "all"][0] == 5
-    assert found["one", "three", "all"][0] == 3
-    assert found["two", "three", "enc-self"] == (3, pytest.approx(-1))
-    assert ("one", "three", "cross") not in found

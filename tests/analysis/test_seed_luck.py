@@ -36,7 +36,7 @@ def called(generator, *, between_seeds, with_seeds=True, pool=2, better=0.0) -> 
     return p < 0.05
 
 
-@pytest.mark.parametrize("between_seeds", [0.0, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("between_seeds", [0.0, 0.3])
 @pytest.mark.parametrize("pool", [2, 5])
 def test_a_true_tie_is_called_a_lead_in_at_most_six_of_a_hundred(between_seeds, pool):
     generator = np.random.default_rng(11)

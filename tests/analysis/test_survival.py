@@ -107,14 +107,6 @@ def test_p_is_the_share_of_all_permutations(within, seed):
         assert row["lifetime_specialised"] - row["lifetime_others"] == pytest.approx(row["difference"])
 
 
-def test_within_layer_a_surviving_layer_is_no_evidence():
-    first, second = HeadSite.at("enc-self", 0, 3), HeadSite.at("enc-self", 1, 3)
-    runs = {str(i): HeadMap({first: [False] * 3, second: [True] * 3}) for i in range(3)}
-    specialised = HeadMap({first: [False] * 3, second: [True, True, False]})
-    found = [survive_longer(runs, specialised, within=each)[0]["p_value"] for each in ("kind", "layer")]
-    assert found == pytest.approx([2 / 5, 1])
-
-
 SCORES = HeadMap({site: [0.5] * site.heads for site in SITES})
 LESS = RUNS["weak"].select(["enc-self", "dec-self"])
 

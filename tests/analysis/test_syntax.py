@@ -140,25 +140,6 @@ def looking(
     )
 
 
-@pytest.mark.parametrize(
-    ("targets", "expected"),
-    [
-        ({2: 3}, {("nsubj", UP): 1}),  # from the subject to the verb, and in that direction only
-        ({3: 2}, {("nsubj", DOWN): 1}),
-        # a noun with two adjectives is one query, and either is right: `black` has two pieces
-        ({7: 6}, {("amod", DOWN): 1 / 2}),
-        ({7: 4, 2: 1}, {("amod", DOWN): 1}),
-        # a word of two pieces asks with the mean of them; the other piece looks at the end, which is no word
-        ({5: 7}, {("amod", UP): 1 / 3}),
-        ({1: 0, 4: 0, 5: 7, 6: 0}, {}),  # half and half: the first word has it
-        ({}, {}),  # the end alone
-    ],
-)
-def test_where_a_head_looks_by_hand(targets, expected):
-    found = {(row["label"], row["direction"]): row["accuracy"] for row in looking(targets).rows()}
-    assert {key: value for key, value in found.items() if value} == pytest.approx(expected)
-
-
 def test_the_nearest_and_then_the_earlier_of_equally_good_offsets_is_taken():
     tree = tree_of("v a b c v d", "0 1 1 5 1 5", "ROOT x nsubj nsubj conj nsubj")  # offsets: -2, 1, -1
     row = looking({}, tree, [0, 1, 2, 3, 4, 5], ["nsubj"]).rows()[1]

@@ -9,7 +9,6 @@ search never produces, are
 suppressed there."""
 
 import json
-import pickle
 import re
 import shutil
 import sys
@@ -346,18 +345,6 @@ def test_a_broken_folder_is_one_clear_line(hf_folder, tmp_path, break_it, words)
     folder = copy_of(hf_folder("marian"), tmp_path)
     break_it(folder)
     assert re.search(words, failure(folder))
-
-
-def test_weights_that_hold_code_are_not_read(hf_folder, tmp_path):
-    folder = copy_of(hf_folder("marian"), tmp_path)
-    (folder / "model.safetensors").unlink()
-
-    class Code:
-        def __reduce__(self):
-            return (pytest.fail, ("code ran",))
-
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"final_logits_bias": Code()}))
-    assert "do not make a MarianMTModel" in failure(folder)
 
 
 def test_weights_of_torch_s_own_kind_are_read(hf_folder, tmp_path, converted):

@@ -23,7 +23,7 @@ from headgates.gates import (
 )
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import group_of
-from tests.gates.families import LENGTH, Family
+from tests.worlds.families import LENGTH, Family
 
 SHAPES = (2, LENGTH)  # sentences of LENGTH positions: B < L and B = L
 NONE = "–"

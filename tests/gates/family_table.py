@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.gates.families import FAMILIES
 from tests.gates.family_checks import COLUMNS
+from tests.worlds.families import FAMILIES
 
 PATH = Path(__file__).resolve().parents[2] / "docs" / "families.md"
 BEGIN = "<!-- the table is written by `python -m tests.gates.family_table` -->\n\n"

@@ -123,14 +123,6 @@ def test_the_expected_heads_come_to_the_target_and_the_best_heads_stay(model, st
     assert worth[chosen].mean() > worth[~chosen].mean()
 
 
-def test_its_state_goes_on_where_it_was(model):
-    bank, budget, other = attach(model), TargetBudget(4), TargetBudget(4)
-    budget.update(bank, 0)
-    other.load_state_dict(budget.state_dict())
-    assert other.weight(0) == budget.weight(0) > 0
-    assert torch.equal(other.loss(bank, 1), budget.loss(bank, 1))
-
-
 def test_all_heads_shut_is_no_collapse_where_that_is_the_target(model):
     bank = attach(model, target_heads=0)
     assert bank.open().count() == 0

@@ -3,9 +3,9 @@ with the page."""
 
 import pytest
 
-from tests.gates.families import BY_NAME, FAMILIES
 from tests.gates.family_checks import COLUMNS
 from tests.gates.family_table import HEADINGS, recorded
+from tests.worlds.families import BY_NAME, FAMILIES
 
 # one row for each mechanism: slot; hook; a shared position bias; (T, B, E) and a refit; projections inside;
 # k and v in one transposed weight; shared key heads, one for all, a norm over all heads, a size in a config;

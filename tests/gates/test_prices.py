@@ -8,7 +8,7 @@ from torch import nn
 
 from headgates.gates import HeadMap, LambdaBudget, attach, find_sites, remove
 from headgates.gates.prices import unit_prices
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
 
 
 def weights_without(model: nn.Module, site) -> int:

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from headgates.gates import SITE_RULES, HeadMap, SiteRule, attach, find_sites, heads_left, remove
-from tests.gates.families import BY_NAME, DECODER, HEADS, D, hugging_face, lines
 from tests.gates.family_checks import close, gated, opened, readme_lines, uneven
+from tests.worlds.families import BY_NAME, DECODER, HEADS, D, hugging_face, lines
 
 
 class MixingAttention(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from headgates.gates import attach, find_sites, load_pruned, remove, save_pruned
-from tests.gates.families import BY_NAME
 from tests.gates.family_checks import closing, uneven
+from tests.worlds.families import BY_NAME
 
 transformers = pytest.importorskip("transformers", reason="pruned folders need the extra hf")
 BERT, PLAIN = BY_NAME["BERT"], BY_NAME["torch.nn.Transformer"]

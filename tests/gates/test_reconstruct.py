@@ -22,8 +22,8 @@ from headgates.gates import (
     zero_heads,
 )
 from headgates.gates.gram import choose_ridge
-from tests.gates.families import BY_NAME
-from tests.gates.slow_reconstruct import (
+from tests.worlds.families import BY_NAME
+from tests.worlds.slow_reconstruct import (
     HEADS,
     ORDER,
     SOME,
@@ -72,20 +72,6 @@ def test_every_fifth_sentence_of_the_whole_text_is_held_out_for_the_ridge(model,
     reconstruct(model, closing(model, {"encoder.0.enc-self": [1]}), text, forward)
     lengths = [len(sentence) for sources, _ in text for sentence in sources]
     assert seen[0] == (sum(lengths) - sum(lengths[4::5]), sum(lengths[4::5]))
-
-
-def test_a_head_that_duplicates_another_is_not_missed(model, text):
-    attention = module_at(model, "encoder.0.enc-self")
-    with torch.no_grad():
-        for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
-            projection.weight[WIDTH : 2 * WIDTH] = projection.weight[:WIDTH]
-            projection.bias[WIDTH : 2 * WIDTH] = projection.bias[:WIDTH]
-    expected = [model(*each) for each in text]
-    closed = closing(model, {"encoder.0.enc-self": [1]})
-    (first, *_) = reconstruct(model, closed, text, forward, ridge=0.0)
-    assert first.error < 1e-12
-    for each, logits in zip(text, expected, strict=True):
-        torch.testing.assert_close(model(*each), logits, rtol=1e-6, atol=1e-6)
 
 
 METHODS = [reconstruct, rescale, fold_mean]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from headgates.gates import HeadMap, find_sites, resampled
-from tests.gates.slow_reconstruct import WIDTH, forward, module_at
+from tests.worlds.slow_reconstruct import WIDTH, forward, module_at
 
 HEADS, SITE = 3, "decoder.0.cross"
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from headgates.gates import SITE_RULES, HeadMap, HeadSite, SiteRule, attach, find_sites, remove
-from tests.gates.families import BY_NAME, HEADS, WIDTH, D
 from tests.gates.family_checks import close
+from tests.worlds.families import BY_NAME, HEADS, WIDTH, D
 
 
 class NewAttention(nn.Module):

@@ -93,14 +93,6 @@ def test_gates_without_a_bank_sample_alone():
     assert not torch.equal(gate(), first)
 
 
-def test_binarised_gates_sample_nothing(model, bank):
-    bank.binarise()
-    state = torch.get_rng_state()
-    bank.sample()
-    assert asked(bank).tolist() == bank.open().flat().tolist()
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize(
     ("gate", "options"), [("l0", {"log_alpha": 0.0}), ("subset", {"target_heads": 5, "anneal_steps": 7})]
 )

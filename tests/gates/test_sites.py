@@ -57,16 +57,6 @@ def test_gate_at_zero_and_zeroed_columns_and_removed_head_and_parametrised_weigh
     assert attach(by_removal, gate="mask").values().heads_total == 10  # a site without heads gets no gate
 
 
-def test_attaching_adds_gates_under_one_name_and_detaching_takes_them_away(model):
-    detach(model)  # does nothing without gates
-    before = list(model.state_dict())
-    attach(model)
-    assert {name.split(".")[0] for name in set(model.state_dict()) - set(before)} == {BANK}
-    detach(model)
-    assert list(model.state_dict()) == before
-    assert attach(model, gate="mask").kind == "mask"
-
-
 @pytest.mark.parametrize("kinds", [["enc-self"], ["cross", "enc-self"], None])
 def test_gates_are_put_on_the_named_kinds_alone(make_model, batch, kinds):
     model, other = make_model(), make_model()
@@ -93,14 +83,6 @@ def test_a_refused_attach_says_why_and_leaves_the_model_as_it_was(model, options
         attach(model, **options)
     assert all(module.gate is None for module in find_sites(model).values())
     assert getattr(model, BANK, None) is None
-
-
-def test_an_attention_without_a_rule_says_where_to_add_one():
-    class MyAttention(nn.Module):
-        pass
-
-    with pytest.raises(ValueError, match=r"MyAttention.*add one to SITE_RULES"):
-        find_sites(nn.ModuleList([MyAttention()]))
 
 
 def test_attentions_in_a_list_of_an_odd_name_are_numbered_in_their_order():

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from headgates.gates import HeadMap, HeadSite, find_sites, heads_left, remove
-from tests.gates.families import BY_NAME
 from tests.gates.family_checks import close, uneven
+from tests.worlds.families import BY_NAME
 
 N, H, L, S, K = 2, 6, 5, 7, 3
 D = H * K

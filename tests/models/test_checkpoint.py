@@ -16,7 +16,6 @@ from headgates.models.checkpoint import (
     save_model,
 )
 from headgates.models.search import beam_search
-from headgates.models.transformer import Transformer
 
 MAPS = Path("/proc/self/maps")
 
@@ -33,13 +32,6 @@ def test_a_model_comes_back_from_its_file(make_model, batch, tmp_path, settings)
     shared = [each.output.weight is each.target_embedding.weight for each in (model, loaded)]
     assert shared[0] == shared[1] == ("embeddings" not in settings)
     assert torch.equal(loaded(*batch), model(*batch))
-
-
-@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_a_model_with_fewer_heads_in_some_sites_comes_back_from_its_file(model, batch, tmp_path):
-    smaller = Transformer(model.config, 23, 19, {"decoder.0.cross": 0, "encoder.1.enc-self": 2}).eval()
-    save_model(tmp_path / "best.pt", smaller)
-    assert torch.equal(load_model(tmp_path / "best.pt")(*batch), smaller(*batch))
 
 
 def test_a_file_holds_plain_tensors_and_its_architecture(model, tmp_path):
@@ -75,17 +67,6 @@ def test_a_file_cut_short_is_one_line_that_names_it(model, tmp_path, share):
 def test_a_file_that_is_no_checkpoint_is_one_line_that_names_it(tmp_path, content):
     (tmp_path / "best.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"best\.pt") as error:
-        load_model(tmp_path / "best.pt")
-    one_line(error)
-
-
-class Anything:
-    """An object of a class that torch does not know."""
-
-
-def test_a_file_that_would_run_code_is_refused(tmp_path):
-    torch.save({"architecture": {}, "model": Anything()}, tmp_path / "best.pt")
-    with pytest.raises(ValueError, match="not a whole checkpoint of plain tensors") as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
 
@@ -126,16 +107,6 @@ def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tm
     ) as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
-
-
-def test_one_number_that_stands_for_a_vocabulary_is_refused(model, tmp_path):
-    weights = dict(model.state_dict())
-    for name in ("source_embedding.weight", "target_embedding.weight", "output.weight"):
-        weights[name] = torch.zeros(1).expand(10**9, model.config.d_model)
-    sizes = {"source_vocab": 10**9, "target_vocab": 10**9}
-    save_file(tmp_path / "best.pt", {"architecture": architecture(model) | sizes, "model": weights})
-    with pytest.raises(ValueError, match="has fewer numbers"):
-        load_model(tmp_path / "best.pt")
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,11 @@ from headgates.gates import (
 )
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import load_model, save_model
-from headgates.models.search import beam_search, greedy_search
-from tests.analysis.one_by_one import in_batches, random_model, random_pairs
-from tests.gates.slow_reconstruct import (
+from headgates.models.search import greedy_search
+from tests.models.test_removed import lines, source, translator_of  # noqa: F401
+from tests.models.test_removed import random_model as searched_model
+from tests.worlds.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.slow_reconstruct import (
     NEURONS,
     closing,
     equal_weights,
@@ -38,8 +40,6 @@ from tests.gates.slow_reconstruct import (
     small_text,
     streamed,
 )
-from tests.models.test_removed import lines, source, translator_of  # noqa: F401
-from tests.models.test_removed import random_model as searched_model
 
 SHAPES = {"pre": {}, "post": {"norm": "post"}, "ssru": {"decoder_mixer": "ssru"}}
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -78,29 +78,6 @@ def test_a_gate_at_0_zeroed_columns_and_removed_neurons_give_the_same(make_model
     gone = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
     neurons = closed.select(FFN_KINDS).count()
     assert gone == neurons * (2 * model.config.d_model + 1) + (closed.count() - neurons) * 7 * (4 * 21 + 3)
-
-
-@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
-def test_gates_that_differ_by_sentence_are_those_of_each_sentence_alone(make_model, batch, settings):
-    model, generator = make_model(**settings), torch.Generator().manual_seed(3)
-    bank = attach(model, gate="mask", kinds="ffn")
-    xi = {site: torch.rand(3, site.heads, generator=generator) for site in bank.sites}
-    bank.assign(xi)
-    together = model(*batch)
-    for i in range(3):
-        bank.assign({site: rows[i] for site, rows in xi.items()})
-        torch.testing.assert_close(model(*batch)[i], together[i], **CLOSE)
-
-
-def test_gates_within_0_and_1_are_folded_into_the_columns(make_model, batch):
-    model = make_model()
-    bank = attach(model, gate="mask", kinds="ffn")
-    xi = {site: torch.linspace(0, 1, site.heads) for site in bank.sites}
-    bank.assign(xi)
-    expected = model(*batch)
-    closed = HeadMap({site: row == 0 for site, row in xi.items()})
-    remove(model, closed, fold=HeadMap(xi))
-    torch.testing.assert_close(model(*batch), expected, **CLOSE)
 
 
 def test_learned_gates_on_all_kinds_get_a_gradient_at_every_neuron(make_model, batch):
@@ -212,16 +189,6 @@ def test_scores_of_heads_do_not_depend_on_whether_neurons_are_scored_too(score, 
         assert order[0] == order[1]
 
 
-def test_a_silent_neuron_is_worth_nothing_to_any_score():
-    model = random_model()
-    with torch.no_grad():
-        model.encoder.layers[1].feed_forward.outer.weight[:, 3] = 0
-    batches = in_batches(PAIRS, 3)
-    for score in (importance, fisher, obs, fluctuation):
-        row = score(model, batches, kinds="ffn")["encoder.1.enc-ffn"]
-        assert row.argmin() == 3, score.__name__
-
-
 def test_a_random_score_of_heads_is_the_same_beside_one_of_neurons():
     model = random_model()
     assert random_score(model, seed=1, kinds="all").select("heads") == random_score(model, seed=1)
@@ -243,18 +210,6 @@ def test_it_comes_back_from_its_files_numbered_as_before(make_model, batch, tmp_
         remove(loaded, again, original=True)
         torch.testing.assert_close(loaded(*batch), without(model, again)(*batch), **CLOSE)
     assert heads_left(smaller).heads_total == 18, "of heads, where no kinds are named"
-
-
-@pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
-def test_searches_find_what_they_find_under_the_mask(make_model, source, settings):  # noqa: F811
-    model, limits = searched_model(make_model, **settings), {"max_ratio": 1.0, "max_extra": 5}
-    closed = closing(model, NEURONS)
-    smaller = without(model, closed)
-    masked(model, closed)
-    greedy, beams = greedy_search(model, source, **limits), beam_search(model, source, beam=3, **limits)
-    assert [one.ids for one in greedy_search(smaller, source, **limits)] == [one.ids for one in greedy]
-    found = beam_search(smaller, source, beam=3, **limits)
-    assert [[one.ids for one in best] for best in found] == [[one.ids for one in best] for best in beams]
 
 
 def test_ablations_of_neurons_are_the_translations_without_them(make_model, lines):  # noqa: F811

@@ -109,19 +109,6 @@ def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, len
         assert [one.log_prob for one in best] == pytest.approx([total for _, total in expected], rel=1e-4)
 
 
-def test_a_beam_of_one_is_greedy_search(model, source):
-    beams = [best[0] for best in beam_search(model, source, beam=1, length_penalty=0.6, **LIMITS)]
-    greedy = greedy_search(model, source, length_penalty=0.6, **LIMITS)
-    assert [one.ids for one in beams] == [one.ids for one in greedy]
-    assert [one.score for one in beams] == pytest.approx([one.score for one in greedy], rel=1e-5)
-
-
-def test_neither_other_sentences_nor_padding_change_a_translation(model, source):
-    alone = [[one.ids for one in beam_search(model, row[row != PAD][None], beam=3)[0]] for row in source]
-    for batch in (source, nn.functional.pad(source, (0, 5), value=PAD)):
-        assert [[one.ids for one in best] for best in beam_search(model, batch, beam=3)] == alone
-
-
 def searched(model, source, beam: int, **limits):
     """The best hypothesis of every source."""
     if beam == 1:

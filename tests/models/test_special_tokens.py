@@ -1,7 +1,6 @@
 """A model whose special tokens have other ids says what the model with ours says, in training, search and
 scoring, and after every file."""
 
-
 import pytest
 import torch
 
@@ -59,7 +58,7 @@ def assert_same_translations(ours, theirs, beam: int) -> None:
 
 
 @every_numbering
-@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+@pytest.mark.parametrize("beam", [1, 3])
 def test_every_search_finds_the_same(specials, beam):
     assert_same_translations(*twins(specials), beam)
 

@@ -43,14 +43,6 @@ def test_it_is_its_equations(unit):
 
 
 @torch.no_grad()
-def test_it_goes_on_from_its_newest_state(unit):
-    x = torch.randn(B, L, D)
-    keys, _ = unit.keys_values(x)
-    later, _ = unit.keys_values(x[:, 3:], keys[:, :, 2:3])
-    torch.testing.assert_close(later, keys[:, :, 3:])
-
-
-@torch.no_grad()
 def test_a_state_is_the_sum_that_its_decays_say(unit):
     x = 30 * torch.randn(B, L, D)  # gates so far to 0 and 1 that a product of them underflows
     forget = unit.forget(x)

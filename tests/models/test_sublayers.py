@@ -4,19 +4,14 @@ full."""
 import copy
 
 import pytest
-import torch
-import torch.nn.functional as F
 from torch import nn
 
-from headgates.gates import attach, detach, find_sites, reconstruct, remove, zero_heads
+from headgates.gates import find_sites
 from headgates.models.sublayers import sublayers
-from tests.gates.slow_reconstruct import (
+from tests.worlds.slow_reconstruct import (
     SOME,
-    WIDTH,
     closing,
     equal_weights,
-    forward,
-    module_at,
     slowly_streamed,
     small_text,
     streamed,
@@ -46,17 +41,6 @@ def test_the_refit_is_numpys_at_every_sublayer_in_forward_order(make_model, text
     assert of_source == {sum(len(s) * s.shape[1] for s, _ in text)}
 
 
-def test_decoders_with_an_ssru_are_refitted_where_they_have_output_projections(make_model, text):
-    model, heads = (
-        make_model(decoder_mixer="ssru").double(),
-        {"encoder.0.enc-self": [1], "decoder.1.cross": [0, 2]},
-    )
-    expected = slowly_streamed(model, heads, text, 1e-3)
-    done = streamed(model, closing(model, heads), text, ridge=1e-3)
-    equal_weights(model, expected)
-    assert "decoder.0.dec-self" not in {each.site.name for each in done}
-
-
 def test_padding_positions_do_not_matter(make_model, batch):
     model, (source, target_in) = make_model().double(), batch
     where = lambda name, pair: (pair[0] if "encoder" in name else pair[1]) != 0  # noqa: E731
@@ -72,49 +56,6 @@ def test_padding_positions_do_not_matter(make_model, batch):
             positions=lambda _, site, pair: where(site.name, pair),
         )
         equal_weights(repaired, expected)
-
-
-@pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_a_head_that_writes_nothing_is_not_missed(make_model, text, settings):
-    """The old weights give what is aimed at, and the ridge pulls to them."""
-    model = make_model(**settings)
-    with torch.no_grad():
-        module_at(model, "encoder.0.enc-self").out_proj.weight[:, WIDTH : 2 * WIDTH] = 0
-    before, expected = copy.deepcopy(model), [model(*each) for each in text]
-    done = streamed(model, closing(model, {"encoder.0.enc-self": [1]}), text)
-    assert max(each.error for each in done) < 1e-9
-    assert len(done) == len(sublayers_by_hand(model))
-    equal_weights(model, before, 1e-5)
-    for each, logits in zip(text, expected, strict=True):
-        torch.testing.assert_close(model(*each), logits, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_masked_and_removed_are_the_repaired_model(make_model, text, settings):
-    model = make_model(**settings).double()
-    closed = closing(model)
-    streamed(model, closed, text)
-    logits = model(*text[0])
-    attach(model, gate="mask").assign(closed.map(lambda row: (~row).double()))
-    assert torch.equal(model(*text[0]), logits)  # the closed heads add nothing already
-    detach(model)
-    remove(model, closed)
-    torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_the_loss_is_below_that_of_refits_to_the_sites_own_outputs(make_model, text, settings):
-    """Targets are what the unpruned model finds likely, so that it has the least loss of all."""
-    model, loss = make_model(1, **settings).double(), {}
-    wanted = [model(*each).softmax(-1).detach() for each in text]
-    for way, given in {zero_heads: (), reconstruct: (text, forward), streamed: (text,)}.items():
-        changed = copy.deepcopy(model)
-        way(changed, closing(model), *given)
-        pairs = zip(text, wanted, strict=True)
-        loss[way] = sum(
-            F.cross_entropy(changed(*each).flatten(0, 1), p.flatten(0, 1)).item() for each, p in pairs
-        )
-    assert loss[streamed] < loss[reconstruct] < loss[zero_heads]
 
 
 def test_models_whose_stream_is_not_known_are_refused(make_model):

@@ -51,25 +51,6 @@ def test_a_translation_does_not_depend_on_the_lines_around_it(translator, beam):
     assert [bool(line) for line in alone] == [True, False, True, True, False, True]
 
 
-def test_n_best_gives_beam_translations_a_line_best_first(translator):
-    for line, best in zip(SOURCES, translator.translate_n_best(SOURCES), strict=True):
-        assert len(best) == (3 if line.strip() else 1)
-        assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
-        assert best[0].text == translator.translate([line])[0]
-
-
-def test_search_settings_are_used_unless_a_call_names_others(translator):
-    assert translator.translate_n_best(SOURCES[:1]) == translator.translate_n_best(
-        SOURCES[:1], beam=3, length_penalty=1.0
-    )
-    assert len(translator.translate_n_best(SOURCES[:1], beam=2)[0]) == 2
-
-
-def test_a_beam_below_one_is_refused(translator):
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        translator.translate(SOURCES, beam=0)
-
-
 def test_scores_equal_a_loop_over_log_softmax(translator):
     expected = [
         plain_score(translator, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)

@@ -10,9 +10,8 @@ import torch
 from headgates.gates import find_sites
 from headgates.gates.gram import Gram
 from headgates.gates.value_fit import value_fit
-from headgates.models.sublayers import mixed as mixed_inputs
 from headgates.models.sublayers import sublayers
-from tests.gates.slow_reconstruct import (
+from tests.worlds.slow_reconstruct import (
     HEADS,
     SOME,
     closing,
@@ -92,37 +91,6 @@ def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, text, s
     done = refitted(model, closing(model), text, ridge=0.1)
     equal_weights(model, expected, 1e-6)
     assert [each.site.name for each in done] == list(sublayers_by_hand(model))[2:]
-
-
-@pytest.mark.parametrize("name", ["encoder.1.enc-self", "decoder.0.dec-self", "decoder.1.cross"])
-def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
-    model, weights, seen = make_model().double(), {}, {}
-    attention = module_at(model, name)
-    handles = [
-        attention.out_proj.register_forward_hook(lambda _, given, __: seen.update(z=given[0])),
-        attention.v_proj.register_forward_hook(lambda _, given, __: seen.update(x=given[0])),
-        attention.register_forward_pre_hook(
-            lambda _, given, named: seen.update(given=given), with_kwargs=True
-        ),
-    ]
-    with torch.no_grad():
-        model(*batch, weights)
-        queries, keys, _, bias = seen["given"]
-        mixed = mixed_inputs(attention, seen["x"], queries, keys, None, bias)  # (B, L, H, I)
-    for handle in handles:
-        handle.remove()
-    V, b = attention.v_proj.weight.unflatten(0, (HEADS, -1)), attention.v_proj.bias.unflatten(0, (HEADS, -1))
-    z = torch.einsum("blhi,hki->blhk", mixed, V) + b
-    torch.testing.assert_close(z.flatten(2), seen["z"], rtol=1e-9, atol=1e-12)
-
-
-def test_less_is_left_unexplained_than_by_w_o_alone(make_model):
-    """At the first site with closed heads, where both see the same inputs and aim at the same outputs."""
-    errors = {}
-    for values in (False, True):
-        model = make_model().double()
-        errors[values] = streamed(model, closing(model), small_text(), values=values, ridge=1e-4)[0].error
-    assert errors[True] < errors[False]
 
 
 def test_every_site_of_a_model_has_a_mixer(make_model):

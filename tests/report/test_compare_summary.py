@@ -82,10 +82,7 @@ def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
 
 
 def test_of_a_method_that_lambda_controls_the_open_heads_are_named():
-    points = [
-        point("l0", heads, right(range(100)), lam=0.02, seed=heads, epochs=1)
-        for heads in (9, 7)
-    ]
+    points = [point("l0", heads, right(range(100)), lam=0.02, seed=heads, epochs=1) for heads in (9, 7)]
     (sentence,) = said(points, "λ")
     assert "leaves 7 to 9 heads open: 50.00 accuracy (2 seeds, 50.00 to 50.00)" in sentence
 

@@ -21,6 +21,7 @@ from headgates.tasks.base import Task
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
+from tests.worlds.runs import well
 from tests.worlds.tiny_encoder import labelled_sentences, write_tsv
 
 SETTINGS = {"text": {"max_tokens": 61, "max_length": 20, "train_sentences": 0}, "seed": 1}
@@ -176,12 +177,10 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
 
 def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(base, called, tmp_path):
     orders = "importance,obs,fluctuation,confidence,lrp"
-    code, _, wrong = called(prune)(base.path, "--by", orders, "--step", 0.5, "--threads", 1)
-    assert code == 0, wrong
+    well(called(prune)(base.path, "--by", orders, "--step", 0.5, "--threads", 1))
     assert len(list((base / "curves").glob("*-order*.json"))) == 5
     other = write_tsv(tmp_path / "other" / "books.tsv", labelled_sentences(31, 9))
-    code, said, wrong = called(prune)(base.path, "--ablate", "one", "--also", other, "--threads", 1)
-    assert code == 0, wrong
+    said = well(called(prune)(base.path, "--ablate", "one", "--also", other, "--threads", 1))
     assert "accuracy differences on the run's test set and on other-books" in " ".join(said.split())
     source, rows = open_source(base.path), list(csv.DictReader((base / "ablation/one.csv").open()))
     wanted, sites = source.corpus.test.targets, {site.name: site for site in find_sites(source.model)}

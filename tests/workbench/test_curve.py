@@ -36,9 +36,7 @@ def draw(
     scorer: MaskScorer | None = None,
 ):
     """(name, rows) of a curve, without a word."""
-    return curve(
-        order, dense, config, kinds=kinds or ALL, scorer=scorer or MaskScorer(dense)
-    )
+    return curve(order, dense, config, kinds=kinds or ALL, scorer=scorer or MaskScorer(dense))
 
 
 # ---------------------------------------------------------------- the numbers
@@ -103,9 +101,7 @@ def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dens
     scores = importance(model, dense.train_batches(), loss=dense.task.loss)
     closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
     for count in (6, 12, 15):
-        again = importance(
-            model, dense.train_batches(), loss=dense.task.loss, closed=closed
-        ).l2_per_layer()
+        again = importance(model, dense.train_batches(), loss=dense.task.loss, closed=closed).l2_per_layer()
         flat = closed.flat()
         flat[again.closing_order(count, closed=closed)] = True
         closed = closed.like(flat)

@@ -120,9 +120,7 @@ def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
     ]
     assert len({config_hash(base_fingerprint(*each)) for each in keys}) == 5
     stages = {config_hash(stage_fingerprint(*each, base_hash="b", gate="l0", test=TEST)) for each in keys}
-    assert (
-        len(stages | {config_hash(stage_fingerprint(*keys[0], base_hash="c", gate="l0", test=TEST))}) == 6
-    )
+    assert len(stages | {config_hash(stage_fingerprint(*keys[0], base_hash="c", gate="l0", test=TEST))}) == 6
 
 
 def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_all():

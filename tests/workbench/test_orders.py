@@ -11,7 +11,7 @@ from headgates.analysis.scores.fisher import fisher, rearranged
 from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.obs import obs
 from headgates.configs.scores import SCORES
-from headgates.gates import HeadMap, HeadSite
+from headgates.gates import HeadMap
 from headgates.workbench.scores import closed_by, head_scores
 from tests.workbench.test_scores import ENC, dense, random_scores, request_  # noqa: F401 - fixtures
 from tests.worlds.unpruned_model import head_masks, without
@@ -72,28 +72,3 @@ def test_a_choice_is_refined_at_its_count_where_the_score_says_how(dense, reques
 
 
 # ---------------------------------------------------------------- how many of each kind
-
-
-def test_budgets_of_each_kind_close_the_lowest_of_the_kind_and_leave_other_kinds_whole():
-    scores = random_scores()
-    closed = closed_by("weight-norm", scores, keep={"enc-self": 2, "cross": 0})
-    assert list(closed) == list(scores)
-    assert (~closed).by_kind() == {"enc-self": 2, "dec-self": 3, "cross": 0}
-    assert set(scores[ENC].argsort()[:3].tolist()) == set(closed[ENC].nonzero().flatten().tolist())
-    # two layers of one kind share its budget
-    low, high = HeadSite.at("enc-self", 0, 2), HeadSite.at("enc-self", 1, 2)
-    closed = closed_by("weight-norm", HeadMap({low: [1.0, 5.0], high: [3.0, 4.0]}), keep={"enc-self": 1})
-    assert (closed[low].tolist(), closed[high].tolist()) == ([True, False], [True, True])
-
-
-@pytest.mark.parametrize(
-    ("keep", "message"),
-    [
-        ({"cross": 4}, "cannot keep 4 of 3 heads"),
-        ({"cross": -1}, "cannot keep -1 of 3 heads"),
-        ({"cros": 1}, "no heads of kind 'cros'"),
-    ],
-)
-def test_budgets_that_do_not_fit_are_refused(keep, message):
-    with pytest.raises(ValueError, match=message):
-        closed_by("weight-norm", random_scores(), keep=keep)

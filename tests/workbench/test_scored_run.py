@@ -115,7 +115,7 @@ def test_more_heads_than_there_are_is_refused_before_any_training(scored, tiny_f
     assert stages == []
 
 
-@pytest.mark.parametrize("closing", ["zero", "mean", "out+ffn+v"])
+@pytest.mark.parametrize("closing", ["zero", "out+ffn+v"])
 def test_every_closing_has_rows_with_weights_of_their_own(scored, base, closing, stages):
     plain, trained = (ScoreRow("weight-norm", closing, t).name for t in (False, True))
     run = make_runs(scored("--heads", 8, "--systems", f"base,{plain},{trained}"))

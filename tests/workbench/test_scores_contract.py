@@ -32,9 +32,7 @@ def source(configure, translator, corpus, vocab_folder, tmp_path) -> Source:
 @pytest.fixture
 def request_of(source):
     """request_of(seed=2): what prune.py and fit.py ask for, with these changes; five validation lines."""
-    return lambda **changes: ScoreRequest(
-        **{"source": source, "valid": source.lines("valid", 5), **changes}
-    )
+    return lambda **changes: ScoreRequest(**{"source": source, "valid": source.lines("valid", 5), **changes})
 
 
 @pytest.fixture

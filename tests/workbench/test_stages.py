@@ -180,16 +180,6 @@ def test_a_name_taken_by_another_configuration_is_refused(runs, configure, stage
     assert stages == []
 
 
-def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
-    folder = make_runs(configure("--gate", "none", "--train.epochs", "1"))
-    assert folder.path.name == name(BASE, text_folder)
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.path.name]
-    assert stages == ["base"]
-    (row,) = folder.read_json("result.json")["rows"]
-    assert (row["system"], row["heads_open"]) == ("base", 21)
-    assert folder.read_json("result.json")["finished"]
-
-
 def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages, text_folder):
     sibling = make_runs(configure("--lambda", "0.05", "--systems", "base,base-continued,l0"))
     assert stages == ["gates"]
@@ -211,17 +201,6 @@ def assert_same_translations(run: RunFolder, other: RunFolder) -> None:
     for system in SYSTEMS:
         name = f"hypotheses/{file_name(system)}.txt"
         assert (run / name).read_bytes() == (other / name).read_bytes()
-
-
-def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, stages, text_folder):
-    elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
-    run = make_runs(
-        configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,importance")
-    )
-    assert stages == ["gates"]
-    assert [path.name for path in elsewhere.iterdir()] == [run.path.name]
-    assert run.config()["base"] == str(base)
-    assert run.read_json("gates.json") == finished.read_json("gates.json")
 
 
 def test_a_base_that_is_none_is_refused(runs, configure, text_folder):
@@ -246,8 +225,15 @@ def test_another_test_set_of_the_same_size_is_not_taken_for_the_first(runs, conf
     assert (run / "hypotheses/base.txt").read_text().splitlines() == before[::-1]
 
 
-def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
-    run = make_runs(configure("--kinds", "enc-self", "--systems", "base,l0,importance"))
+def test_on_a_base_from_elsewhere_only_the_kinds_asked_for_carry_gates_and_are_pruned(
+    runs, configure, tmp_path, stages, text_folder
+):
+    elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
+    place = ("--base", str(base), "--runs", str(elsewhere))
+    run = make_runs(configure("--kinds", "enc-self", "--systems", "base,l0,importance", *place))
+    assert stages == ["gates"]
+    assert [path.name for path in elsewhere.iterdir()] == [run.path.name]
+    assert run.config()["base"] == str(base)
     assert run.path.name.endswith("-l0-0.1-enc-self-s1")
     assert set(run.read_json("gates.json")["sites"]) == {"encoder.0.enc-self"}
     rows = rows_of(run)
@@ -320,12 +306,21 @@ def test_an_interrupted_base_asks_for_resume_and_then_ends_as_an_uninterrupted_o
     assert (resumed / "hypotheses/base.txt").read_text() == (whole / "hypotheses/base.txt").read_text()
 
 
-def test_a_run_cut_before_its_first_epoch_ended_simply_begins_again(configure, monkeypatch):
+def test_gate_none_stops_at_the_base_and_one_cut_before_its_first_epoch_ended_simply_begins_again(
+    configure, monkeypatch, tmp_path, stages, text_folder
+):
+    config = configure("--gate", "none", "--train.epochs", "1")
     with monkeypatch.context() as patched:
         cut_power(patched, StageModule, "training_step", lambda self, batch, index: index == 3)
         with pytest.raises(PowerCut):
-            make_runs(configure("--gate", "none", "--train.epochs", "1"))
-    assert make_runs(configure("--gate", "none", "--train.epochs", "1")).finished()
+            make_runs(config)
+    folder = make_runs(config)
+    assert folder.path.name == name(BASE, text_folder)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.path.name]
+    assert stages == ["base", "base"]
+    (row,) = folder.read_json("result.json")["rows"]
+    assert (row["system"], row["heads_open"]) == ("base", 21)
+    assert folder.finished()
 
 
 def test_a_run_cut_in_its_evaluation_resumes_without_training_again(

@@ -14,7 +14,6 @@ RUNS = {
     "--train.accumulate 3 --systems base,base-continued,l0-soft,l0,importance,importance:trained,l0-scratch",
     "chosen first": "--gate l0-started --heads 9 --finetune.epochs 2 --set gates.choose_epochs=2 "
     "--gates.reconstruct out --systems base,l0-started",
-    "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
 }
 KILLS = 2
 

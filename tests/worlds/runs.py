@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import AnyStr
 
 import pytest
 import yaml
@@ -28,6 +29,13 @@ def assert_one_line(error: str, *words: str) -> None:
     (line,) = error.strip().splitlines()
     assert ".py: error: " in line
     assert [word for word in words if word not in line] == [], line
+
+
+def well(answer: tuple[int, AnyStr, str]) -> AnyStr:
+    """What a script wrote to stdout, which ended well."""
+    code, out, error = answer
+    assert code == 0, error
+    return out
 
 
 def write_run(path: Path, translator: Translator, xi: HeadMap | None, **config: object) -> RunFolder:

@@ -15,12 +15,11 @@ from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped
 from headgates.analysis.scores.importance import importance
-from headgates.analysis.scores.loss_without import loss_without
 from headgates.data.batch import Batch
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, detach
 from headgates.models.transformer import Transformer
-from tests.analysis.one_by_one import Pair, assert_equal, in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import Pair, assert_equal, in_batches, random_model, random_pairs
 
 PAIRS = random_pairs()[:7]
 BATCHES = in_batches(PAIRS, 3)
@@ -85,26 +84,6 @@ def test_token_form_equals_one_backward_per_query_position(model):
     loop = HeadMap({site: totals[site].double() / counts[site] for site in totals})
     for size in (1, 3):  # with padding on both sides
         assert_equal(importance(model, in_batches(PAIRS[:3], size), absolute="token"), loop)
-
-
-@torch.no_grad()
-def test_the_loss_without_a_head_is_that_of_its_columns_of_w_o_at_zero_sentence_by_sentence(model):
-    singly, modules = in_batches(PAIRS, 1), sites_of(model.double(), None)
-
-    def mean_loss() -> Tensor:
-        return sum(batch_loss(model, batch).double() for batch in singly) / len(singly)
-
-    rises, whole = {}, mean_loss()
-    for site, module in modules.items():
-        weight, rows = module.out_proj.weight, []
-        for head in weight.unflatten(1, (site.heads, -1)).unbind(1):
-            before = head.clone()
-            head.zero_()
-            rows.append(mean_loss() - whole)
-            head.copy_(before)
-        rises[site] = torch.stack(rows)
-    for size in (1, 3):
-        assert_equal(loss_without(model, in_batches(PAIRS, size)), HeadMap(rises))
 
 
 @every_form
@@ -202,14 +181,6 @@ def test_swaps_end_where_no_exchange_of_two_heads_helps_and_never_above_the_diag
         if count in (1, 4):  # every choice is one exchange away
             assert found == pytest.approx(min(map(partial(cost, block), combinations(range(5), count))))
     assert count != 2 or improved > 7  # else little was tried
-
-
-def test_two_heads_that_undo_each_other_close_together():
-    # alone each costs 4, together nothing; the third costs 1, the fourth 1.2 and, with the third, more
-    g = torch.tensor([[2.0, -2.0, 1.0, 1.1], [2.0, -2.0, -1.0, -1.1]], dtype=torch.float64)
-    block = g.T @ g / 2
-    assert diagonal_choice(block, 2).tolist() == [False, False, True, True]
-    assert swapped(torch.tensor([True, False, True, False]), block).tolist() == [True, True, False, False]
 
 
 def test_rearranged_swaps_within_every_site(model):

@@ -6,8 +6,8 @@ import torch
 from headgates.analysis.batches import sites_of
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.gates import attach, find_sites
-from tests.analysis.one_by_one import random_model
-from tests.gates.families import BY_NAME
+from tests.worlds.families import BY_NAME
+from tests.worlds.one_by_one import random_model
 
 
 def test_it_is_the_norm_of_output_times_value_weights_alone_head_by_head():

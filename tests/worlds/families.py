@@ -11,69 +11,45 @@ from torch import Tensor, nn
 
 from headgates.configs.schema import ModelConfig
 from headgates.models.transformer import Transformer
-from tests.gates.fairseq_layout import FairseqModel
+from tests.worlds.fairseq_layout import FairseqModel
 
 HEADS, WIDTH, LAYERS, LENGTH, WORDS = 3, 4, 2, 5, 31
 GENERATION = "ForConditionalGeneration"
 D = HEADS * WIDTH
 # a tiny size under each of Hugging Face's names; a configuration takes those that it has
-SETTINGS: dict[str, Any] = dict(
-    vocab_size=WORDS,
-    src_vocab_size=WORDS,
-    tgt_vocab_size=WORDS,
-    d_model=D,
-    hidden_size=D,
-    n_embd=D,
-    dim=D,
-    num_heads=HEADS,
-    n_head=HEADS,
-    n_heads=HEADS,
-    num_attention_heads=HEADS,
-    encoder_attention_heads=HEADS,
-    decoder_attention_heads=HEADS,
-    num_key_value_heads=HEADS,
-    head_dim=WIDTH,
-    d_kv=WIDTH,
-    num_layers=LAYERS,
-    num_hidden_layers=LAYERS,
-    n_layer=LAYERS,
-    n_layers=LAYERS,
-    encoder_layers=LAYERS,
-    decoder_layers=LAYERS,
-    d_ff=17,
-    hidden_dim=17,
-    intermediate_size=17,
-    encoder_ffn_dim=17,
-    decoder_ffn_dim=17,
-    max_position_embeddings=40,
-    n_positions=40,
-    max_target_positions=40,
-    max_source_positions=LENGTH,
-    dropout=0.0,
-    dropout_rate=0.0,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    resid_pdrop=0.0,
-    embd_pdrop=0.0,
-    attn_pdrop=0.0,
-    activation_dropout=0.0,
-    attention_dropout=0.0,
-    layerdrop=0.0,  # a gradient of every gate in every step
-    encoder_layerdrop=0.0,
-    decoder_layerdrop=0.0,
-    image_size=8,
-    patch_size=4,
-    num_mel_bins=7,
-    relative_attention_num_buckets=8,
-    relative_attention_max_distance=6,
-    forced_eos_token_id=None,
-    begin_suppress_tokens=None,
-    pad_token_id=0,
-    decoder_start_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-    langs=["en", "de"],
-)
+SETTINGS: dict[str, Any] = {
+    name: value
+    for value, names in (
+        (WORDS, "vocab_size src_vocab_size tgt_vocab_size"),
+        (D, "d_model hidden_size n_embd dim"),
+        (
+            HEADS,
+            "num_heads n_head n_heads num_attention_heads encoder_attention_heads "
+            "decoder_attention_heads num_key_value_heads",
+        ),
+        (WIDTH, "head_dim d_kv"),
+        (LAYERS, "num_layers num_hidden_layers n_layer n_layers encoder_layers decoder_layers"),
+        (17, "d_ff hidden_dim intermediate_size encoder_ffn_dim decoder_ffn_dim"),
+        (40, "max_position_embeddings n_positions max_target_positions"),
+        (LENGTH, "max_source_positions"),
+        (
+            0.0,
+            "dropout dropout_rate hidden_dropout_prob attention_probs_dropout_prob resid_pdrop "
+            "embd_pdrop attn_pdrop activation_dropout attention_dropout layerdrop encoder_layerdrop "
+            "decoder_layerdrop",
+        ),
+        (8, "image_size relative_attention_num_buckets"),
+        (4, "patch_size"),
+        (7, "num_mel_bins"),
+        (6, "relative_attention_max_distance"),
+        (None, "forced_eos_token_id begin_suppress_tokens"),
+        (0, "pad_token_id decoder_start_token_id"),
+        (1, "bos_token_id"),
+        (2, "eos_token_id"),
+        (["en", "de"], "langs"),
+    )
+    for name in names.split()
+}
 
 
 @dataclass(frozen=True)
@@ -233,16 +209,26 @@ T5 = (
     "decoder.block.{}.layer.0.SelfAttention.o",
     "decoder.block.{}.layer.1.EncDecAttention.o",
 )
-LLAMA = (DECODER, "model.layers.{}.self_attn.o_proj")
-HIDDEN = (DECODER, "transformer.h.{}.self_attention.dense")
+HIDDEN = "transformer.h.{}.self_attention.dense"
 BUCKETS = dict(relative_attention_num_buckets=32)  # MPNet's forward knows no other number
 RELATIVE = dict(relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=4)
 
 
+def masked(name: str, prefix: str, path: str, **more: Any) -> Family:
+    return hugging_face(name, prefix, "ForMaskedLM", lines, ENCODER, path, **more)
+
+
+def causal(name: str, prefix: str, path: str, **more: Any) -> Family:
+    return hugging_face(name, prefix, "ForCausalLM", lines, DECODER, path, **more)
+
+
+def translation(name: str, prefix: str, **more: Any) -> Family:
+    return hugging_face(name, prefix, GENERATION, pairs, *SEQ2SEQ, **more)
+
+
 def llama(name: str, prefix: str, *, out: str = "o_proj", **more: Any) -> Family:
     """Two heads to a key head."""
-    paths = (DECODER, f"model.layers.{{}}.self_attn.{out}")
-    return hugging_face(name, prefix, "ForCausalLM", lines, *paths, num_attention_heads=2 * HEADS, **more)
+    return causal(name, prefix, f"model.layers.{{}}.self_attn.{out}", num_attention_heads=2 * HEADS, **more)
 
 
 def bert_and_gpt2() -> nn.Module:
@@ -285,31 +271,23 @@ FAMILIES = [
         library="models/",
     ),
     hugging_face("Marian", "Marian", "MTModel", pairs, *SEQ2SEQ),
-    hugging_face("BART", "Bart", GENERATION, pairs, *SEQ2SEQ),
-    hugging_face("mBART", "MBart", GENERATION, pairs, *SEQ2SEQ),
-    hugging_face("M2M100, NLLB", "M2M100", GENERATION, pairs, *SEQ2SEQ),
-    hugging_face("Pegasus", "Pegasus", GENERATION, pairs, *SEQ2SEQ),
+    translation("BART", "Bart"),
+    translation("mBART", "MBart"),
+    translation("M2M100, NLLB", "M2M100"),
+    translation("Pegasus", "Pegasus"),
     hugging_face("T5", "T5", GENERATION, pairs, *T5, d_kv=5, head_dim=5, decoder_start_token_id=0),
     hugging_face("mT5", "MT5", GENERATION, pairs, *T5, d_kv=5, head_dim=5, decoder_start_token_id=0),
     hugging_face("FSMT", "FSMT", GENERATION, masked_pairs, *SEQ2SEQ, classes="FSMT's Attention"),
     hugging_face("Whisper", "Whisper", GENERATION, spectra, *SEQ2SEQ),
-    hugging_face(
-        "BERT", "Bert", "ForMaskedLM", lines, ENCODER, "bert.encoder.layer.{}.attention.output.dense"
-    ),
-    hugging_face(
+    masked("BERT", "Bert", "bert.encoder.layer.{}.attention.output.dense"),
+    masked(
         "RoBERTa",
         "Roberta",
-        "ForMaskedLM",
-        lines,
-        ENCODER,
         "roberta.encoder.layer.{}.attention.output.dense",
     ),
-    hugging_face(
+    masked(
         "DistilBERT",
         "DistilBert",
-        "ForMaskedLM",
-        lines,
-        ENCODER,
         "distilbert.transformer.layer.{}.attention.out_lin",
         classes="DistilBertSelfAttention",
     ),
@@ -317,9 +295,7 @@ FAMILIES = [
     hugging_face("GPT-2", "GPT2", "LMHeadModel", lines, DECODER, "transformer.h.{}.attn.c_proj"),
     llama("Llama", "Llama"),
     # its heads have the width hidden_size / heads
-    hugging_face(
-        "Qwen2", "Qwen2", "ForCausalLM", lines, *LLAMA, num_attention_heads=2 * HEADS, hidden_size=2 * D
-    ),
+    llama("Qwen2", "Qwen2", hidden_size=2 * D),
     llama("Qwen3", "Qwen3"),  # norms over each head
     llama("Mistral", "Mistral"),
     llama("Mixtral", "Mixtral", num_local_experts=2, intermediate_size=16),  # widths are aligned
@@ -334,13 +310,9 @@ FAMILIES = [
     llama("OLMo 2", "Olmo2"),  # norms over all heads
     llama("Phi", "Phi", out="dense", hidden_size=2 * D),
     llama("Phi-3", "Phi3", hidden_size=2 * D),
-    hugging_face(
-        "ModernBERT", "ModernBert", "ForMaskedLM", lines, ENCODER, "model.layers.{}.attn.Wo", pad_token_id=0
-    ),
+    masked("ModernBERT", "ModernBert", "model.layers.{}.attn.Wo", pad_token_id=0),
     *(
-        hugging_face(
-            name, prefix, "ForMaskedLM", lines, ENCODER, f"{path}.encoder.layer.{{}}.attention.{out}", **more
-        )
+        masked(name, prefix, f"{path}.encoder.layer.{{}}.attention.{out}", **more)
         for name, prefix, path, out, more in [
             ("XLM-R", "XLMRoberta", "roberta", "output.dense", {}),
             ("CamemBERT", "Camembert", "roberta", "output.dense", {}),
@@ -350,12 +322,9 @@ FAMILIES = [
             ("MPNet", "MPNet", "mpnet", "attn.o", {"classes": "MPNetSelfAttention", **BUCKETS}),
         ]
     ),
-    hugging_face(
+    masked(
         "ALBERT",
         "Albert",
-        "ForMaskedLM",
-        lines,
-        ENCODER,
         "albert.encoder.albert_layer_groups.{}.albert_layers.0.attention.dense",
         num_hidden_groups=LAYERS,
         num_hidden_layers=LAYERS + 2,
@@ -363,48 +332,46 @@ FAMILIES = [
     hugging_face(
         "DeiT", "DeiT", "ForImageClassification", images, ENCODER, "deit.layers.{}.attention.o_proj"
     ),
-    hugging_face(
+    causal(
         "OPT",
         "OPT",
-        "ForCausalLM",
-        lines,
-        DECODER,
         "model.decoder.layers.{}.self_attn.out_proj",
         word_embed_proj_dim=D,
         ffn_dim=17,
     ),
-    hugging_face(
-        "GPT-J", "GPTJ", "ForCausalLM", lines, DECODER, "transformer.h.{}.attn.out_proj", rotary_dim=2
-    ),
-    hugging_face(
+    causal("GPT-J", "GPTJ", "transformer.h.{}.attn.out_proj", rotary_dim=2),
+    causal(
         "GPT-Neo",
         "GPTNeo",
-        "ForCausalLM",
-        lines,
-        DECODER,
         "transformer.h.{}.attn.attention.out_proj",
         classes="GPTNeoSelfAttention",
         attention_types=[[["global", "local"], 1]],
         window_size=3,
     ),
-    hugging_face("GPT-NeoX", "GPTNeoX", "ForCausalLM", lines, DECODER, "gpt_neox.layers.{}.attention.dense"),
-    hugging_face("BLOOM", "Bloom", "ForCausalLM", lines, *HIDDEN),
-    hugging_face("Falcon", "Falcon", "ForCausalLM", lines, *HIDDEN),
-    hugging_face("Falcon, ALiBi", "Falcon", "ForCausalLM", lines, *HIDDEN, alibi=True, multi_query=False),
-    hugging_face(
+    causal("GPT-NeoX", "GPTNeoX", "gpt_neox.layers.{}.attention.dense"),
+    causal(
+        "BLOOM",
+        "Bloom",
+        HIDDEN,
+    ),
+    causal(
+        "Falcon",
+        "Falcon",
+        HIDDEN,
+    ),
+    causal("Falcon, ALiBi", "Falcon", HIDDEN, alibi=True, multi_query=False),
+    causal(
         "Falcon, new decoder",
         "Falcon",
-        "ForCausalLM",
-        lines,
-        *HIDDEN,
+        HIDDEN,
         new_decoder_architecture=True,
         num_kv_heads=HEADS,
         num_attention_heads=2 * HEADS,
         hidden_size=2 * D,
     ),
-    hugging_face("PLBART", "PLBart", GENERATION, pairs, *SEQ2SEQ),
-    hugging_face("Blenderbot", "Blenderbot", GENERATION, pairs, *SEQ2SEQ),
-    hugging_face("Blenderbot, small", "BlenderbotSmall", GENERATION, pairs, *SEQ2SEQ),
+    translation("PLBART", "PLBart"),
+    translation("Blenderbot", "Blenderbot"),
+    translation("Blenderbot, small", "BlenderbotSmall"),
     hugging_face(
         "Speech2Text",
         "Speech2Text",
