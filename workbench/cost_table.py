@@ -93,9 +93,6 @@ class CostTable:
         total = max(0.0, budget - (self.cost(Shape.of(model)) - gated))
         return Limit({site: price / unit for site, price in shares.items()}, total / unit)
 
-    def part_of(self, kind: str) -> Part:
-        return next(part for part in self.parts if kind in part.kinds)
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

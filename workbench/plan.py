@@ -1,9 +1,11 @@
 """Which heads, neurons and layers to close for a speed: a plan.
 
-1. What each width of each layer costs in loss (analysis/levels.py), and what each layer does.
+1. What each width of each layer costs in loss (analysis/levels.py), and what layers cost that are dropped
+   together: in each stack the next to go is that which adds least beside those that are gone, and every
+   number of layers gone in one stack is measured with every number in the other.
 2. What it costs in time, parameters or multiply-adds (cost_table.py).
-3. For every budget the widths of least summed loss: a knapsack over the layers, each of which has the widths
-   of its sub-layers together, or is dropped (analysis/knapsack.py).
+3. For every budget, and all layers that may be gone, the widths of least summed loss: a knapsack over the
+   layers left, each of which has the widths of its sub-layers together (analysis/knapsack.py).
 4. Losses do not add up, so a local search follows on the loss of the whole: two layers change at a time, one
    becomes smaller and one larger, and the change stays where the loss falls.
 
@@ -42,14 +44,6 @@ def widths_of(site: HeadSite) -> list[int]:
     return sorted(
         {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in SHARES} | {site.heads}
     )
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What one layer becomes. widths: of its sites, in their order; None: it is dropped."""
-
-    widths: tuple[int, ...] | None
-    loss: float
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ class Planner:
 
     @cached_property
     def known(self) -> dict[str, Any]:
-        """What each width of each site adds to the loss, and each layer that is dropped."""
+        """What each width of each site adds to the loss, and what dropped layers add together."""
 
         def measured() -> dict[str, Any]:
             with frozen(self.model):
@@ -117,7 +111,7 @@ class Planner:
             by_site: dict[str, dict[str, float]] = {}
             for (site, units), rise in rises.items():
                 by_site.setdefault(site.name, {})[str(units)] = rise
-            return {"widths": by_site, "layers": self.layer_losses() if self.whole_layers else {}}
+            return {"widths": by_site, **(self.drop_losses() if self.whole_layers else {})}
 
         return self.kept(measured)
 
@@ -131,46 +125,70 @@ class Planner:
         }
 
     @cached_property
-    def without(self) -> dict[Layer, float]:
-        """What each layer that may be dropped adds."""
-        found: dict[Layer, float] = {}
-        for name, rise in self.known["layers"].items():
-            stack, _, number = name.partition(".")
-            found[stack, int(number)] = float(rise)
-        return found
+    def drops(self) -> list[tuple[frozenset[Layer], float]]:
+        """Layers that may be gone together, and what that adds; the first is none, the last leaves one in
+        each stack."""
+        if not self.whole_layers:
+            return [(frozenset(), 0.0)]
+        orders = [[(stack, int(n)) for n in own] for stack, own in self.known["drop_order"].items()]
+        return [
+            (
+                frozenset(layer for own, n in zip(orders, each["gone"], strict=True) for layer in own[:n]),
+                float(each["rise"]),
+            )
+            for each in self.known["dropped"]
+        ]
 
-    def layer_losses(self) -> dict[str, float]:
-        """What each layer alone adds to the loss where it is skipped; of a stack of one layer none."""
-        found = {}
-        for stack, number in self.whole.layers:
-            if sum(own == stack for own, _ in self.whole.layers) > 1:
-                with skipped(self.model, {stack: [number]}):
-                    found[f"{stack}.{number}"] = text_loss(self.model, self.valid, self.loss) - self.base
-        return found
+    def drop_losses(self) -> dict[str, Any]:
+        """The order in which each stack's layers go, and what every number of them adds with every number of
+        the other stack's."""
+        base = self.base  # before anything is skipped
+
+        def rise(gone: Mapping[str, Sequence[int]]) -> float:
+            with skipped(self.model, gone):
+                return text_loss(self.model, self.valid, self.loss) - base
+
+        orders: dict[str, list[int]] = {}
+        for stack in dict.fromkeys(stack for stack, _ in self.whole.layers):
+            left, gone = [n for own, n in self.whole.layers if own == stack], list[int]()
+            while len(left) > 1:
+                gone.append(min(left, key=lambda n: rise({stack: [*gone, n]})))
+                left.remove(gone[-1])
+            orders[stack] = gone
+            self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
+        numbers = itertools.product(*(range(len(gone) + 1) for gone in orders.values()))
+        dropped = [
+            {
+                "gone": list(each),
+                "rise": rise(
+                    {stack: gone[:n] for (stack, gone), n in zip(orders.items(), each, strict=True)}
+                ),
+            }
+            for each in numbers
+        ]
+        return {"drop_order": orders, "dropped": dropped}
 
     # ---------------------------------------------------------------- the knapsack
 
-    def choices(self, layer: Layer, fixed: Mapping[str, int]) -> list[Choice]:
-        """All that a layer may become. fixed: kinds whose heads are as many in every layer."""
+    def choices(self, layer: Layer, fixed: Mapping[str, int]) -> list[tuple[tuple[int, ...], float]]:
+        """All widths that a layer's sites may have together, and what they add to the loss. fixed: kinds
+        whose heads are as many in every layer."""
         sites = self.sites_of(layer)
         widths = [
             [min(fixed[site.kind], site.heads)] if site.kind in fixed else widths_of(site) for site in sites
         ]
-        found = [
-            Choice(each, sum(self.rises[site, width] for site, width in zip(sites, each, strict=True)))
+        return [
+            (each, sum(self.rises[site, width] for site, width in zip(sites, each, strict=True)))
             for each in itertools.product(*widths)
         ]
-        return found + ([Choice(None, self.without[layer])] if layer in self.without else [])
 
     def sites_of(self, layer: Layer) -> list[HeadSite]:
         return [site for site in self.whole.layers[layer].values() if site in self.planned]
 
-    def cost_of(self, table: CostTable, layer: Layer, choice: Choice) -> float:
+    def cost_of(self, table: CostTable, layer: Layer, widths: Sequence[int]) -> float:
         """What the layer costs, where the table fills no attention up beyond it."""
-        if choice.widths is None:
-            return 0.0
         own = {kind: site.heads for kind, site in self.whole.layers[layer].items()}
-        own |= {site.kind: width for site, width in zip(self.sites_of(layer), choice.widths, strict=True)}
+        own |= {site.kind: width for site, width in zip(self.sites_of(layer), widths, strict=True)}
         parts = (
             part.cost(max(own[kind] for kind in part.kinds if kind in own))
             for part in table.parts
@@ -188,38 +206,28 @@ class Planner:
         for chosen in itertools.product(*(range(count + 1) for count in most.values())):
             yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
-    @property
-    def kept_layers(self) -> set[Layer]:
-        """The layer of each stack whose loss alone costs most: it is never dropped, so no stack is empty."""
-        stacks = {stack for stack, _ in self.whole.layers}
-        of_stack = {stack: [each for each in self.without if each[0] == stack] for stack in stacks}
-        return {max(own, key=lambda layer: self.without[layer]) for own in of_stack.values() if own}
-
     def candidates(self, table: CostTable, budgets: Sequence[float]) -> list[list[Shape]]:
         """The shapes of least summed loss for each budget, best first: the best for each number of heads that
-        padded attentions may have, with and without layers that are dropped; none where no shape meets it."""
+        padded attentions may have, and for all layers that may be gone; none where no shape meets it."""
         found: list[dict[Any, tuple[float, Shape]]] = [{} for _ in budgets]
-        layers = list(self.whole.layers)
-        for fixed, whole in itertools.product(self.fixed_heads(table), ({*layers}, self.kept_layers)):
-            parts = []
-            for layer in layers:
-                choices = [
-                    c for c in self.choices(layer, fixed) if c.widths is not None or layer not in whole
-                ]
-                options = [Option(self.cost_of(table, layer, choice), choice.loss) for choice in choices]
-                kept = undominated(options)
-                parts.append(([choices[place] for place in kept], [options[place] for place in kept]))
-            largest = max(budgets) - table.rest
-            if largest <= 0:
-                continue
-            sack = Knapsack([options for _, options in parts], largest)
-            for own, budget in zip(found, budgets, strict=True):
-                if (answer := sack.at(budget - table.rest)) is None:
-                    continue
-                places, loss = answer
-                picked = [choices[place] for (choices, _), place in zip(parts, places, strict=True)]
-                shape = self.shape_of(dict(zip(layers, picked, strict=True)))
-                own[shape.key] = loss, shape
+        if (largest := max(budgets) - table.rest) <= 0:
+            return [[] for _ in budgets]
+        for fixed in self.fixed_heads(table):
+            kept: dict[Layer, tuple[list[tuple[int, ...]], list[Option]]] = {}
+            for layer in self.whole.layers:
+                choices = self.choices(layer, fixed)
+                options = [Option(self.cost_of(table, layer, widths), loss) for widths, loss in choices]
+                places = undominated(options)
+                kept[layer] = [choices[place][0] for place in places], [options[place] for place in places]
+            for dropped, added in self.drops:
+                left = [layer for layer in kept if layer not in dropped]
+                sack = Knapsack([kept[layer][1] for layer in left], largest)
+                for own, budget in zip(found, budgets, strict=True):
+                    if (answer := sack.at(budget - table.rest)) is not None:
+                        chosen, loss = answer
+                        picked = {layer: kept[layer][0][o] for layer, o in zip(left, chosen, strict=True)}
+                        shape = self.shape_of(picked, dropped)
+                        own[shape.key] = loss + added, shape
         return [[shape for _, shape in sorted(own.values(), key=itemgetter(0))] for own in found]
 
     def too_small(self, table: CostTable, budget: float) -> str:
@@ -234,16 +242,14 @@ class Planner:
     def smallest(self) -> Shape:
         """All closed that may close; where layers may go, one is left in each stack."""
         opened = {site: 0 if site in self.planned else site.heads for site in self.whole.open}
-        return Shape(opened, frozenset(self.without) - self.kept_layers)
+        return Shape(opened, self.drops[-1][0])
 
-    def shape_of(self, picked: Mapping[Layer, Choice]) -> Shape:
-        opened, dropped = dict(self.whole.open), set[Layer]()
-        for layer, choice in picked.items():
-            if choice.widths is None:
-                dropped.add(layer)
+    def shape_of(self, picked: Mapping[Layer, Sequence[int]], dropped: frozenset[Layer]) -> Shape:
+        opened = dict(self.whole.open)
+        for layer in self.whole.layers:
             for place, site in enumerate(self.sites_of(layer)):
-                opened[site] = 0 if choice.widths is None else choice.widths[place]
-        return Shape(opened, frozenset(dropped))
+                opened[site] = 0 if layer in dropped else picked[layer][place]
+        return Shape(opened, dropped)
 
     # ---------------------------------------------------------------- the loss of a whole shape
 
@@ -259,6 +265,7 @@ class Planner:
 
     def rise(self, shape: Shape) -> float:
         """What the whole shape adds to the loss of the text, each output projection refitted by itself."""
+        base = self.base  # before anything is closed
         widths = {
             site: shape.stays(site) for site in self.sites if (site.stack, site.layer) not in shape.dropped
         }
@@ -266,12 +273,11 @@ class Planner:
             self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),
             skipped(self.model, shape.dropped_by_stack),
         ):
-            return text_loss(self.model, self.valid, self.loss) - self.base
+            return text_loss(self.model, self.valid, self.loss) - base
 
     def summed(self, shape: Shape) -> float:
         """The sum of what its layers add one by one."""
-        whole = {layer: self.without[layer] for layer in shape.dropped}
-        return sum(whole.values()) + sum(
+        return dict(self.drops)[shape.dropped] + sum(
             self.rises[site, shape.open[site]]
             for site in self.sites
             if (site.stack, site.layer) not in shape.dropped

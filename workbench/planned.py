@@ -144,7 +144,7 @@ class Plans:
         key = {
             "weights": unpruned.weights,
             "kinds": sorted(order.kinds),
-            "layers": whole_layers,
+            "layers": "together" if whole_layers else None,
             "calibration": [config.calibration_sentences, config.calibration_targets],
             "text": unpruned.corpus.digest(),
         }

@@ -5,6 +5,7 @@ import torch
 
 from headgates.configs.schema import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
+from headgates.models.depth import STACKS, skipped
 from headgates.workbench.cost_table import cost_table
 from headgates.workbench.plan import Planner
 from headgates.workbench.planned import parameters
@@ -81,3 +82,42 @@ def test_the_smaller_model_is_the_largest_of_all_widths_and_depths_that_fit(shar
     assert cost == weights(found) == max(each for each in every if each <= budget)
     with pytest.raises(ValueError, match="no smaller model is as fast"):
         largest_model(model, weights, 1.0)
+
+
+def test_layers_that_go_together_are_measured_together_against_the_whole_model(make_model):
+    model = random_model(make_model, **{**DEEP, "decoder_layers": 3}).eval()
+    ids = torch.randint(3, 17, (2, 3, 5), generator=torch.Generator().manual_seed(1))
+    batch = {"source": ids[0], "target_in": ids[1]}
+
+    def loss(model, batch):
+        return model(**batch).logsumexp(-1).sum()
+
+    plan = Planner(
+        model,
+        HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ALL_KINDS)}),
+        [],
+        [batch],
+        loss=loss,
+        units=1,
+    )
+    plan.__dict__["known"] = plan.drop_losses()
+    with torch.no_grad():
+        whole = float(loss(model, batch))
+        rises = {}
+        for dropped, rise in plan.drops:
+            with skipped(model, Shape({}, dropped).dropped_by_stack):
+                assert rise == pytest.approx(float(loss(model, batch)) - whole, abs=1e-3)
+            rises[dropped] = rise
+    assert len(rises) == 3 * 3
+    assert plan.drops[0] == (frozenset(), 0.0)
+    assert len(plan.drops[-1][0]) == 4
+    alone = {layer: rises.get(frozenset({layer})) for layer in Shape.of(model).layers}
+    first = {
+        stack: min(n for (own, n), rise in alone.items() if own == stack and rise is not None)
+        for stack in STACKS
+    }
+    with torch.no_grad():  # the first to go is that which adds least alone
+        for stack, number in first.items():
+            for other in range(3):
+                with skipped(model, {stack: [other]}):
+                    assert float(loss(model, batch)) - whole >= rises[frozenset({(stack, number)})] - 1e-3
