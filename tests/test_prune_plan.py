@@ -53,7 +53,7 @@ def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base
     flags = [*FEW, *TORCH, "--speedup", "1.05,1.1"]
     code, out, error = prune_here(base.path, *flags)
     assert code == 0, error
-    assert "times as fast (predicted" in out
+    assert "x as fast (predicted" in out
     rows = read_table(base, "speed/planned.csv")
     assert [row["asked"] for row in rows] == [1.05, 1.1]
     assert all(row["predicted"] >= row["asked"] - 1e-6 for row in rows)
