@@ -17,7 +17,7 @@ from headgates.models.progress import Report
 from headgates.report.output_lines import output_lines
 from headgates.report.page import write_page
 from headgates.report.report_data import TABLES, report_data, write_cards
-from headgates.report.table import result_sentence
+from headgates.report.table import own_speed, result_sentence
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.findings import Findings, find
 from headgates.workbench.first_look import look_at_heads, price_heads
@@ -72,7 +72,12 @@ def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[Ru
     with its own heads, and that of a model that has not learned its task has no finding as a title."""
     folders = {run.path.resolve(): run for run in runs}
     for path, run in folders.items():
-        own = {"run": path.name, "opens_with": path.name, "result": result_sentence(run)}
+        own = {
+            "run": path.name,
+            "opens_with": path.name,
+            "result": result_sentence(run),
+            "speed": own_speed(run),
+        }
         reference = (run.result() or {}).get("reference")
         unlearned = any(row.unlearned for row in run.rows() if row.system == reference)
         write_page({**data, **own, "unlearned": unlearned}, run / PAGE)

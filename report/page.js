@@ -20,6 +20,7 @@ function chooseState(state, settled = true) {
   paintSlider();
   paintState();
   drawCurves();
+  drawShapes();
   followState();
   const top = byId("card").scrollTop;
   drawCard();
@@ -63,12 +64,14 @@ function enter() {
   readControls();
   choose(view.head, false);
   drawCurves();
+  drawShapes();
   keep();
 }
 
 // What the page shows, in a sentence: what the heads that learned gates leave are worth, or how many heads can close untrained.
 function finding() {
   if (data.unlearned) return "The model has not learned its task";
+  if (data.speed) return data.speed;
   const state = view.state.learned ? view.state : null;
   if (!state || !isNumber(state.value)) return curveFinding();
   const heads = `${state.heads_open} of ${state.heads_total} heads`;

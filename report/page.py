@@ -22,7 +22,10 @@ HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
 # in the order they stand in the page; the first are those of explore.py's page too
 SHARED_SCRIPTS = ("base.js", "address.js", "headmap.js", "card.js", "attention.js", "frame.js")
-PARTS = ("curves.js", "lines.js", "comparisons.js", "causes.js", "contrasts.js", "tables.js", "page.js")
+PARTS = (
+    *("curves.js", "shapes.js", "lines.js", "comparisons.js", "causes.js", "contrasts.js", "tables.js"),
+    "page.js",
+)
 SCRIPTS = (*SHARED_SCRIPTS, *PARTS)
 PATH_POINTS = 90
 

@@ -13,6 +13,7 @@
     causes      of --causes: rows of the card, pairs of heads, and for each head its exact effect and every
     score
     contrasts   of each --contrast: sentences, and a row for each head
+    shapes: pruned models layer by layer (shapes.py)
     systems, survival, tests, correlations: rows of tables
 
 Unknown numbers are null. `beam` says with which search a score was measured: a run's own, or that of the
@@ -42,6 +43,7 @@ from headgates.report.causes import causes_data
 from headgates.report.compare_files import comparisons_of
 from headgates.report.contrasts import contrast_data
 from headgates.report.page import compact, json_ready
+from headgates.report.shapes import shape_cards
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import base_request, base_score, score_path
 from headgates.workbench.curve import main_metric
@@ -87,6 +89,7 @@ def report_data(
             "comparisons": comparisons_of(analysed.base),
             "causes": found.causes and causes_data(found.causes),
             "contrasts": [contrast_data(found.contrast)] if found.contrast else [],
+            "shapes": shapes_of(analysed),
             "systems": system_rows([run.folder for run in analysed.shown_runs] or [analysed.base]),
             **{name: getattr(found, name) for name in TABLES},
         }
@@ -216,9 +219,7 @@ def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
     return [{**drawn_sentence(analysed, analysed.examples_split, i), "own": own} for i in chosen]
 
 
-def costly_sentences(
-    analysed: AnalysedModel, results: Mapping[str, AnalysisResult]
-) -> list[dict[str, Any]]:
+def costly_sentences(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> list[dict[str, Any]]:
     """The sentences of the analysis of that name: `effects` of heads by name, in nats, and the attention of
     these heads alone, (L, S) by site and head."""
     heads: dict[int, dict[tuple[str, int], float]] = {}
@@ -405,6 +406,12 @@ def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
         beam = beam_of(next(iter(rows.values())).evaluation)
         curves.append({"name": name, "file": None, "trained": True, "beam": beam, "points": points})
     return curves
+
+
+def shapes_of(analysed: AnalysedModel) -> list[dict[str, Any]]:
+    """Of the base's page and those of the runs on it; elsewhere empty."""
+    gated = {run.name: (f"{run.method.label}, {run.label}", run.row) for run in analysed.shown_runs}
+    return shape_cards(analysed.base, analysed.source.model, gated) if analysed.is_base else []
 
 
 def system_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:

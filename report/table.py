@@ -113,7 +113,9 @@ def comparison_table(run: RunFolder) -> None:
     title = f"{run.path}: test set, {search_title(reference.search)}{against}"
     show(title, [*columns, *["McNemar"] * with_mcnemar, *SIZE], cells)
     print(rows[0].main.signature)
-    for line in [*notes, *size_sentences(rows), *warnings_of(rows, config)]:
+    # of planned models the speed was measured in turns with the unpruned one, which a single pass would deny
+    sizes = [] if any("speed" in row.others for row in rows) else size_sentences(rows)
+    for line in [*notes, *sizes, *warnings_of(rows, config)]:
         print(line)
 
 
@@ -204,6 +206,30 @@ def result_sentence(run: RunFolder) -> str | None:
     lines, search = own.evaluation.get("sentences"), own.search and f" ({own.search})"
     sentence += f", on {lines:,} test sentences{search}." if lines else "."
     return f"{sentence} {reference.unlearned}." if reference.unlearned else sentence
+
+
+def speed_sentence(row: ResultRow, whole: int) -> str:
+    """How fast and how good a planned model is, beside the unpruned one with so many parameters. Of a budget
+    that is no speed, the share that was planned."""
+    speed, lost = row.others["speed"], row.main
+    planned = f"predicted {speed['predicted']:.2f}x"
+    if speed["budget"] != "speedup":
+        planned = f"planned: {1 / speed['predicted']:.0%} of the {speed['unit']}"
+    return (
+        f"{speed['measured']['median']:.2f}x as fast ({planned}) at {lost.difference:+.1f} "
+        f"{row.metric.upper()} ({interval_text(lost.difference_ci95, '+.1f')}), "
+        f"{(row.parameters or 0) / whole:.0%} of the parameters"
+    )
+
+
+def own_speed(run: RunFolder) -> str | None:
+    """`speed_sentence` of a run's own model; None where it was not planned."""
+    row = next((row for row in run.rows() if row.system == run.own_system()), None)
+    if row is None or "speed" not in row.others:
+        return None
+    of_saved = run.read_json("result.json").get("pruned", {}).get("unpruned_model")
+    whole = run.row_of("base") if of_saved is None else ResultRow.from_json(of_saved)
+    return speed_sentence(row, whole.parameters or 1)
 
 
 def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any]) -> list[str]:

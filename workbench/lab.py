@@ -171,7 +171,7 @@ class Lab:
             raise
         if done or run.made:
             self.locks.release()  # others may now build on it
-            if job in ("base", "gates"):  # the others have no page
+            if job in ("base", "gates", "plan"):  # the others have no page
                 self.finished(run)
         if run.made and run.tracked:
             self.tracker.finish(self.text.test)

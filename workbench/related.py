@@ -1,12 +1,14 @@
 """Runs that belong together: those with gates on one base, each with the heads that it left open."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from headgates.configs.methods import GateMethod, method_of
 from headgates.gates import KINDS, HeadMap
 from headgates.models.progress import Report
+from headgates.workbench.fingerprint import PLANNED
 from headgates.workbench.folder import RunFolder, find_runs
 from headgates.workbench.row import ResultRow
 
@@ -66,6 +68,18 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
             continue
         runs.append(folder)
     return runs
+
+
+def planned_runs(base: RunFolder) -> list[RunFolder]:
+    """The finished runs of `fit.py --speedup` beside the base and on it."""
+    base_hash = base.config().get("run_hash")
+    found = []
+    for folder in find_runs(base.path.resolve().parent):
+        with suppress(ValueError):  # what is no run, or broken, is said of where it is opened
+            config = folder.config()
+            if config.get("gate") == PLANNED and config.get("base_hash") == base_hash and folder.finished():
+                found.append(folder)
+    return found
 
 
 def is_curve(config: dict[str, Any]) -> bool:

@@ -97,9 +97,11 @@ def draw_figures(run: "Run") -> None:
 def show(run: "RunFolder") -> None:
     """Print what was found, how the systems of a finished run compare, its page, and what to type next."""
     from headgates.report.fill import PAGE
+    from headgates.report.shapes import own_shape
     from headgates.report.table import comparison_table, next_commands
 
     comparison_table(run)
+    own_shape(run)
     if (run / PAGE).is_file():
         print(f"report: {run / PAGE}")
     print("next:", *next_commands(run), sep="\n  ")

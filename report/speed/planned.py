@@ -6,18 +6,17 @@ against measured speed, and the same in the run folder.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from headgates.report.palette import BLACK, VERMILION, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.table import interval_text, show
+from headgates.report.shapes import shapes_table
+from headgates.report.table import interval_text, show, speed_sentence
 from headgates.workbench.measure import interval_text as range_text
 from headgates.workbench.row import ResultRow
 from headgates.workbench.table import Row, write_table
 from headgates.workbench.unpruned_model import UnprunedModel
 
 NAME = "speed/planned"
-BLOCKS = " ▁▂▃▄▅▆▇█"  # a site's share of open heads or neurons, from none to all
 
 
 def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str) -> None:
@@ -45,14 +44,11 @@ def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str
     less = "predicted (x)" if unit == "milliseconds" else f"planned, fewer {unit} (x)"
     head = ["plan", less, "measured (x)", "tokens (x)", "parameters", metric.title]
     show(title, [*head, "difference", "95%", *(each.title for each in others)], cells)
+    shapes = {f"{row.others['speed']['asked']:g}": row.others["speed"]["shape"] for row in planned}
+    whole = {"open": planned[0].others["speed"]["shape"]["of"], "dropped": {}}
+    shapes_table("shapes", {"unpruned": whole, **shapes})
     for row in planned:
-        print(
-            f"{row.others['speed']['asked']:g}: {row.open_words}",
-            *drawn(row.others["speed"]["shape"]),
-            sep="\n  ",
-        )
-    for row in planned:
-        print(sentence(row, base))
+        print(f"{row.others['speed']['asked']:g}: {speed_sentence(row, base.parameters or 1)}")
     folder = unpruned.folder
     content = {"timed": timed, "rows": [row.to_json() for row in rows], **unpruned.facts}
     folder.write_json(f"{NAME}.json", content)
@@ -60,29 +56,6 @@ def write_planned(unpruned: UnprunedModel, rows: Sequence[ResultRow], timed: str
     if len(planned) > 1:
         draw_planned(unpruned, base, planned, title)
         print(f"figure: {folder / NAME}.png")
-
-
-def sentence(row: ResultRow, base: ResultRow) -> str:
-    """What one model gives, in one sentence. Of a budget that is no speed, the share that was planned."""
-    speed, share = row.others["speed"], (row.parameters or 0) / (base.parameters or 1)
-    planned = f"predicted {speed['predicted']:.2f}"
-    if speed["budget"] != "speedup":
-        planned = f"planned: {1 / speed['predicted']:.0%} of the {speed['unit']}"
-    lost = f"{row.main.difference:+.2f} {row.metric.upper()} ({interval_text(row.main.difference_ci95)})"
-    fast = f"{speed['measured']['median']:.2f} times as fast ({planned})"
-    return f"{fast} at {lost}, {share:.0%} of the parameters"
-
-
-def drawn(shape: dict[str, Any]) -> list[str]:
-    """A line for each kind: a block for each layer, as high as its share of open heads or neurons."""
-    lines: dict[str, str] = {}
-    for site, total in shape["of"].items():
-        kind, number = site.rpartition(".")[2], int(site.split(".")[1])
-        gone = number in shape["dropped"].get(site.partition(".")[0], [])
-        share = shape["open"][site] / total if total else 0.0
-        block = "×" if gone else BLOCKS[round(share * (len(BLOCKS) - 1))]
-        lines[kind] = lines.get(kind, "") + block
-    return [f"{kind:8}  |{blocks}|  first layer to the left, × dropped" for kind, blocks in lines.items()]
 
 
 def table_row(row: ResultRow) -> Row:

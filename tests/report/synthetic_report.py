@@ -99,9 +99,30 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
             base | {"bleu": 38.74, "parameters": 2_400_000},
             *({"system": "l0", "bleu": s["value"], **{name: s[name] for name in of_run}} for s in gated),
         ],
+        "shapes": shapes(layers, heads, gated[0]["run"]),
         "survival": survivors,
         "tests": [tested],
     }
+
+
+def shapes(layers: int, heads: int, run: str) -> list[dict[str, Any]]:
+    """A planned model without its first decoder layer, and a run with gates that lost neurons."""
+    sites = {f"{stack}.{layer}.{kind}": heads for kind, stack in KINDS.items() for layer in range(layers)}
+    sites |= {
+        f"{stack}.{layer}.{stack[:3]}-ffn": 512 for stack in ("encoder", "decoder") for layer in range(layers)
+    }
+    half = {site: count // 2 for site, count in sites.items()}
+    sentence = "1.97x as fast (predicted 2.05x) at -0.2 BLEU (-0.7 to +0.3), 58% of the parameters"
+    return [
+        {
+            **{"label": "speedup 2", "run": None, "everywhere": True, "sentence": sentence, "words": "half"},
+            "shape": {"open": half, "of": sites, "dropped": {"decoder": [0]}},
+        },
+        {
+            **{"label": "learned gates", "run": run, "everywhere": False, "sentence": None, "words": "all"},
+            "shape": {"open": sites, "of": sites, "dropped": {}},
+        },
+    ]
 
 
 def causes(places: list[Place], worth: dict[Place, float], draw: random.Random) -> dict[str, Any]:

@@ -350,6 +350,22 @@ def test_a_contrast_shows_the_heads_that_it_needs_most_and_leads_to_them(opened)
     assert opened.tab.locator("#tabs button", has_text="Contrasts").count() == 1
 
 
+def test_a_planned_model_is_drawn_layer_by_layer_and_a_run_where_the_slider_is_on_it(opened):
+    drawings = opened.tab.locator("#shapes article")
+    opened.tab.fill("#state", "0")
+    assert drawings.count() == 1
+    assert "1.97x as fast (predicted 2.05x) at -0.2 BLEU" in drawings.first.inner_text()
+    rows = [row.split() for row in drawings.first.locator("tbody tr").all_inner_texts()]
+    assert rows == [
+        *(["E" + str(layer), "4/8", "256/512"] for layer in range(3)),
+        ["D0", "dropped"],
+        *(["D" + str(layer), "4/8", "4/8", "256/512"] for layer in (1, 2)),
+    ]
+    opened.tab.fill("#state", "1")
+    assert drawings.count() == 2
+    assert "8/8" in drawings.nth(1).inner_text()
+
+
 def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
     data, (state, *_) = cards(), cards()["states"]
     point = {name: state[name] for name in ("heads_open", "value", "low", "high")}
