@@ -104,7 +104,7 @@ def test_the_page_draws_what_was_planned_on_a_base_and_its_runs_that_closed_some
     cards = shape_cards(base, model, {"gated": ("learned gates", lost), "all": ("no price", own)})
     assert [(card["label"], card["run"], card["everywhere"]) for card in cards] == [
         ("speedup 2", None, True),
-        ("speedup 2, trained", "base-plan", True),
+        ("speedup 2, planned, refitted", "base-plan", True),
         ("learned gates", "gated", False),
     ]
     assert all(card["sentence"].endswith("50% of the parameters") for card in cards[:2])
