@@ -191,7 +191,7 @@ def answer(options: argparse.Namespace) -> Answer:
 FLAGS: list[Flag] = [
     (
         "--score",
-        {"metavar": "MODULE:NAME", "help": "only this one: a function (model, batches) -> HeadMap, or a selector by name"},
+        {"metavar": "MODULE:NAME", "help": "only this function (model, batches) -> HeadMap, or selector"},
     ),
     count_flag("--seeds", 3, "plantings of each kind"),
 ]
