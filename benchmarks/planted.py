@@ -2,6 +2,7 @@
 
     python -m benchmarks.planted                            # every selector, minutes
     python -m benchmarks.planted --score my_module:my_score # yours alone: my_score(model, batches) -> HeadMap
+    python -m benchmarks.planted --score loss-swap          # one of headgates alone
 
 The task needs exactly four of 24 heads, one for each relation; the others are decoys of four kinds, each
 planted alone and then all together (benchmarks/planted_world.py). A selector reads the training text and is
@@ -121,8 +122,8 @@ def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
 
 
 def selectors(score: str | None) -> dict[str, Callable[[PlantedWorld, int], Choice]]:
-    """By name; the user's own alone where there is one."""
-    if score is not None:
+    """By name; one alone where it is asked for. Raises ValueError for a name that is none."""
+    if score is not None and ":" in score:
         return {score: lambda world, seed: by_function(score, world)}
     found: dict[str, Callable[[PlantedWorld, int], Choice]] = {
         name: lambda world, seed, name=name: by_score(name, world, seed)  # type: ignore[misc]
@@ -131,12 +132,17 @@ def selectors(score: str | None) -> dict[str, Callable[[PlantedWorld, int], Choi
     }
     for name in GATES:
         found[name] = lambda world, seed, name=name: by_gates(name, world, seed)  # type: ignore[misc]
-    return found
+    if score is None:
+        return found
+    if score not in found:
+        raise ValueError(f"--score {score}: expected module:name, or one of {', '.join(found)}")
+    return {score: found[score]}
 
 
 def measured(world: PlantedWorld, choice: Choice) -> dict[str, Any]:
     """found: whether the heads that it keeps, asked for as many as are needed, are those. kept: how many it
     keeps until the task is solved."""
+    choice = lru_cache(choice)  # a refined one takes passes over the text
     total = sum(site.heads for site in find_sites(world.model))
     kept = next(keep for keep in range(world.needed, total + 1) if world.solved(choice(keep)))
     return {"found": world.found(choice(world.needed)), "kept": kept}
@@ -185,7 +191,7 @@ def answer(options: argparse.Namespace) -> Answer:
 FLAGS: list[Flag] = [
     (
         "--score",
-        {"metavar": "MODULE:NAME", "help": "only this score, a function (model, batches) -> HeadMap"},
+        {"metavar": "MODULE:NAME", "help": "only this function (model, batches) -> HeadMap, or selector"},
     ),
     count_flag("--seeds", 3, "plantings of each kind"),
 ]

@@ -193,9 +193,14 @@ def measured() -> Table:
 
 
 def planted() -> Table:
-    """What every selector found, of the newest line that is not about one score alone."""
-    (*_, record) = (line for line in lines_of("planted") if line["score"] is None)
-    return HEADER, summary(record["rows"])
+    """What every selector found: the newest line of all of them, and later ones of one by name."""
+    rows: list[dict[str, Any]] = []
+    for line in lines_of("planted"):
+        if line["score"] is None:
+            rows = line["rows"]
+        elif ":" not in line["score"]:
+            rows = [row for row in rows if row["selector"] != line["score"]] + line["rows"]
+    return HEADER, summary(rows)
 
 
 def spread(ratio: dict[str, Any]) -> str:

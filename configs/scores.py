@@ -125,6 +125,14 @@ SCORES: dict[str, Score] = {
     "loss": Score(
         "headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW
     ),
+    "loss-swap": Score(
+        "headgates.analysis.scores.loss_without:loss_without",
+        ("loss", "ranks"),
+        family="loss",
+        sample=FEW,
+        refine="headgates.analysis.scores.loss_swaps:loss_swapped",
+        one_by_one=True,
+    ),
     "facilitation": Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=FEW),
     "interference": Score(
         CAUSAL,

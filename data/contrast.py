@@ -71,6 +71,12 @@ def read_contrasts(name: str) -> list[Contrast]:
     return read_file(FILES / f"{prefix}-{own}.tsv")
 
 
+def names_for(data: str, pair: str) -> list[str]:
+    """The names of NAMED for a model of this corpus, or else of these languages, such as en-de."""
+    prefix = data if data in GENERATORS else pair
+    return [f"{prefix}:{name}" for name in NAMED.get(prefix, ())]
+
+
 def read_file(path: str | Path) -> list[Contrast]:
     """The contrasts of a file; errors are those of `read_contrasts`."""
     found: list[Contrast] = []

@@ -225,6 +225,7 @@ function keep() {
   add("drawing", view.drawing === "lines" ? "" : view.drawing);
   keepSelects(state);
   keepAddress(state);
+  byId("pair").value = pairNow();
 }
 
 // What an address says; heads that this model lacks are left out.
@@ -248,6 +249,33 @@ function read() {
   byId("other").value = ask.other;
   byId("second").open = Boolean(ask.other);
   return headByName.get(state.get("head")) ?? null;
+}
+
+// ---------------------------------------------------------------- ready pairs of sentences
+
+// A choice for each pair of a contrast that this model may be asked about; its value is the place in LIVE.contrasts.
+function drawPairs() {
+  byId("ready").hidden = !LIVE.contrasts.length;
+  const groups = LIVE.contrasts.map(({ name, about, pairs }, i) =>
+    el("optgroup", { label: `${name}: ${about}` }, pairs.map(([one, other], j) => el("option", { value: `${i},${j}` }, `${one} | ${other}`))),
+  );
+  byId("pair").append(el("option", { value: "" }, "choose one"), ...groups);
+  byId("pair").addEventListener("change", () => {
+    const [i, j] = byId("pair").value.split(",").map(Number);
+    const pair = LIVE.contrasts[i]?.pairs[j];
+    if (!pair) return;
+    [byId("text").value, byId("other").value] = [ask.text, ask.other] = pair;
+    ask.patched.clear();
+    Object.assign(ask, { prefix: [], step: null });
+    paintHeads();
+    update();
+  });
+}
+
+// Which ready pair is asked about, "" for sentences of the reader's own.
+function pairNow() {
+  const places = LIVE.contrasts.flatMap(({ pairs }, i) => pairs.map(([one, other], j) => [one === ask.text && other === ask.other, `${i},${j}`]));
+  return places.find(([same]) => same)?.[1] ?? "";
 }
 
 // ---------------------------------------------------------------- the page
@@ -274,6 +302,7 @@ function open() {
   drawTheme();
   drawMap();
   drawControls();
+  drawPairs();
   byId("controls").addEventListener("change", update); // pictures of attention need all of it
   byId("heads-title").textContent = "Heads";
   byId("hint").textContent =

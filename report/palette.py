@@ -100,6 +100,7 @@ LOOKS = {
     "confidence": Look(MAROON, "d", (8, 2)),
     "lrp": Look(NAVY, "X", (8, 2)),
     "loss": Look(ORANGE, "s", (5, 1)),
+    "loss-swap": Look(ORANGE, "p", (5, 1)),
     "facilitation": Look(GREEN, "v", (2, 1)),
     "interference": Look(MAROON, ">", (2, 1)),
     "irrelevance": Look(GREY, "X", (2, 1)),

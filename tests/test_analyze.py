@@ -370,8 +370,13 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     assert shown["gating"]["heads"] == gates
     assert len(shown["heads"]) == HEADS
     assert "causes: there already" in analyze_here(*words)[1]
+    # as it is named where --causes reads its own number of pairs: a file of several scores
+    shutil.copy(folder / "facilitation-sampled17.json", folder / "facilitation-sampled200.json")
     well(analyze_here(base.path, "--what", "confidence", *FEW))
     assert page_data(base)["causes"] == shown
+    means = HeadMap.from_json(base.read_json("scores/facilitation-sampled200.json")["parts"]["facilitation"])
+    on_cards = [head["scores"]["facilitation"] for head in page_data(base)["heads"]]
+    assert on_cards == pytest.approx(means.flat().tolist())
 
 
 def test_causes_of_another_text_and_its_settings_without_it_are_refused(base, analyze_here, tmp_path):

@@ -45,7 +45,7 @@ from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.causes import causes
 from headgates.workbench.contrast import contrast, contrast_settings, contrast_slug
 from headgates.workbench.folder import plain
-from headgates.workbench.scores import ScoreRequest, score_file
+from headgates.workbench.scores import ScoreRequest, checked_scores, score_file
 from headgates.workbench.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
@@ -413,4 +413,7 @@ def score_path(analysed: AnalysedModel, name: str) -> str | None:
 def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
     """A score of the base in nats, where fit.py or prune.py stored it."""
     path = score_path(analysed, name)
-    return None if path is None else HeadMap.load(analysed.base / path)
+    if path is None:
+        return None
+    found = checked_scores(analysed.source, path, analysed.base.read_json(path), analysed.config.kinds)
+    return found[SCORES[name].part]

@@ -1,14 +1,17 @@
 """explore.py's page: the head map, card and drawings of report.html, with the model behind them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+from headgates.data.contrast import NAMED, names_for, read_contrasts
 from headgates.report.explore.answers import site_rows
 from headgates.report.page import SHARED_SCRIPTS, STYLES, framed
 from headgates.workbench.sentence_model import SentenceModel
 from headgates.workbench.source import Source
 
 SCRIPTS = (*SHARED_SCRIPTS, "sentence.js", "picture.js", "explore.js")
+PAIRS = 8  # ready pairs of sentences of each contrast
 KEPT = (
     "roles",
     "confidence",
@@ -38,6 +41,7 @@ def explore_page(models: Sequence[SentenceModel], cards: Sequence[Cards], number
             "number": number,
             "translates": model.translates,
             "target": model.source.config.get("tgt"),
+            "contrasts": ready_pairs(model),
             "models": [
                 {
                     "label": label(each),
@@ -55,6 +59,22 @@ def explore_page(models: Sequence[SentenceModel], cards: Sequence[Cards], number
         scripts=SCRIPTS,
         policy="; connect-src 'self'; form-action 'self'",
     )
+
+
+def ready_pairs(model: SentenceModel) -> list[dict[str, Any]]:
+    """The named contrasts of the model's text or languages, each with its first PAIRS (source, corrupted
+    source) of as many pieces, between which heads can be patched."""
+    config, found = model.source.config, []
+    for name in names_for(str(config.get("data")), f"{config.get('src')}-{config.get('tgt')}"):
+        prefix, _, own = name.partition(":")
+        both = ([each.source, each.corrupted] for each in read_contrasts(name) if each.corrupted is not None)
+        equal = (pair for pair in both if pieces(model, pair[0]) == pieces(model, pair[1]) <= model.longest)
+        found.append({"name": name, "about": NAMED[prefix][own], "pairs": list(islice(equal, PAIRS))})
+    return [each for each in found if each["pairs"]]
+
+
+def pieces(model: SentenceModel, text: str) -> int:
+    return len(model.source_vocab.encode([text])[0])
 
 
 def label(model: SentenceModel) -> str:

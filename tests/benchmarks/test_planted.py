@@ -95,6 +95,16 @@ def test_a_score_of_the_users_own_is_measured_by_the_truth(world, monkeypatch, t
     assert measured(world, by_function("truth", world)) == {"found": True, "kept": 4}
 
 
+def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_effects_do_not(world):
+    """`backup` is one of the decoys here: an order alone keeps two heads of one relation."""
+    exact, swapped = (selectors(None)[name](world, 1)(world.needed) for name in ("loss", "loss-swap"))
+    assert not world.found(exact)
+    assert world.found(swapped)
+    assert list(selectors("loss-swap")) == ["loss-swap"]
+    with pytest.raises(ValueError, match="--score los: expected module:name, or one of importance"):
+        selectors("los")
+
+
 def test_every_score_is_asked_but_those_that_need_a_run():
     assert LEFT_OUT == ["ablation"]
     assert {"importance", "obs-swap", "facilitation", "l0-target", "subset"} < selectors(None).keys()

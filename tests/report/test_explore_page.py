@@ -10,6 +10,8 @@ import pytest
 
 from headgates.commands.explore import server_of
 from headgates.configs.explore import ExploreConfig
+from headgates.data.contrast import read_contrasts
+from headgates.report.explore.page import ready_pairs
 from headgates.report.explore.server import Server
 from headgates.workbench.sentence_model import Change
 from tests.report.test_explore_server import GATED, HEADS, RUN, TEXT
@@ -216,6 +218,40 @@ def test_heads_are_patched_from_a_second_sentence(page):
     page.said.clear()  # Chromium writes of every refused question
 
 
+def test_a_ready_pair_fills_both_sentences_and_the_address_chooses_it_again(page, browser):
+    page.click("#second summary")
+    labels = "all => all.map(each => each.label.split(':')[1])"
+    groups = page.tab.eval_on_selector_all("#pair optgroup", labels)
+    assert groups == ["number", "gender", "case", "order"]
+    page.tab.select_option("#pair", "1,0")
+    page.settled()
+    one, other = (page.tab.input_value(each) for each in ("#text", "#other"))
+    assert one != other
+    assert other in [each.corrupted for each in read_contrasts("toy:gender") if each.source == one]
+    effects = page.model.patch_effects(one, other)
+    page.head("decoder.1.cross.5")
+    assert f"{effects['decoder.1.cross.5']:.3f}" in page.tab.inner_text(".measures").replace("−", "-")
+    again = Page(browser, page.server, "#" + page.tab.url.partition("#")[2]).settled()
+    assert again.tab.input_value("#pair") == "1,0"
+    assert again.type("#text", TEXT).tab.input_value("#pair") == ""
+    again.tab.close()
+
+
+def test_a_ready_pair_has_equal_pieces_and_is_of_the_models_languages(server, monkeypatch):
+    model = server.answers.models[0]
+    found = ready_pairs(model)
+    for one, other in (pair for each in found for pair in each["pairs"]):
+        assert len(model.sources(one, other)) == 2  # or it is refused
+    assert [len(each["pairs"]) for each in found] == [8, 8, 8, 8]
+    monkeypatch.setattr(model, "longest", 3)
+    assert ready_pairs(model) == []
+    monkeypatch.undo()
+    monkeypatch.setitem(model.source.config, "data", "mine")
+    assert "en-de:number" in [each["name"] for each in ready_pairs(model)]
+    monkeypatch.setitem(model.source.config, "tgt", "fr")
+    assert ready_pairs(model) == []
+
+
 def test_it_is_used_with_the_keyboard(page):
     at = "document.activeElement.dataset.name"
     page.tab.focus('button.mark[data-name="encoder.0.enc-self.0"]')
@@ -251,7 +287,9 @@ def test_the_picture_holds_sentence_map_and_attention(page):
 
 @pytest.mark.parametrize("options", [{"viewport": {"width": 390, "height": 844}}, {"color_scheme": "dark"}])
 def test_a_narrow_and_a_dark_page_show_everything(browser, server, options):
-    one = Page(browser, server, **options).type("#text", TEXT).shut(HEADS[0])
+    one = Page(browser, server, **options).type("#text", TEXT).shut(HEADS[0]).click("#second summary")
+    one.tab.select_option("#pair", "3,0")
+    one.settled()
     width = one.tab.viewport_size["width"]
     assert one.tab.evaluate("document.documentElement.scrollWidth") <= width
     red = "Number(getComputedStyle(document.body)[name].match(/\\d+/)[0])"

@@ -14,6 +14,7 @@ from torch.nn import Module
 
 from headgates.analysis.batches import batch_loss, sampled_targets, sites_of
 from headgates.analysis.scores.fluctuation import fluctuation, standardised
+from headgates.analysis.scores.loss_swaps import loss_swapped
 from headgates.analysis.scores.obs import DAMPING, closing_costs, closing_places, obs
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.analysis.scores.swaps import EVERY, promising, swapped
@@ -234,6 +235,32 @@ def test_a_swap_lowers_the_loss_of_the_refitted_model_and_keeps_the_numbers(mode
         lowered += after < before * (1 - 1e-4)
         assert (found == closed) is (after == pytest.approx(before, rel=1e-6)), "kept where nothing is gained"
     assert lowered, "or nothing would be tried"
+
+
+def loss_without(model: Transformer, data, closed: HeadMap) -> float:
+    """The loss with the closed heads' columns of W_O at 0."""
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for site, module in sites_of(changed, None).items():
+            module.out_proj.weight[:, columns_of(closed[site].nonzero().flatten().tolist())] = 0
+        return sum(float(batch_loss(changed, batch)) for batch in data)
+
+
+@pytest.mark.parametrize(("count", "by_kind"), [(4, False), (4, True), (7, False)])
+def test_a_swap_on_the_exact_loss_lowers_it_and_keeps_the_numbers_and_the_model(model, count, by_kind):
+    data, lowered, weights = in_batches(PAIRS, 5), 0, copy.deepcopy(model.state_dict())
+    for seed in range(3):
+        torch.manual_seed(seed)
+        closed = HeadMap({site: torch.rand(site.heads) for site in sites_of(model, None)}).lowest(count)
+        found = loss_swapped(model, data, closed, by_kind=by_kind)
+        assert found.count() == count
+        assert not by_kind or found.by_kind() == closed.by_kind()
+        before, after = (loss_without(model, data, each) for each in (closed, found))
+        assert after <= before
+        lowered += after < before * (1 - 1e-4)
+        assert (found == closed) is (after == before), "kept where nothing is gained"
+    assert lowered, "or nothing would be tried"
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
 
 
 def test_pairs_are_tried_from_the_most_promising_within_kinds_where_asked():
