@@ -316,7 +316,7 @@ def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: s
     xlabel = f"{what} (fewer to the right)"
     if fast := at_speeds(compared):
         timed = next(each["timed"] for group in compared.groups for each in speeds_of(group))
-        xlabel = f"times as fast as the unpruned model, measured ({timed})"
+        xlabel = f"times as fast as unpruned ({timed})"
     ylabel = ", ".join(filter(None, (metric, "test set", compared.base.first.row.search)))
     draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=ylabel, fewer=not fast)
 

@@ -11,17 +11,14 @@ of multiply-adds, of parameters, and of milliseconds that are measured on this m
 (CTranslate2), their kinds are one part, as wide as the widest of the stack.
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, HeadMap, Limit, find_sites, remove
-from headgates.models.depth import drop_layers
-from headgates.workbench.shape import Shape
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, Limit, find_sites
+from headgates.workbench.shape import Shape, shaped
 
 SHARES = (0.75, 0.5, 0.25, 0.0)  # of a part's heads or neurons, measured beside all
 PADDED = (
@@ -112,15 +109,12 @@ class CostTable:
 
 
 def smaller(model: Any, kinds: tuple[str, ...], share: float) -> Any:
-    """A copy in which all sites of these kinds have so large a share of their heads or neurons: the first
-    ones, as what they cost does not depend on which."""
-    copied = copy.deepcopy(model)
-    closed = {
-        site: torch.arange(site.heads) >= kept_units(site.heads, share, site.kind)
-        for site in find_sites(copied, kinds)
+    """A copy in which all sites of these kinds have so large a share of their heads or neurons."""
+    opened = {
+        site: kept_units(site.heads, share, site.kind) if site.kind in kinds else site.heads
+        for site in find_sites(model, ALL_KINDS)
     }
-    remove(copied, HeadMap(closed))
-    return copied
+    return shaped(model, Shape(opened))
 
 
 def kept_units(units: int, share: float, kind: str) -> int:
@@ -173,10 +167,8 @@ def cost_table(
         gone = half_of_layers(model, stack)
         bare[stack] = 0.0
         if gone:
-            less = copy.deepcopy(model)
-            drop_layers(less, {stack: gone})
-            dropped = frozenset((stack, number) for number in gone)
-            of_parts = table.cost(shape) - table.cost(replace(shape, dropped=dropped))
-            bare[stack] = max(0.0, (whole - measure(less) - of_parts) / len(gone))
+            less = replace(shape, dropped=frozenset((stack, number) for number in gone))
+            of_parts = table.cost(shape) - table.cost(less)
+            bare[stack] = max(0.0, (whole - measure(shaped(model, less)) - of_parts) / len(gone))
     table = replace(table, layers=bare)
     return replace(table, rest=max(0.0, whole - table.cost(shape)))

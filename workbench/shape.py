@@ -4,11 +4,15 @@ layers are gone.
 Sites and layers have the names and numbers of the unpruned model.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadSite, find_sites
+import torch
+
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, remove
+from headgates.models.depth import drop_layers
 
 Layer = tuple[str, int]  # stack and number
 
@@ -83,3 +87,13 @@ class Shape:
             "of": {site.name: site.heads for site in self.open},
             "dropped": self.dropped_by_stack,
         }
+
+
+def shaped(model: Any, shape: Shape) -> Any:
+    """A copy of a model in a shape: the first heads and neurons stay, as what it costs does not depend on
+    which."""
+    copied = copy.deepcopy(model)
+    closed = {site: torch.arange(site.heads) >= shape.stays(site) for site in find_sites(copied, ALL_KINDS)}
+    remove(copied, HeadMap(closed))
+    drop_layers(copied, shape.dropped_by_stack)
+    return copied

@@ -1,27 +1,14 @@
 """Tables of costs: what they predict for a shape is what a model of that shape costs, where costs add up."""
 
-import copy
-
 import pytest
 import torch
 
-from headgates.gates import ALL_KINDS, HeadMap, find_sites, remove
-from headgates.models.depth import drop_layers
 from headgates.workbench.cost_table import CostTable, cost_table
 from headgates.workbench.planned import parameters
-from headgates.workbench.shape import Shape
+from headgates.workbench.shape import Shape, shaped
 from tests.models.test_removed import random_model
 
 DEEP = {"encoder_layers": 3, "decoder_layers": 2}
-
-
-def made(model, shape: Shape):
-    """A model of this shape."""
-    smaller = copy.deepcopy(model)
-    closed = {site: torch.arange(site.heads) >= shape.stays(site) for site in find_sites(smaller, ALL_KINDS)}
-    remove(smaller, HeadMap(closed))
-    drop_layers(smaller, shape.dropped_by_stack)
-    return smaller
 
 
 def uneven(model) -> Shape:
@@ -48,13 +35,13 @@ def test_a_table_of_parameters_predicts_those_of_an_uneven_shape_without_a_layer
     model = random_model(make_model, decoder_mixer=decoder_mixer, **DEEP)
     table = cost_table(model, parameters, unit="parameters", padded=False)
     assert table.cost(Shape.of(model)) == pytest.approx(parameters(model))
-    assert table.cost(uneven(model)) == pytest.approx(parameters(made(model, uneven(model))))
+    assert table.cost(uneven(model)) == pytest.approx(parameters(shaped(model, uneven(model))))
 
 
 def test_attentions_that_are_padded_cost_what_the_widest_of_their_stack_does(make_model):
     model = random_model(make_model, **DEEP)
     table, shape = cost_table(model, padded_heads, unit="seconds", padded=True), uneven(model)
-    assert table.cost(shape) == pytest.approx(padded_heads(made(model, shape)))
+    assert table.cost(shape) == pytest.approx(padded_heads(shaped(model, shape)))
     assert table.cost(shape) > cost_table(model, padded_heads, unit="seconds", padded=False).cost(shape)
 
 

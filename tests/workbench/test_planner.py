@@ -1,5 +1,7 @@
 """Plans without a search, where an order's lowest close first; and the smaller model beside them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,8 +10,8 @@ from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
 from headgates.models.depth import STACKS, skipped
 from headgates.workbench.cost_table import cost_table
 from headgates.workbench.plan import Planner
-from headgates.workbench.planned import parameters
-from headgates.workbench.shape import Shape
+from headgates.workbench.planned import Plans, parameters
+from headgates.workbench.shape import Shape, shaped
 from headgates.workbench.smaller_model import largest_model, narrower, weights
 from tests.models.test_removed import random_model
 from tests.workbench.test_cost_table import DEEP, padded_heads
@@ -121,3 +123,24 @@ def test_layers_that_go_together_are_measured_together_against_the_whole_model(m
             for other in range(3):
                 with skipped(model, {stack: [other]}):
                     assert float(loss(model, batch)) - whole >= rises[frozenset({(stack, number)})] - 1e-3
+
+
+def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="milliseconds", padded=False)
+    plans, whole = Plans.__new__(Plans), table.cost(Shape.of(model))
+
+    class Timer:  # whatever is pruned takes a tenth more than its parts
+        def __call__(self, each):
+            return parameters(each) * (1.0 if parameters(each) == whole else 1.1)
+
+    plans.budget, plans.timer, plans.unpruned = "speedup", Timer(), SimpleNamespace(model=model)
+    plans.timer.whole = whole
+    order, target = planner(model, {}), 0.8 * whole
+    first = order.lowest_first(table, target)
+    found = plans.reached(first, target, lambda budget: order.lowest_first(table, budget))
+    assert plans.timer(shaped(model, first.shape)) > 1.01 * target
+    assert plans.timer(shaped(model, found.shape)) == found.cost <= 1.01 * target
+    kept = plans.reached(first, target, lambda budget: None)  # nothing smaller: what there is
+    assert kept.shape == first.shape
+    assert kept.cost > target
