@@ -17,13 +17,14 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.planted import HEADER, summary
+from headgates.configs.speed_methods import SPEED_METHODS
 from headgates.configs.systems import label
 from headgates.workbench.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 CHOICES = "compare-multi30k-choices"
-PAGES = ("README.md", "results/README.md", "docs/measured.md", "docs/planted.md")
+PAGES = ("README.md", "results/README.md", "docs/measured.md", "docs/planted.md", "docs/speed.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 Table = tuple[list[str], list[list[str]]]  # head and rows
@@ -122,6 +123,52 @@ def bleu_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
 
 def difference_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
     return [difference(rows[0]), mean(rows, "chrf")]
+
+
+SPEEDS = ("compare-multi30k-256-plan", "compare-multi30k-256-rivals")
+
+
+def speeds() -> Table:
+    """Every model for a speed, the unpruned ones first: how fast it is, and how good."""
+    head = [
+        "method",
+        "asked",
+        "predicted",
+        "int8",
+        "own search",
+        "BLEU",
+        "difference, 95%",
+        "chrF",
+        "BLEU, int8",
+        "parameters",
+        "seconds: choice, training",
+    ]
+    groups: dict[tuple[str, float], dict[str, Any]] = {}
+    for folder in SPEEDS:
+        path = RESULTS / folder / "compare.json"
+        if path.is_file():
+            for group in json.loads(path.read_text("utf-8"))["groups"]:
+                groups[group["method"], group.get("speedup", 1.0)] = group
+    rows = []
+    for (method, speedup), group in sorted(groups.items(), key=lambda pair: pair[0][1]):
+        measured = [
+            f"{group[name]:.2f}" for name in ("predicted", "int8_measured", "torch_measured") if name in group
+        ]
+        reference = "difference" not in group
+        rows.append(
+            [
+                SPEED_METHODS[method].label if method in SPEED_METHODS else label(method),
+                "" if reference else f"{speedup:g}",
+                *(measured or ["", "", ""]),
+                f"{group['value']:.2f}",
+                "" if reference else difference({name: str(value) for name, value in group.items()}),
+                f"{group['chrf']:.2f}",
+                f"{group['int8_bleu']:.2f}" if "int8_bleu" in group else "",
+                f"{group['parameters']:,.0f}",
+                "" if reference else f"{group.get('choice_seconds', 0):.0f}, {group['training_seconds']:.0f}",
+            ]
+        )
+    return head, rows
 
 
 def untrained() -> Table:
@@ -254,6 +301,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "student": student,
     "measured": measured,
     "planted": planted,
+    "speeds": speeds,
 }
 
 
