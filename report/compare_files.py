@@ -334,7 +334,7 @@ def panels(compared: Compared) -> list[list[Panel]]:
         ]
         groups.sort(key=lambda group: (group.first.learned, group.first.method, -group.heads))
         series = [
-            method_series(name, list(same), place_of(compared))
+            method_series(name, list(same), place_of(compared), fewer=not at_speeds(compared))
             for name, same in groupby(groups, lambda group: group.first.method)
         ]
         levels = {"base": compared.base.mean}
@@ -362,10 +362,12 @@ def with_neurons(compared: Compared) -> bool:
     return any(group.first.row.neurons_open is not None for group in compared.groups)
 
 
-def method_series(name: str, groups: Sequence[Group], place: Callable[[ResultRow], float]) -> Series:
-    """A method's groups, from the left. place: of a model."""
+def method_series(
+    name: str, groups: Sequence[Group], place: Callable[[ResultRow], float], *, fewer: bool
+) -> Series:
+    """A method's groups, from the left, which is the most where x falls. place: of a model."""
     left = {group: fmean(place(point.row) for point in group.points) for group in groups}
-    groups = sorted(groups, key=left.__getitem__)
+    groups = sorted(groups, key=left.__getitem__, reverse=fewer)
     low, high = zip(*(group.interval for group in groups), strict=True)
     return Series(
         label(name),

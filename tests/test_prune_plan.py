@@ -117,9 +117,8 @@ def test_a_budget_that_cannot_be_is_one_line_that_says_why(base, prune_here, onc
     assert "Traceback" not in error
 
 
-def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(trained, called, once, tmp_path):
-    base = trained / "toy-en-de-none-s1"
-    flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.02", "--runtime", "torch", "--threads", "1"]
+def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(base, called, once, tmp_path):
+    flags = ["--base", base.path, "--runs", tmp_path, "--speedup", "1.02", *TORCH[:2], "--threads", "1"]
     few = ["--systems", "base,plan,plan:trained", "--test-sentences", "17", "--finetune.epochs", "1"]
     out = well(called(fit)(*flags, *few))
     run = RunFolder(tmp_path / "toy-en-de-plan-1.02x-s1")
@@ -155,10 +154,9 @@ def test_fit_refuses_a_speed_beside_what_a_plan_decides(called, flags, said):
 
 
 def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(
-    trained, called, once, tmp_path
+    base, called, once, tmp_path
 ):
-    base = trained / "toy-en-de-none-s1"
-    flags = ["--base", base, "--runs", tmp_path, "--speedup", "1.05", "--runtime", "torch", "--threads", "1"]
+    flags = ["--base", base.path, "--runs", tmp_path, "--speedup", "1.05", *TORCH[:2], "--threads", "1"]
     few = ["--test-sentences", "17", "--finetune.epochs", "1", "--set", "gates.choose_epochs=1"]
     rows = ["plan-learned", "plan-scratch", "uniform"]
     well(called(fit)(*flags, *few, "--systems", ",".join(["base", *rows])))

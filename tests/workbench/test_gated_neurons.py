@@ -10,6 +10,7 @@ from headgates.gates import FFN_KINDS, HeadMap, heads_left
 from headgates.report.table import comparison_table
 from headgates.workbench.comparison import Comparison
 from headgates.workbench.lab import Lab
+from headgates.workbench.point import Size
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.run_rows import FinishedRun
 from headgates.workbench.source import open_source
@@ -119,7 +120,7 @@ def compared(base):
 
 def test_every_number_of_heads_stands_with_every_number_of_neurons(compared, stages):
     found = compared("--kinds", "all", "--heads", "4,9", "--neurons", "16,32", "--finetune", "0,2")
-    assert found.sizes == [(9, 32), (9, 16), (4, 32), (4, 16)]
+    assert found.sizes == [Size(9, 32), Size(9, 16), Size(4, 32), Size(4, 16)]
     assert found.sizes_words == "9, 4 of 21 heads with 32, 16 of 46 neurons"
     assert len(found.plan) == 4 * (1 + 2)
     point = found.plan[-1]
@@ -133,7 +134,7 @@ def test_every_number_of_heads_stands_with_every_number_of_neurons(compared, sta
 
 
 def test_shares_of_the_neurons_are_whole_blocks(compared):
-    assert compared("--kinds", "ffn", "--finetune", 1).sizes == [(None, 32), (None, 16)]
+    assert compared("--kinds", "ffn", "--finetune", 1).sizes == [Size(None, 32), Size(None, 16)]
 
 
 @pytest.mark.parametrize(
