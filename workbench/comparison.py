@@ -73,7 +73,7 @@ class Comparison:
         may close. Raises ValueError at more than there are, at a number of what the kinds do not name, or
         where heads and neurons may both close and one has no number."""
         if self.config.speedups:
-            return [Size(speedup=each) for each in sorted(self.config.speedups)]
+            return [Size(speedup=each) for each in sorted({*self.config.speedups})]
         kinds, asked = self.shared.kinds, {"heads": self.config.heads, "neurons": self.config.neurons}
         gated = {"heads": [kind for kind in kinds if kind in KINDS], "neurons": self.shared.gated_neurons}
         numbers: dict[str, Sequence[int | None]] = {}

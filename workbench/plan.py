@@ -242,7 +242,7 @@ class Planner:
     def smallest(self) -> Shape:
         """All closed that may close; where layers may go, one is left in each stack."""
         opened = {site: 0 if site in self.planned else site.heads for site in self.whole.open}
-        return Shape(opened, self.drops[-1][0])
+        return self.without_empty(Shape(opened))
 
     def shape_of(self, picked: Mapping[Layer, Sequence[int]], dropped: frozenset[Layer]) -> Shape:
         opened = dict(self.whole.open)

@@ -6,7 +6,7 @@ kept in the run folder, the plans, and how fast the models are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,6 @@ from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.points import Asked
 from headgates.workbench.provenance import device_name
 from headgates.workbench.runtime_cost import (
-    RUNTIMES,
     Lines,
     RuntimeCost,
     check_runtime,
@@ -36,6 +35,7 @@ from headgates.workbench.runtime_cost import (
     compared,
     default_runtime,
     opened,
+    runtimes_of,
     timed_text,
 )
 from headgates.workbench.scores import head_scores, ranked
@@ -287,19 +287,17 @@ class Plans:
         lines, references = self.unpruned.test
         config, found = self.config, dict[str, dict[str, Any]]()
         text = Lines(self.translator.source_vocab.encode(list(lines)), config.batch, config.beam)
-        for runtime in RUNTIMES:
-            with suppress(ValueError):
-                check_runtime(runtime, model)
-                with (
-                    opened(self.translator, model, runtime, self.threads) as this,
-                    opened(self.translator, self.unpruned.model, runtime, self.threads) as whole,
-                ):
-                    outputs, speed = compared(this, whole, text, clock=clock_of(self.threads), timed=TIMED)
-                ours, theirs = (
-                    score(self.translator.target_vocab.decode(ids), references, self.unpruned.task.metrics)
-                    for ids in outputs
-                )
-                found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
+        for runtime in runtimes_of(model):
+            with (
+                opened(self.translator, model, runtime, self.threads) as this,
+                opened(self.translator, self.unpruned.model, runtime, self.threads) as whole,
+            ):
+                outputs, speed = compared(this, whole, text, clock=clock_of(self.threads), timed=TIMED)
+            ours, theirs = (
+                score(self.translator.target_vocab.decode(ids), references, self.unpruned.task.metrics)
+                for ids in outputs
+            )
+            found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
         return found
 
 

@@ -92,6 +92,7 @@ class ModelsForSpeed:
             if row != name:
                 result = self.run.train_on(row, predictor, prefix=f"{file_name(row)}-")
                 weights = self.run.folder / result.weights
+                (self.run.folder / f"{file_name(row)}-last.pt").unlink(missing_ok=True)
             self.add(row, weights, predictor, ask, result, compute_of(self.run, result, choice, refit))
 
     def ask(self, name: str, method: SpeedMethod) -> Asked:

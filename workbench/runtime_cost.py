@@ -17,7 +17,7 @@ other, by the clock.
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -84,11 +84,17 @@ class TimedText:
 
 def default_runtime(model: Any) -> str:
     """int8 of CTranslate2, or torch where that package or its kind of decoder is missing."""
-    try:
-        check_runtime("int8", model)
-    except ValueError:
-        return "torch"
-    return "int8"
+    return runtimes_of(model)[-1]
+
+
+def runtimes_of(model: Any) -> list[str]:
+    """The runtimes that can run a model."""
+    found = []
+    for runtime in RUNTIMES:
+        with suppress(ValueError):
+            check_runtime(runtime, model)
+            found.append(runtime)
+    return found
 
 
 def check_runtime(runtime: str, model: Any) -> None:

@@ -58,6 +58,7 @@ def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make
     least = planner(model, {}).lowest_first(table, table.rest + 1e-3)
     assert least is None or len(least.shape.dropped) == 3  # one layer stays in each stack
     assert planner(model, {}).lowest_first(table, 0.0) is None
+    assert "it costs" in planner(model, {}).too_small(table, 0.0)  # no loss is measured to say so
 
 
 def test_the_limit_of_gates_is_the_whole_cost_at_no_speedup_and_less_by_what_is_saved(make_model):
