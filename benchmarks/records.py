@@ -275,6 +275,10 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
      lambda record: "; ".join(f"{row['d_model']}: {spread(row['ratio'])}" for row in record["measurements"])),
     ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
      "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding),
+    ("translate_peer", "translate.py by CTranslate2, 1,000 lines, one thread: times as fast",
+     "a program that calls CTranslate2 itself",
+     lambda record: "; ".join(f"{row['compute_type']}, beam {row['beam']}: {spread(row['ratio'])}"
+                              for row in record["measurements"])),
     ("memory", "training in bf16 on a CPU: CPU time of bounded memory", "memory as torch leaves it",
      lambda record: f"{spread(record['ratio'])}; peak "
      + " against ".join(f"{record['measured'][each]['peak_mb']:,} MB" for each in MEMORY)),
