@@ -233,6 +233,8 @@ class PruneConfig(SourceOptions):
             "--ablate": self.ablate,
             "--each-kind": self.each_kind,
             "--also": self.also,
+            "--step": self.step != 0.1,
+            "at_least": self.at_least,
         }
         for flag, value in own.items():
             if value:

@@ -176,7 +176,8 @@ class Plans:
         budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
         candidates = planner.candidates(table, budgets)
         for budget, shapes in zip(budgets, candidates, strict=True):
-            if not shapes and getattr(config, self.budget):  # else the speeds are not the user's
+            # of the speeds that are not the user's one is enough
+            if not shapes and (getattr(config, self.budget) or budget == budgets[0]):
                 raise ValueError(planner.too_small(table, budget))
 
         def made() -> Iterator[Asked]:
