@@ -250,11 +250,6 @@ class PruneConfig(SourceOptions):
         return bool(self.speedup or self.params or self.macs) or self.max_drop is not None
 
     @property
-    def whole_layers(self) -> bool:
-        """Whether a plan may drop whole layers."""
-        return self.kinds == kinds_named(["all"])
-
-    @property
     def speedups(self) -> list[float]:
         """The speeds of a plan, eight where --max-drop stands alone."""
         return sorted(self.speedup) or (list(SPEEDS) if self.max_drop is not None else [])

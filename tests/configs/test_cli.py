@@ -144,7 +144,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--zzzzzzzz 1", ["unknown flag --zzzzzzzz"]),
         ("toy", ["unexpected 'toy'", "--flag VALUE"]),
         ("--lambda", ["--lambda needs a value: a number"]),
-        ("--systems=", ["--systems needs a value"]),  # a shell's variable that is not set asks for another run
+        ("--systems=", ["--systems needs a value"]),  # such as of a shell's variable that is not set
         ("--lambda big", ["--lambda: expected a number, got 'big'"]),
         ("--lambda nan", ["--lambda: expected a", "nan"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
