@@ -471,8 +471,8 @@ def check(model: Transformer) -> None:
     own_heads = any(site.endswith(KINDS) for site in model.heads)
     if own_heads or not all(row.all() for row in heads_left(model).values()):
         raise ValueError(
-            "this system has removed heads, and fairseq's layers have equally many each: export one with "
-            "all its heads, --system base"
+            "this system has removed heads, and fairseq's layers have equally many each: take --to onnx, "
+            "ct2, torch or hf, or, of a run with gates, --system base"
         )
     if config.norm_eps != EPS:
         raise ValueError(

@@ -233,6 +233,8 @@ class PruneConfig(SourceOptions):
             "--ablate": self.ablate,
             "--each-kind": self.each_kind,
             "--also": self.also,
+            "--step": self.step != 0.1,
+            "at_least": self.at_least,
         }
         for flag, value in own.items():
             if value:
@@ -246,11 +248,6 @@ class PruneConfig(SourceOptions):
     def plans(self) -> bool:
         """Whether a budget of speed or size is given."""
         return bool(self.speedup or self.params or self.macs) or self.max_drop is not None
-
-    @property
-    def whole_layers(self) -> bool:
-        """Whether a plan may drop whole layers."""
-        return self.kinds == kinds_named(["all"])
 
     @property
     def speedups(self) -> list[float]:

@@ -105,6 +105,7 @@ def test_the_fastest_model_is_looked_for_among_the_speeds_that_can_be_reached(
         (["--speedup", "0.9"], "above 1"),
         (["--params", "0.5", "--heads", "3"], "leave --heads out"),
         (["--params", "0.5", "--ablation", "mean"], "leave --ablation mean out"),
+        (["--params", "0.5", "--step", "0.2"], "--params plans by itself what to close; leave --step out"),
         (["--runtime", "int8"], "give --speedup too"),
         (["--max-drop", "0.3", "--params", "0.5"], "leave --params out"),
         (["--params", "0.9,0.8", "--save", "two"], "one budget"),

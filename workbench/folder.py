@@ -45,6 +45,8 @@ KEYS: Mapping[str, Mapping[str, Kind]] = {
         "losses": list,
         "seconds": int | float,
     },
+    "speed/levels-": {"widths": dict, "drop_order": dict | None, "dropped": list | None},
+    "speed/planned": {"rows": list},
     "curves/": {"cache_key": dict | None, "finished": bool | None},
     "cards.json": {"settings": dict, "heads": list, "contrasts": list | None},
     "compare.json": {"title": str, "summary": list, "groups": list, "base_hash": str | None},

@@ -176,7 +176,8 @@ class Plans:
         budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
         candidates = planner.candidates(table, budgets)
         for budget, shapes in zip(budgets, candidates, strict=True):
-            if not shapes and getattr(config, self.budget):  # else the speeds are not the user's
+            # of the speeds that are not the user's one is enough
+            if not shapes and (getattr(config, self.budget) or budget == budgets[0]):
                 raise ValueError(planner.too_small(table, budget))
 
         def made() -> Iterator[Asked]:
@@ -190,7 +191,7 @@ class Plans:
                     (shapes,) = planner.candidates(table, [budget])
                     return planner.plan(shapes, table, budget, seed=config.seed) if shapes else None
 
-                plan = self.reached(first, budget, again)
+                plan = self.reached(first, full, budget, again)
                 ask = self.ask(planner, full, plan, number)
                 if config.max_drop is None:
                     yield ask
@@ -213,25 +214,30 @@ class Plans:
         Raises ValueError where it is not met."""
         table, planner = self.costs(), self.planner(order, whole_layers=True)
         number = getattr(self.config, self.budget)[0]
-        budget = table.cost(planner.whole) / number
+        full = table.cost(planner.whole)
+        budget = full / number
         first = planner.lowest_first(table, budget)
         if first is None:
             raise ValueError(planner.too_small(table, budget))
-        plan = self.reached(first, budget, lambda budget: planner.lowest_first(table, budget))
-        return self.ask(planner, table.cost(planner.whole), plan, number)
+        plan = self.reached(first, full, budget, lambda budget: planner.lowest_first(table, budget))
+        return self.ask(planner, full, plan, number)
 
-    def reached(self, plan: Planned, target: float, again: Callable[[float], Planned | None]) -> Planned:
+    def reached(
+        self, plan: Planned, full: float, target: float, again: Callable[[float], Planned | None]
+    ) -> Planned:
         """A plan that is as fast as the target where it is timed itself: what parts cost alone does not quite
-        add up, so a plan that is slower is made again for less. again: a plan for a budget, None where there
-        is none. The fastest of those that were tried, where none is fast enough."""
+        add up, so a plan that is slower is made again for less. full: what the unpruned model costs in the
+        table. again: a plan for a budget, None where there is none. The fastest of those that were tried,
+        where none is fast enough."""
         if self.budget != "speedup":
             say(plan.shape.words)
             return plan
         budget, tried = target, list[Planned]()
         for _ in range(TIMINGS):
-            cost = self.timer(shaped(self.unpruned.model, plan.shape))
+            # a table that was kept may be of an hour when the machine was faster or slower: ratios alone hold
+            cost = full * self.timer(shaped(self.unpruned.model, plan.shape)) / self.timer.whole
             tried.append(replace(plan, cost=cost))
-            say(f"{self.timer.whole / cost:.2f} times as fast: {plan.shape.words}")
+            say(f"{full / cost:.2f} times as fast: {plan.shape.words}")
             budget *= target / cost
             if cost <= TOLERANCE * target or (next_one := again(budget)) is None:
                 break

@@ -120,7 +120,7 @@ def test_weights_and_options_have_the_names_and_shapes_of_fairseq_s_own(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"closed": "uneven"}, "removed heads.*--system base"),
+        ({"closed": "uneven"}, "removed heads.*--to onnx.*--system base"),
         ({"norm_eps": 1e-6}, "layer norms add 1e-05"),
         ({"output_bias": True}, "bias on its logits"),
     ],

@@ -144,6 +144,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--zzzzzzzz 1", ["unknown flag --zzzzzzzz"]),
         ("toy", ["unexpected 'toy'", "--flag VALUE"]),
         ("--lambda", ["--lambda needs a value: a number"]),
+        ("--systems=", ["--systems needs a value"]),  # such as of a shell's variable that is not set
         ("--lambda big", ["--lambda: expected a number, got 'big'"]),
         ("--lambda nan", ["--lambda: expected a", "nan"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
@@ -152,7 +153,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--model.norm per", ["expected one of pre, post, got 'per' (did you mean 'pre'?)"]),
         ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
         ("--kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"]),
-        ("--kinds=", ["--kinds", "got none"]),
+        ("--kinds []", ["--kinds", "got none"]),
         ("--systems l0,importanc", ["did you mean 'importance'?"]),
         (
             "--model.heads 7",

@@ -77,6 +77,8 @@ STAGE = {"weights": "best.pt", "epochs": 3, "steps": 7, "best_epoch": 1, "losses
         ("importance-trained-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
         ("stage.json", {"weights": "best.pt"}, "epochs is missing, expected a int"),
         ("curves/importance.json", {"cache_key": []}, "cache_key is a list, not a dict"),
+        ("speed/levels-all-s1.json", {"cache_key": {}}, "widths is missing, expected a dict"),
+        ("speed/planned.json", {"rows": None}, "rows is missing, expected a list"),
         ("analysis/base/cards.json", {"settings": {}, "heads": {}}, "heads is a dict, not a list"),
         (
             "analysis/base/roles.json",
