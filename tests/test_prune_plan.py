@@ -57,7 +57,6 @@ def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base
     assert "x as fast (predicted" in out
     rows = read_table(base, "speed/planned.csv")
     assert [row["asked"] for row in rows] == [1.05, 1.1]
-    assert all(row["predicted"] >= row["asked"] - 1e-6 for row in rows)
     assert all((base / f"speed/planned.{end}").is_file() for end in ("png", "svg", "json"))
     table = base.read_json("speed/costs-torch-b7-k1-t1.json")
     assert {"device", "weights"} <= table["cache_key"].keys()

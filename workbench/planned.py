@@ -5,7 +5,7 @@ kept in the run folder, the plans, and how fast the models are.
     speed/levels-KINDS-sSEED.json                    what each width of each layer adds to the loss
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -45,7 +45,8 @@ from headgates.workbench.unpruned_model import UnprunedModel
 
 ORDER = "obs"  # within a layer the heads and neurons that it closes last stay
 TIMED = 200  # test lines that speeds by all runtimes are of
-TIMINGS, TOLERANCE = 3, 1.01  # plans that are timed for a speed, and how much more one may cost
+TIMINGS = 4  # plans that are timed for a speed
+CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 VALID = 300  # lines of validation text that a plan's losses are of
 LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
 UNITS = {"speedup": "milliseconds", "params": "parameters", "macs": "multiply-adds"}
@@ -174,10 +175,12 @@ class Plans:
         full = table.cost(planner.whole)
         asked = sorted(getattr(config, self.budget) or config.speedups, reverse=self.budget != "speedup")
         budgets = [full / each if self.budget == "speedup" else full * each for each in asked]
+        needed = budgets if getattr(config, self.budget) else budgets[:1]  # one, of speeds not the user's
+        if min(needed) < table.cost(planner.smallest()):  # before minutes of losses are measured
+            raise ValueError(planner.too_small(table, min(needed)))
         candidates = planner.candidates(table, budgets)
-        for budget, shapes in zip(budgets, candidates, strict=True):
-            # of the speeds that are not the user's one is enough
-            if not shapes and (getattr(config, self.budget) or budget == budgets[0]):
+        for budget, shapes in zip(needed, candidates, strict=False):
+            if not shapes:
                 raise ValueError(planner.too_small(table, budget))
 
         def made() -> Iterator[Asked]:
@@ -225,24 +228,30 @@ class Plans:
     def reached(
         self, plan: Planned, full: float, target: float, again: Callable[[float], Planned | None]
     ) -> Planned:
-        """A plan that is as fast as the target where it is timed itself: what parts cost alone does not quite
-        add up, so a plan that is slower is made again for less. full: what the unpruned model costs in the
-        table. again: a plan for a budget, None where there is none. The fastest of those that were tried,
-        where none is fast enough."""
+        """A plan that is as fast as the target where it is timed itself. What parts cost alone does not quite
+        add up, so a plan that is slower is made again for less, and one that is much faster for more. full:
+        what the unpruned model costs in the table. again: a plan for a budget, None where there is none. Of
+        those that are fast enough, that of least loss; the fastest where none is."""
         if self.budget != "speedup":
             say(plan.shape.words)
             return plan
-        budget, tried = target, list[Planned]()
+        tried, budget, (least, most) = dict[float, Planned](), target, (target * share for share in CLOSE)
         for _ in range(TIMINGS):
             # a table that was kept may be of an hour when the machine was faster or slower: ratios alone hold
             cost = full * self.timer(shaped(self.unpruned.model, plan.shape)) / self.timer.whole
-            tried.append(replace(plan, cost=cost))
+            known = {each.shape.key for each in tried.values()}
+            tried[budget] = replace(plan, cost=cost)
             say(f"{full / cost:.2f} times as fast: {plan.shape.words}")
-            budget *= target / cost
-            if cost <= TOLERANCE * target or (next_one := again(budget)) is None:
+            if least <= cost <= most or plan.shape.key in known:
+                break
+            budget = next_budget({budget: each.cost for budget, each in tried.items()}, target)
+            if (next_one := again(budget)) is None:
                 break
             plan = next_one
-        return min(tried, key=lambda plan: max(plan.cost, target))
+        enough = [each for each in tried.values() if each.cost <= most]
+        if not enough:
+            return min(tried.values(), key=lambda each: each.cost)
+        return min(enough, key=lambda each: (each.loss or 0.0, -each.cost))
 
     def ask(self, planner: Planner, full: float, plan: Planned, number: float) -> Asked:
         """full: what the unpruned model costs."""
@@ -309,6 +318,17 @@ class Plans:
 
 def parameters(model: Any) -> float:
     return float(sum(each.numel() for each in model.parameters()))
+
+
+def next_budget(costs: Mapping[float, float], target: float) -> float:
+    """The budget to plan for next: between the nearest two whose plans took more and less than the target,
+    else the last one by what it missed. costs: budget -> what its plan took, the last one last."""
+    slow = min((budget for budget, cost in costs.items() if cost > target), default=None)
+    fast = max((budget for budget, cost in costs.items() if cost <= target), default=None)
+    if slow is None or fast is None or fast >= slow:
+        budget, cost = [*costs.items()][-1]
+        return budget * target / cost
+    return fast + (slow - fast) * (target - costs[fast]) / (costs[slow] - costs[fast])
 
 
 def valid_batches(source: UnprunedModel, count: int) -> list[Any]:

@@ -9,7 +9,7 @@ from headgates.configs.schema import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
 from headgates.models.depth import STACKS, skipped
 from headgates.workbench.cost_table import cost_table
-from headgates.workbench.plan import Planner
+from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.planned import Plans, parameters
 from headgates.workbench.shape import Shape, shaped
 from headgates.workbench.smaller_model import largest_model, narrower, weights
@@ -147,3 +147,26 @@ def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_m
     kept = plans.reached(first, whole, target, lambda budget: None)  # nothing smaller: what there is
     assert kept.shape == first.shape
     assert kept.cost > target
+
+
+@pytest.mark.parametrize("asked", [90.0, 100.0, 110.0])
+def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked):
+    """Plans cost what a staircase gives them: at one step too much, at the next far too little."""
+    plans = Plans.__new__(Plans)
+    plans.budget, plans.unpruned = "speedup", SimpleNamespace(model=None)
+
+    def plan(budget: float) -> Planned:
+        cost = 1.2 * budget if budget > 0.9 * asked else 0.7 * budget + 0.35 * asked
+        return Planned(SimpleNamespace(key=budget, words="", cost=cost), budget, loss=-cost)
+
+    class Timer:
+        whole = 200.0
+
+        def __call__(self, model):
+            return model.cost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgates.workbench.planned.shaped", lambda _, shape: shape)
+        plans.timer = Timer()
+        found = plans.reached(plan(asked), Timer.whole, asked, plan)
+    assert 0.97 * asked <= found.cost <= 1.01 * asked
