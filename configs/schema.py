@@ -234,7 +234,7 @@ class FitConfig:
         "penalty: nats per target token, per expected open head; a neuron counts as its share of a head's "
         "parameters",
         at_least=0,
-        instead_of=("heads", "neurons"),
+        instead_of=("heads", "neurons", "speedup"),
     )
     heads: int | None = setting(
         None,

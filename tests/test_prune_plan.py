@@ -94,6 +94,10 @@ def test_the_fastest_model_is_looked_for_among_the_speeds_that_can_be_reached(
     code, _, error = prune_here(base.path, *FEW, *TORCH, "--max-drop", "0.3", "--fresh")
     assert code != 0
     assert "even 1.02 times as fast loses more on validation" in error
+    monkeypatch.setattr("headgates.configs.prune.SPEEDS", (1000.0,))
+    code, _, error = prune_here(base.path, *FEW, *TORCH, "--max-drop", "0.3")
+    assert code != 0
+    assert "no shape costs" in error  # no model was made that could lose more
 
 
 @pytest.mark.parametrize(
