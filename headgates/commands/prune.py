@@ -65,7 +65,8 @@ def prune(config: "PruneConfig") -> None:
     ):
         print(f"report: {page}")
     if config.save is None:
-        print(f"next: python fit.py --base {unpruned.folder.path} --gate l0 learns which heads to close")
+        how = "--speedup X plans, and trains on" if config.plans else "--gate l0 learns which heads to close"
+        print(f"next: python fit.py --base {unpruned.folder.path} {how}")
 
 
 def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
