@@ -12,6 +12,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -125,7 +126,7 @@ def difference_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
     return [difference(rows[0]), mean(rows, "chrf")]
 
 
-SPEEDS = ("compare-multi30k-256-plan", "compare-multi30k-256-rivals")
+SPEEDS = "compare-multi30k-256-*/compare.json"
 
 
 def speeds() -> Table:
@@ -136,6 +137,7 @@ def speeds() -> Table:
         "predicted",
         "int8",
         "own search",
+        "seeds",
         "BLEU",
         "difference, 95%",
         "chrF",
@@ -144,13 +146,15 @@ def speeds() -> Table:
         "seconds: choice, training",
     ]
     groups: dict[tuple[str, float], dict[str, Any]] = {}
-    for folder in SPEEDS:
-        path = RESULTS / folder / "compare.json"
-        if path.is_file():
-            for group in json.loads(path.read_text("utf-8"))["groups"]:
-                groups[group["method"], group.get("speedup", 1.0)] = group
+    for path in RESULTS.glob(SPEEDS):
+        for group in json.loads(path.read_text("utf-8"))["groups"]:
+            key = group["method"], group.get("speedup", 1.0)
+            groups[key] = max(group, groups.get(key, group), key=itemgetter("seeds"))
     rows = []
-    for (method, speedup), group in sorted(groups.items(), key=lambda pair: pair[0][1]):
+    order = ["base", "base-continued", *SPEED_METHODS]
+    for (method, speedup), group in sorted(
+        groups.items(), key=lambda pair: (pair[0][1], order.index(pair[0][0]))
+    ):
         measured = [
             f"{group[name]:.2f}" for name in ("predicted", "int8_measured", "torch_measured") if name in group
         ]
@@ -160,6 +164,7 @@ def speeds() -> Table:
                 SPEED_METHODS[method].label if method in SPEED_METHODS else label(method),
                 "" if reference else f"{speedup:g}",
                 *(measured or ["", "", ""]),
+                f"{group['seeds']}",
                 f"{group['value']:.2f}",
                 "" if reference else difference({name: str(value) for name, value in group.items()}),
                 f"{group['chrf']:.2f}",

@@ -2,6 +2,7 @@
 refuse."""
 
 import pytest
+import torch
 
 from headgates.commands import compare, fit, prune
 from headgates.gates import ALL_KINDS, find_sites
@@ -49,6 +50,23 @@ def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_tran
     assert pruned["order"] == "plan"
     left = {site.name: site.heads for site in find_sites(smaller.model, ALL_KINDS)}
     assert sum(left.values()) < sum(site.heads for site in find_sites(whole.model, ALL_KINDS))
+
+
+def test_a_model_is_compared_with_the_base_while_the_bases_heads_are_closed_in_place(
+    base, prune_here, once, monkeypatch
+):
+    compared, seen = RuntimeCost.compared, []
+
+    def watched(self, model, lines, batch):
+        seen.append({name: each.clone() for name, each in self.unpruned.model.state_dict().items()})
+        return compared(self, model, lines, batch)
+
+    monkeypatch.setattr(RuntimeCost, "compared", watched)
+    well(prune_here(base.path, *FEW, *TORCH, "--params", "0.8"))
+    whole = open_source(base.path).model.state_dict()
+    assert len(seen) == 2
+    for weights in seen:
+        torch.testing.assert_close(weights, whole, rtol=0, atol=0)
 
 
 def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base, prune_here, once):

@@ -14,6 +14,7 @@ the CPU seconds of this process, which other work on the machine hardly moves; s
 other, by the clock.
 """
 
+import copy
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -208,7 +209,9 @@ class RuntimeCost:
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
         self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
         self.stack = ExitStack()
-        self.unpruned = self.stack.enter_context(opened(translator, translator.model, runtime, threads))
+        # a copy: heads of the model are closed in place while smaller ones are compared with it
+        unpruned = copy.deepcopy(translator.model)
+        self.unpruned = self.stack.enter_context(opened(translator, unpruned, runtime, threads))
         self.rounds = 3
         seconds = self.seconds({"whole": self.unpruned})["whole"]
         self.rounds = max(3, min(ROUNDS, round(SECONDS / sum(seconds) * 3 / 2)))
