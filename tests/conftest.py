@@ -11,6 +11,7 @@ import torch
 
 WORLDS = [
     "small_model",
+    "searched_model",
     "hugging_face",
     "tiny_language",
     "translators",

@@ -1,7 +1,6 @@
 """What observers are shown, and that the model does not notice; confidence, the simplest of them; models that
 are not ours."""
 
-import copy
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from headgates.analysis.attention_pass import AttentionBatch, HeadMeans, observe_attention
+from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.confidence import Confidence, confidence
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, find_sites, remove
@@ -32,7 +31,7 @@ BATCHES = in_batches(random_pairs(), 3)
 def shown(model, batches=BATCHES, **options) -> list[AttentionBatch]:
     seen: list[AttentionBatch] = []
     observe_attention(model, batches, [SimpleNamespace(add=seen.append)] * 2, **options)
-    assert all(one is two for one, two in zip(seen[::2], seen[1::2], strict=True))
+    assert seen[::2] == seen[1::2], "every observer sees the same"
     return seen[::2]
 
 
@@ -40,16 +39,14 @@ def test_every_batch_is_shown_with_the_weights_of_a_plain_forward_and_none_at_pa
     model = random_model()
     for seen, batch in zip(shown(model), BATCHES, strict=True):
         assert torch.equal(seen.batch.index, batch.index)
-        plain, source, target = {}, batch.source == PAD, batch.target_in == PAD
+        plain, real = {}, {"source": batch.source != PAD, "target": batch.target_in != PAD}
         with torch.no_grad():
             model(batch.source, batch.target_in, plain)
         for site, weights in seen.weights.items():
-            queries = source if site.kind == "enc-self" else target
-            keys = target if site.kind == "dec-self" else source
-            by_query, theirs = (each.transpose(1, 2) for each in (weights, plain[site.name]))
-            assert torch.equal(by_query[~queries], theirs[~queries])
-            assert not by_query[queries].any()
-            assert not weights.permute(0, 3, 1, 2)[keys].any()
+            queries = real["source" if site.kind == "enc-self" else "target"]
+            keys = real["target" if site.kind == "dec-self" else "source"]
+            assert torch.equal(weights, plain[site.name] * queries[:, None, :, None])
+            assert not weights.transpose(1, 3)[~keys].any()
 
 
 def test_only_the_kinds_asked_for_are_shown_and_the_decoder_rests_for_the_encoder_alone(monkeypatch):
@@ -60,10 +57,10 @@ def test_only_the_kinds_asked_for_are_shown_and_the_decoder_rests_for_the_encode
     assert {site.kind for site in shown(model, kinds=["enc-self"])[0].weights} == {"enc-self"}
 
 
-def test_the_model_is_left_as_it_was_even_by_an_observer_that_fails():
+def test_dropout_rests_meanwhile_and_comes_back_even_after_an_observer_that_fails():
     model = random_model().train()
     model.encoder.eval()
-    modes, before = [module.training for module in model.modules()], copy.deepcopy(model.state_dict())
+    modes = [module.training for module in model.modules()]
 
     def fail(seen: AttentionBatch) -> None:
         assert not any(module.training for module in model.modules())
@@ -72,35 +69,33 @@ def test_the_model_is_left_as_it_was_even_by_an_observer_that_fails():
     with pytest.raises(RuntimeError, match="the disk is full"):
         observe_attention(model, BATCHES, [SimpleNamespace(add=fail)])
     assert [module.training for module in model.modules()] == modes
-    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_what_cannot_be_observed_is_refused():
     model = random_model()
     with pytest.raises(ValueError, match="got no batch"):
         shown(model, [])
-    with pytest.raises(ValueError, match="did you mean 'cross'"):
-        shown(model, kinds=["crosss"])
     remove(model, HeadMap({site: [True] * site.heads for site in find_sites(model) if site.kind == "cross"}))
     with pytest.raises(ValueError, match="no heads of the kinds cross"):
         shown(model, kinds=["cross"])
-    with pytest.raises(ValueError, match="anything has nothing to count"):
-        HeadMeans("anything").head_map()
 
 
 def test_the_first_of_equal_weights_is_the_strongest_and_never_padding_or_what_is_no_token():
     batch = in_batches([([5, 6, 7], [5, 6]), ([VOCAB - 1], [5])], 2)[0]  # sources (2, 4), targets (2, 3)
-    weights, reads = torch.zeros(2, 1, 4, 4), torch.zeros(2, 1, 3, 3)
-    weights[0, 0] = torch.tensor([[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0]] + [[0.25] * 4] * 2)
-    weights[1, 0, :2, 1] = 1.0
+    first = [[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0], [0.25] * 4, [0.25] * 4]
+    second = [[0.0, 1.0, 0.0, 0.0]] * 2 + [[0.0] * 4] * 2
+    weights, reads = torch.tensor([[first], [second]]), torch.zeros(2, 1, 3, 3)
     reads[..., 0] = 1.0  # all weight is on the beginning
     site, decoder = HeadSite.at("enc-self", 0, 1), HeadSite.at("dec-self", 0, 1)
     seen = seen_attention(batch, {site: weights, decoder: reads})
-    assert seen.strongest(site, "both").key.flatten().tolist() == [1, 0, 0, 0]
-    assert seen.strongest(site, "none").key.flatten().tolist() == [1, 3, 0, 0, 1, 1]
-    assert seen.strongest(decoder, "both").key.tolist() == [[1], [1], [1]]
-    assert seen.strongest(decoder, "both").query.tolist() == [1, 2, 1]
-    assert seen.strongest(decoder, "query").key.tolist() == [[0], [0], [0]]
+    for at, exclude, keys in (
+        (site, "both", [1, 0, 0, 0]),
+        (site, "none", [1, 3, 0, 0, 1, 1]),
+        (decoder, "both", [1, 1, 1]),
+        (decoder, "query", [0, 0, 0]),
+    ):
+        assert seen.strongest(at, exclude).key.flatten().tolist() == keys
+    assert seen.strongest(decoder).query.tolist() == [1, 2, 1]
 
 
 def test_confidence_is_the_mean_over_tokens_of_the_largest_weight():
@@ -117,56 +112,48 @@ def test_confidence_is_the_mean_over_tokens_of_the_largest_weight():
 # --- models that are not ours
 
 
-def eager(name: str) -> nn.Module:
-    model = BY_NAME[name].model()
-    model.set_attn_implementation("eager")
-    return model
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "T5"])
 def test_attention_of_hugging_faces_models_is_what_they_output(name):
-    model = eager(name)
-    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]])
-    mask = (ids != 0).long()
-    labels = torch.tensor([[4, 5, 1], [7, 1, -100]])
-    batch = {"input_ids": ids, "attention_mask": mask, **({"labels": labels} if name == "T5" else {})}
+    model = BY_NAME[name].model()
+    model.set_attn_implementation("eager")
+    ids, labels = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]]), torch.tensor([[4, 5, 1], [7, 1, -100]])
+    batch = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    batch |= {"labels": labels} if name == "T5" else {}
     (seen,) = shown(model, [batch], special_ids=[8])
     output = model(**batch, output_attentions=True)
     named = {"enc-self": "encoder_attentions", "dec-self": "decoder_attentions", "cross": "cross_attentions"}
     for site, weights in seen.weights.items():
         theirs = output[named[site.kind] if name == "T5" else "attentions"][site.layer]
-        real = mask.bool() if site.kind == "enc-self" or name != "T5" else labels != -100  # (B, L)
-        by_query = weights.transpose(1, 2)
-        torch.testing.assert_close(by_query[real], theirs.transpose(1, 2)[real])
-        assert not by_query[~real].any()
+        real = ids != 0 if site.kind == "enc-self" or name != "T5" else labels != -100  # (B, L)
+        torch.testing.assert_close(weights, theirs * real[:, None, :, None])
     kind = "dec-self" if name == "GPT-2" else "enc-self"
     assert seen.visible(kind, "none").any(2).sum() == 6
     assert seen.visible(kind, "query").any(2).sum() == 5  # but for the special one
     if name == "T5":
         assert seen.visible("cross", "none").any(2).tolist() == (labels != -100).tolist()
-    assert confidence(model, [batch, batch]).flat().min() > 0
+
+
+class Encoder(nn.Module):
+    """Of torch's own layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, layer = nn.Embedding(11, 12), nn.TransformerEncoderLayer(12, 3, 7, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.encoder(self.embedding(input_ids))
 
 
 @pytest.mark.slow
 def test_attention_of_torchs_own_is_observed_and_what_has_none_is_named():
-    class Encoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(11, 12)
-            layer = nn.TransformerEncoderLayer(12, 3, 7, batch_first=True)
-            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-            return self.encoder(self.embedding(input_ids))
-
     model, batch = Encoder().eval(), {"input_ids": torch.tensor([[5, 6, 7, 8]])}
     seen = shown(model, [batch, batch])
     assert [each.batch.index.tolist() for each in seen] == [[0], [1]]
-    first, *_ = seen[0].weights.values()
     x = model.embedding(batch["input_ids"])
     expected = model.encoder.layers[0].self_attn(x, x, x, average_attn_weights=False)[1]
-    torch.testing.assert_close(first, expected)
+    torch.testing.assert_close(next(iter(seen[0].weights.values())), expected)
     with pytest.raises(ValueError, match="expected input_ids, the batch has"):
         shown(model, [{"pixels": torch.ones(2)}])
     for name in ("BERT", "T5"):

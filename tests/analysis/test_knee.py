@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from headgates.analysis.knee import DETECTED, Drop, drop, knee
+from headgates.analysis.knee import Drop, drop, knee
 from headgates.analysis.significance import resample_counts, score
 
 REFERENCES = [
@@ -35,14 +35,10 @@ def test_a_drop_is_that_of_sacrebleu_on_the_same_resamples():
     drops = [difference(np.repeat(lines, row)) for row in counts.astype(int)]
     assert found.mean == pytest.approx(difference(lines))
     assert found.bound == pytest.approx(sorted(drops)[190])  # at most 9 of 200 lie above it
-    assert found.detectable == pytest.approx(2.4865 * np.std(drops, ddof=1), rel=1e-6)
+    assert found.detectable == pytest.approx(
+        2.4865 * np.std(drops, ddof=1), rel=1e-6
+    )  # the quantiles of .95 and .80
     assert drop(7, outputs, better, counts, metric="chrf").mean == better["chrf"] - outputs["chrf"]
-
-
-def test_a_true_drop_of_the_detectable_size_is_found_in_four_of_five_samples():
-    """The plan of the test on planted normal drops, whose standard error is 1: a one-sided test at 5%."""
-    sampled = np.random.default_rng(5).normal(DETECTED, 1.0, size=40_000)
-    assert np.mean(sampled > 1.6449) == pytest.approx(0.80, abs=0.01)
 
 
 CURVE = [(48, -0.1, 0.3), (36, 0.1, 0.5), (24, 0.28, 0.9), (12, 0.9, 1.6), (6, 5.0, 6.0)]

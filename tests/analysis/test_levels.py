@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headgates.analysis.batches import batch_loss
-from headgates.analysis.levels import RIDGE, Levels, highest, level_losses, text_loss
+from headgates.analysis.levels import RIDGE, Levels, level_losses, text_loss
 from headgates.gates import ALL_KINDS, HeadMap, find_sites
 from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
@@ -26,32 +26,24 @@ def levels_of(model, batches) -> Levels:
     return Levels(model, batches, order, {site: [0, site.heads // 2, site.heads] for site in sites})
 
 
-def rows_into(model, module, batches) -> torch.Tensor:
-    """What a projection reads at the target positions that are not padding."""
-    seen = []
-    handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
-    with torch.no_grad():
-        for batch in batches:
-            model(batch.source, batch.target_in)
-    handle.remove()
-    real = [batch.target_out != model.target_specials.padding for batch in batches]
-    return torch.cat([z[where] for z, where in zip(seen, real, strict=True)]).double()
-
-
 def test_the_refit_is_the_ridge_regression_of_the_output_on_what_is_left(model):
-    levels = levels_of(model, BATCHES)
+    levels, seen = levels_of(model, BATCHES), []
     site = next(site for site in levels.widths if site.kind == "cross")
-    out = find_sites(model, ["cross"])[site].out_proj
-    z, units = rows_into(model, out, BATCHES), site.heads // 2
-    stays = highest(levels.order[site], units).repeat_interleave(z.shape[1] // site.heads)
-    y = z @ out.weight.detach().double().T + out.bias.detach().double()
-    x = z[:, stays] - z[:, stays].mean(0)
-    old = out.weight.detach().double()[:, stays]
-    ridge = RIDGE * x.square().mean(0).mean() * len(x)
-    # min ||x w - (y - mean)||^2 + ridge ||w - old||^2, as one least-squares problem on raw rows
-    left = torch.cat([x, ridge.sqrt() * torch.eye(x.shape[1], dtype=x.dtype)])
-    right = torch.cat([y - y.mean(0), ridge.sqrt() * old.T])
-    slow = torch.linalg.lstsq(left, right).solution.T
+    reader, units = copy.deepcopy(model), site.heads // 2
+    out = find_sites(reader)[site].out_proj
+    out.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    for batch in BATCHES:
+        batch_loss(reader, batch)
+    real = [batch.target_out != model.target_specials.padding for batch in BATCHES]
+    z = torch.cat([each[where] for each, where in zip(seen, real, strict=True)]).double()
+    W, bias = (each.detach().double() for each in (out.weight, out.bias))
+    y = z @ W.T + bias
+    highest = torch.isin(torch.arange(site.heads), levels.order[site].topk(units).indices)
+    stays = highest.repeat_interleave(z.shape[1] // site.heads)
+    x, old = z[:, stays] - z[:, stays].mean(0), W[:, stays]
+    ridge = RIDGE * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
+    # least ||x w - y||^2 + ridge ||w - old||^2
+    slow = torch.linalg.solve(x.T @ x + ridge, x.T @ y + ridge @ old.T).T
     found = levels.refits[site, units]
     torch.testing.assert_close(found.weight[:, stays], slow, rtol=1e-6, atol=1e-8)
     assert not found.weight[:, ~stays].any()

@@ -1,5 +1,7 @@
 """Optimal ablation against zero, the mean, and what its minimum must be."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,29 +16,20 @@ from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 BATCHES = in_batches(random_pairs()[:7], 3)
 
 
-def forward(model: nn.Module, batch) -> None:
-    batch_loss(model, batch)
+forward = batch_loss  # a pass, whose result is not needed
 
 
 def closing(model: nn.Module) -> HeadMap:
     return HeadMap({site: torch.arange(site.heads) == 1 for site in sites_of(model, None)})
 
 
-@torch.no_grad()
-def cost(model: nn.Module) -> float:
-    return sum(float(batch_loss(model, batch)) for batch in BATCHES)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_zero_costs_more_than_the_mean_and_the_mean_more_than_the_optimum_on_its_own_text(seed):
-    def model() -> nn.Module:
-        made = random_model(seed).double()
-        with torch.no_grad():  # what closed heads output has a large mean
-            for site, module in sites_of(made, None).items():
-                module.v_proj.bias.unflatten(0, (site.heads, -1))[1:2] += 3.0
-        return made
-
-    unpruned, zero, mean, best = (model() for _ in range(4))
+    unpruned = random_model(seed).double()
+    with torch.no_grad():  # what closed heads output has a large mean
+        for site, module in sites_of(unpruned, None).items():
+            module.v_proj.bias.unflatten(0, (site.heads, -1))[1:2] += 3.0
+    zero, mean, best = (copy.deepcopy(unpruned) for _ in range(3))
 
     def loss(model: nn.Module, batch) -> Tensor:
         """Cross-entropy to the unpruned model, which as a trained one is near its least loss."""
@@ -51,73 +44,51 @@ def test_zero_costs_more_than_the_mean_and_the_mean_more_than_the_optimum_on_its
 
     zero_heads(zero, closing(zero))
     fold_mean(mean, closing(mean), BATCHES, forward, positions=query_tokens)
-    flags = [each.requires_grad for each in best.parameters()]
     fold_optimal(best, closing(best), BATCHES, forward, loss=loss, positions=query_tokens)
-    assert cost(zero) > cost(mean) > cost(best) + 0.1
-    assert [each.requires_grad for each in best.parameters()] == flags
-    assert all(each.grad is None for each in best.parameters())
     before = cost(best)
+    assert cost(zero) > cost(mean) > before + 0.1
+    flags = [(each.requires_grad, each.grad) for each in best.parameters()]
+    assert flags == [(each.requires_grad, None) for each in unpruned.parameters()]
     remove(best, closing(best))
     assert cost(best) == pytest.approx(before, abs=1e-6)
 
 
-def test_no_step_from_the_optimum_of_a_head_costs_less():
-    model = random_model().double()
-    site, module = list(sites_of(model, None).items())[-1]
-    closed = HeadMap({site: torch.arange(site.heads) == 0})
-    W = module.out_proj.weight.detach().unflatten(1, (site.heads, -1))[:, 0].clone()
-
-    def slope() -> Tensor:
-        """dL/da, through the bias: b + W a."""
+def test_at_the_optimum_of_a_head_the_loss_has_no_slope():
+    def slope(fold, **options) -> float:
+        """|dL/da| where `fold` left a head's constant, through the bias b + W a."""
+        model = random_model().double()
+        site, module = list(sites_of(model, None).items())[-1]
+        W = module.out_proj.weight.detach().unflatten(1, (site.heads, -1))[:, 0].clone()
+        closed = HeadMap({site: torch.arange(site.heads) == 0})
+        fold(model, closed, BATCHES, forward, positions=query_tokens, **options)
         total = sum(batch_loss(model, batch) for batch in BATCHES)
-        return W.T @ torch.autograd.grad(total, module.out_proj.bias)[0]
+        return float((W.T @ torch.autograd.grad(total, module.out_proj.bias)[0]).norm())
 
-    fold_mean(model, closed, BATCHES, forward, positions=query_tokens)
-    at_mean = slope().norm()
-    model = random_model().double()
-    module = sites_of(model, None)[site]
-    fold_optimal(model, closed, BATCHES, forward, positions=query_tokens, steps=60)
-    assert slope().norm() < 0.01 * at_mean
-    least = cost(model)
-    for step in 0.05 * torch.eye(W.shape[1], dtype=torch.float64):
-        for sign in (-1, 1):
-            with torch.no_grad():
-                module.out_proj.bias += sign * (W @ step)
-                assert cost(model) >= least - 1e-5
-                module.out_proj.bias -= sign * (W @ step)
+    assert slope(fold_optimal, steps=60) < 0.01 * slope(fold_mean)
 
 
 def test_a_search_that_helps_nothing_leaves_the_better_of_zero_and_mean():
-    model, zero = random_model(), random_model()
+    model, zero, calls = random_model(), random_model(), []
     zero_heads(zero, closing(zero))
-    calls = []
 
     def worse_than_zero(model, batch):  # but at the first bias that is tried, which is that of zero
         calls.append(batch)
-        value = batch_loss(model, batch)
-        return value if len(calls) <= len(BATCHES) else value + 1e4
+        return batch_loss(model, batch) + 1e4 * (len(calls) > len(BATCHES))
 
     fold_optimal(model, closing(model), BATCHES, forward, loss=worse_than_zero, positions=query_tokens)
     torch.testing.assert_close(model.state_dict(), zero.state_dict(), rtol=0, atol=0)
 
 
 def test_models_of_other_libraries_take_it_and_nothing_closed_changes_nothing():
-    family = BY_NAME["BART"]
-    model, batch, labels = family.model(), family.batch(3), ids(3, 5)
+    family, labels = BY_NAME["BART"], ids(3, 5).flatten()
+    model, mean, batch = family.model(), family.model(), family.batch(3)
 
     def loss(model, batch) -> Tensor:
-        return F.cross_entropy(family.output(model, batch).flatten(0, 1), labels.flatten(), reduction="sum")
+        return F.cross_entropy(family.output(model, batch).flatten(0, 1), labels, reduction="sum")
 
-    def run(model, batch) -> None:
-        loss(model, batch)
-
-    before = {name: each.clone() for name, each in model.state_dict().items()}
-    fold_optimal(model, ~closing(model).map(torch.ones_like), [batch], run, loss=loss)
-    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-    mean = family.model()
-    fold_mean(mean, closing(mean), [batch], run)
-    fold_optimal(model, closing(model), [batch], run, loss=loss)
+    fold_optimal(model, ~closing(model).map(torch.ones_like), [batch], loss, loss=loss)
+    torch.testing.assert_close(model.state_dict(), mean.state_dict(), rtol=0, atol=0)
+    fold_mean(mean, closing(mean), [batch], loss)
+    fold_optimal(model, closing(model), [batch], loss, loss=loss)
     with torch.no_grad():
         assert loss(model, batch) < loss(mean, batch) - 0.1
-    with pytest.raises(ValueError, match="has no bias to take in the mean"):
-        fold_optimal(BY_NAME["T5"].model(), closing(BY_NAME["T5"].model()), [batch], run, loss=loss)

@@ -1,5 +1,7 @@
 """From found numbers to roles and families, on numbers that are made up."""
 
+import re
+
 import pytest
 
 from headgates.analysis.results import AnalysisResult
@@ -13,11 +15,6 @@ def head_map(*rows: list) -> HeadMap:
     return HeadMap(dict(zip((ENC, CROSS), rows, strict=False)))
 
 
-def syntax_row(head: int, accuracy: float | None) -> dict:
-    known = {"label": "nsubj", "direction": "head->dependent", "offset": -1, "n": 17, "baseline": 0.6}
-    return {"site": ENC.name, "head": head, "accuracy": accuracy, **known}
-
-
 @pytest.fixture
 def found() -> dict[str, AnalysisResult]:
     shares = head_map([0.95, 0.2, 0.05], [0.5, 0.92])
@@ -26,7 +23,8 @@ def found() -> dict[str, AnalysisResult]:
         for site, row in shares.items()
         for share in row.tolist()
     ]
-    asked = [syntax_row(0, 0.69), syntax_row(1, 0.7), syntax_row(2, None)]
+    known = {"label": "nsubj", "direction": "head->dependent", "offset": -1, "n": 17, "baseline": 0.6}
+    asked = [known | {"site": ENC.name, "head": h, "accuracy": a} for h, a in enumerate((0.69, 0.7, None))]
     rare = {"two_rarest": head_map([0.1, 0.5, 0.8]), "rarest": head_map([0.0, 0.4, 0.7])}
     best = {"offset": head_map([-1, -1, -1], [0, 0]), "share": shares}
     agreement = {"agreement": HeadMap({CROSS: [0.55, 0.4]})}
@@ -47,12 +45,10 @@ def test_every_analysis_gives_its_roles_with_score_and_baseline(found):
         (CROSS, 0, "aligned", 0.55, 0.4),
         (CROSS, 1, "position 0", 0.92, 0.71),
     ]
-    assert roles[0].words.startswith(
-        "95% of its largest weights are at the token before; enc-self heads have 40%"
-    )
-    assert "the best fixed offset (-1) is right 60% of the time, on 17 words" in roles[1].words
-    assert "70% are on the rarest itself" in roles[2].words
-    assert "the best fixed offset (+0) has 40%" in roles[3].words
+    for role, words in zip(
+        roles, ("95% .* the token before; .* 40%", "60%", "70%", r"\(\+0\) has 40%"), strict=False
+    ):
+        assert re.search(words, role.words)
 
 
 def test_a_closed_head_has_no_role_and_is_nobodys_best(found):
@@ -60,7 +56,6 @@ def test_a_closed_head_has_no_role_and_is_nobodys_best(found):
     roles = [(role.site, role.head) for role in find_roles(found, closed)]
     assert roles == [(ENC, 1), (CROSS, 0), (CROSS, 1)]
     assert {role.head for role in best_of_families(found, closed) if role.site == ENC} == {1}
-    assert find_roles(found, HeadMap({})) == find_roles(found)
 
 
 def test_the_nearest_of_each_family_is_named_whether_it_is_a_role_or_not(found):
@@ -81,13 +76,8 @@ def test_the_nearest_of_each_family_is_named_whether_it_is_a_role_or_not(found):
 def test_families_are_those_that_were_looked_for_with_no_more_roles_than_found(found):
     roles = find_roles(found)
     has = families(roles, found, [ENC, CROSS])
-    assert list(has) == list(FAMILIES)
-    assert {name: row.flat().nonzero().flatten().tolist() for name, row in has.items()} == {
-        "positional": [0, 4],
-        "syntactic": [1],
-        "rare words": [2],
-        "aligned": [3],
-    }
+    heads = {name: row.flat().nonzero().flatten().tolist() for name, row in has.items()}
+    assert heads == dict(zip(FAMILIES, ([0, 4], [1], [2], [3]), strict=True))
     assert list(families(roles, {"rare": found["rare"]}, [ENC])) == ["rare words"]
     # without known alignments no head can be called aligned
     assert families([], {"alignment": AnalysisResult({"entropy": head_map([1, 1, 1])})}, [ENC]) == {}

@@ -1,14 +1,14 @@
 """BLEU, chrF and their bootstrap against sacreBLEU's own, McNemar's test against SciPy's, Holm's adjustment
 against its definition, and levels where the truth is planted."""
 
+import copy
 import math
 import random
 
 import numpy as np
 import pytest
 import sacrebleu
-from sacrebleu.metrics import BLEU as SacreBLEU
-from sacrebleu.metrics import CHRF as SacreCHRF
+from sacrebleu import metrics as sacre
 from sacrebleu.significance import PairedTest
 from scipy.stats import binomtest
 
@@ -58,12 +58,6 @@ CHANGED = [
 OUTPUTS = [[changed.get(i, draft) for i, draft in enumerate(BASELINE)] for changed in CHANGED]
 
 
-def bleu(system: list[str], lines) -> float:
-    return sacrebleu.corpus_bleu(
-        [system[i] for i in lines], [[REFERENCES[i] for i in lines]], force=True
-    ).score
-
-
 @pytest.mark.parametrize("at_once", [1, 7, R, 1000, None])
 def test_resamples_have_as_many_sentences_as_there_are_and_do_not_depend_on_their_chunks(at_once):
     chunks = list(resample_chunks(N, R, at_once=at_once))
@@ -88,7 +82,6 @@ SHORT = ["a b c d e", "d e f g", "a b c d e f"]
 )
 def test_scores_of_lines_and_of_resampled_lines_are_sacrebleus(hypotheses, references):
     ours, lines = score(hypotheses, references), np.arange(len(references))
-    assert ours.signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert ours.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
     counts = np.concatenate([np.ones((1, len(lines))), resample_counts(len(lines), 3)])
     for metric, theirs in ((BLEU, sacrebleu.corpus_bleu), (CHRF, sacrebleu.corpus_chrf)):
@@ -101,7 +94,7 @@ def test_scores_of_lines_and_of_resampled_lines_are_sacrebleus(hypotheses, refer
 
 
 def test_intervals_and_sacrebleus_own_p_value_equal_its_paired_bootstrap():
-    metrics = {"BLEU": SacreBLEU(references=[REFERENCES]), "chrF": SacreCHRF(references=[REFERENCES])}
+    metrics = {name: getattr(sacre, name)(references=[REFERENCES]) for name in ("BLEU", "CHRF")}
     named = [("baseline", BASELINE), ("system", SYSTEM)]
     _, theirs = PairedTest(named, metrics, None, test_type="bs", n_samples=R)()
     ours = compare(score(SYSTEM, REFERENCES), BASE, COUNTS)
@@ -111,8 +104,6 @@ def test_intervals_and_sacrebleus_own_p_value_equal_its_paired_bootstrap():
         low, high = ours[f"{name}_ci95"]
         assert (high - low) / 2 == pytest.approx(result.ci, rel=1e-6)  # sacreBLEU keeps its samples in fp32
         assert ours[f"{name}_difference"] == pytest.approx(result.score - theirs[label][0].score, abs=1e-9)
-        low, high = ours[f"{name}_difference_ci95"]
-        assert low <= ours[f"{name}_difference"] <= high
     assert interval(np.arange(1000.0)) == [25, 974]
 
 
@@ -126,11 +117,10 @@ def test_the_p_values_count_centred_differences_on_both_sides_and_centred_sizes_
 
 def test_a_true_null_is_rejected_at_the_level_and_by_sacrebleus_p_about_twice_as_often():
     """1,000 comparisons of two systems that are alike: each line of each is sampled from the same outputs."""
-    outputs = [BLEU.statistics(disturbed(REFERENCES, 0.3, seed), REFERENCES) for seed in range(12)]
-    pool, rng, counts = np.stack(outputs), np.random.default_rng(0), resample_counts(N, 200)
-    found = []
+    pool = np.stack([BLEU.statistics(disturbed(REFERENCES, 0.3, seed), REFERENCES) for seed in range(12)])
+    rng, counts, found = np.random.default_rng(0), resample_counts(N, 200), []
     for _ in range(1000):
-        alike = (pool[rng.integers(len(pool), size=N), np.arange(N)] for _ in range(2))
+        alike = (pool[rng.integers(12, size=N), np.arange(N)] for _ in range(2))
         found.append(compare(*(scored({"bleu": each}, [BLEU]) for each in alike), counts))
     p, theirs = (np.array([each[f"bleu_{name}"] for each in found]) for name in ("p_value", "p_sacrebleu"))
     for level in (0.01, 0.05, 0.1, 0.5):
@@ -147,16 +137,14 @@ def test_a_true_null_is_rejected_at_the_level_and_by_sacrebleus_p_about_twice_as
 def test_scoring_the_changed_lines_alone_equals_scoring_all_and_leaves_the_base(
     changed, outputs, monkeypatch
 ):
-    before, seen = BASE.statistics["bleu"].copy(), []
-    with monkeypatch.context() as patch:
-        patch.setattr(significance, "score", lambda lines, *rest: seen.extend(lines) or score(lines, *rest))
-        ours = score_changed(BASE, BASELINE, changed | {5: changed.get(5, BASELINE[5])}, REFERENCES)
+    before, seen, theirs = copy.deepcopy(BASE.statistics), [], score(outputs, REFERENCES)
+    monkeypatch.setattr(significance, "score", lambda lines, *rest: seen.extend(lines) or score(lines, *rest))
+    ours = score_changed(BASE, BASELINE, {5: BASELINE[5]} | changed, REFERENCES)
     assert seen == [line for line, draft in zip(outputs, BASELINE, strict=True) if line != draft]
-    theirs = score(outputs, REFERENCES)
     assert ours.values == theirs.values
     for name, rows in theirs.statistics.items():
         assert np.array_equal(ours.statistics[name], rows)
-    assert np.array_equal(BASE.statistics["bleu"], before)
+        assert np.array_equal(BASE.statistics[name], before[name])
 
 
 @pytest.mark.parametrize("draws", [AT_ONCE, 13 * N])  # all resamples at once; 13 at a time
@@ -174,13 +162,16 @@ def test_many_systems_give_to_the_last_digit_what_each_gives_alone(draws, monkey
 
 def test_the_share_of_lost_half_samples_is_that_of_a_loop():
     systems = [score(outputs, REFERENCES) for outputs in OUTPUTS[:3]]
-    wins = np.zeros(len(systems))
-    for sampled in np.random.default_rng(SEED).choice(N, size=(20, N // 2), replace=True):
-        theirs = bleu(BASELINE, sampled)
-        for number, system in enumerate(systems):
-            sign = np.sign(system.main - BASE.main)
-            wins[number] += sign * (bleu(OUTPUTS[number], sampled) - theirs) > 0
-    assert half_sample_p_values(systems, BASE, resamples=20) == pytest.approx(1 - wins / 20)
+    lost = [[] for _ in systems]
+    for lines in np.random.default_rng(SEED).choice(N, size=(20, N // 2), replace=True):
+        gold = [[REFERENCES[i] for i in lines]]
+        bleu, *ours = (
+            sacrebleu.corpus_bleu([outputs[i] for i in lines], gold, force=True).score
+            for outputs in (BASELINE, *OUTPUTS[:3])
+        )
+        for losses, system, each in zip(lost, systems, ours, strict=True):
+            losses.append(np.sign(system.main - BASE.main) * (each - bleu) <= 0)
+    assert half_sample_p_values(systems, BASE, resamples=20) == pytest.approx(np.mean(lost, axis=1))
 
 
 def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():
@@ -198,12 +189,12 @@ def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():
 
 @pytest.mark.parametrize("alone", [(0, 0), (0, 1), (1, 1), (3, 9), (9, 3), (1100, 1023)])
 def test_mcnemars_p_is_that_of_the_binomial_test_and_stands_beside_the_bootstrap(alone):
-    ours, theirs = (np.repeat(row, (*alone, 7, 5)) for row in ((1, 0, 1, 0), (0, 1, 1, 0)))
+    rows = (np.repeat(row, (*alone, 7, 5)) for row in ((1, 0, 1, 0), (0, 1, 1, 0)))
+    system, base = (scored({"accuracy": np.c_[row, row**0]}, [ACCURACY]) for row in rows)
     expected = binomtest(alone[0], sum(alone), 0.5).pvalue if sum(alone) else 1.0
-    system, base = (scored({"accuracy": np.c_[each, each + 1 - each]}, [ACCURACY]) for each in (ours, theirs))
-    counts = resample_counts(len(ours), R)
-    assert compare(system, base, counts)["accuracy_p_mcnemar"] == pytest.approx(expected)
-    assert compare_many([system], base, resamples=R) == [compare(system, base, counts)]
+    found = compare(system, base, resample_counts(len(base), R))
+    assert found["accuracy_p_mcnemar"] == pytest.approx(expected)
+    assert compare_many([system], base, resamples=R) == [found]
     assert not any("mcnemar" in name for name in compare(BASE, BASE, COUNTS))
     assert score(["yes", "no"], ["yes", "yes"], [ACCURACY]).main == 50
 
@@ -224,6 +215,9 @@ def test_a_model_that_learned_nothing_passes_as_learned_at_most_as_often_as_plan
     assert passed <= 11  # 3 standard errors above 5
 
 
+LABELS = ["yes"] * 80 + ["no"] * 20
+
+
 @pytest.mark.parametrize(
     ("outputs", "learned"),
     [
@@ -232,16 +226,13 @@ def test_a_model_that_learned_nothing_passes_as_learned_at_most_as_often_as_plan
         ([*REFERENCES[7:], *REFERENCES[:7]], False),  # good sentences, of other lines
         ([""] * N, False),
         (disturbed(REFERENCES, 0.97, 3), False),
+        (["yes"] * 100, False),  # the majority class
+        ([*LABELS[:90], *["yes"] * 10], True),
     ],
 )
 def test_outputs_that_ignore_the_source_are_not_learned(outputs, learned):
-    assert (above_trivial(outputs, REFERENCES, BLEU)[0] > 0) is learned
-
-
-def test_the_majority_class_is_not_learned_and_more_is():
-    labels = ["yes"] * 80 + ["no"] * 20
-    assert above_trivial(["yes"] * 100, labels, ACCURACY)[0] <= 0
-    assert above_trivial([*labels[:90], *["yes"] * 10], labels, ACCURACY)[0] > 0
+    references, metric = (REFERENCES, BLEU) if len(outputs) == N else (LABELS, ACCURACY)
+    assert (above_trivial(outputs, references, metric)[0] > 0) is learned
 
 
 @pytest.mark.parametrize("lines", range(1, 6))

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from headgates.configs.schema import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
 from headgates.models import ablated_search, decode_on, decoder_state
@@ -12,49 +11,16 @@ from headgates.models import draft_check as drafts
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.search import greedy_search
 from headgates.models.translator import Translator
-from tests.renumbered import Numbers
+from tests.worlds.searched_model import random_model, translator_of
+from tests.worlds.unpruned_model import head_masks
 
 EOS = SpecialTokens().end
 
 
-def make_translator(make_model, *, min_length: int = 0, **settings) -> Translator:
-    """Random, with an end of sentence that comes now and then, so that translations differ in length and
-    reach their limits too."""
-    model = make_model(seed=20, **{"embeddings": "separate", **settings})
-    with torch.no_grad():
-        model.output.weight *= 3.0
-    numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
-    search = SearchConfig(beam=1, max_ratio=1.0, max_extra=5, min_length=min_length, batch_tokens=61)
-    return Translator(model, numbers, numbers, search)
-
-
-@pytest.fixture
-def lines() -> list[str]:
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(1, 9, (13,), generator=generator).tolist()
-    texts = [" ".join(map(str, torch.randint(3, 23, (n,), generator=generator).tolist())) for n in lengths]
-    texts[7] = ""
-    return texts
-
-
 def random_masks(translator: Translator, count: int, share: float) -> list[HeadMap]:
-    generator = torch.Generator().manual_seed(5)
-    return [
-        HeadMap(
-            {
-                site: torch.rand(site.heads, generator=generator) < share
-                for site in find_sites(translator.model)
-            }
-        )
-        for _ in range(count)
-    ]
-
-
-def single_heads(translator: Translator) -> list[HeadMap]:
-    masks = []
-    for site in find_sites(translator.model):
-        masks += [HeadMap({site: torch.arange(site.heads) == head}) for head in range(site.heads)]
-    return masks
+    torch.manual_seed(5)
+    sites = find_sites(translator.model)
+    return [HeadMap({site: torch.rand(site.heads) < share for site in sites}) for _ in range(count)]
 
 
 def one_by_one(
@@ -69,21 +35,21 @@ def one_by_one(
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "least"),
     [
-        {},
-        {"norm": "post", "positions": "learned", "max_positions": 13},
-        {"decoder_mixer": "ssru", "encoder_layers": 1},
-        {"min_length": 5},
+        ({}, 0),
+        ({"norm": "post", "positions": "learned", "max_positions": 13}, 0),
+        ({"decoder_mixer": "ssru", "encoder_layers": 1}, 0),
+        ({}, 5),
     ],
 )
-def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, settings):
-    translator = make_translator(make_model, **settings)
+def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, settings, least):
+    translator = translator_of(random_model(make_model, **settings), least)
     sites = find_sites(translator.model)
     nothing, everything = (
         HeadMap({site: torch.full((site.heads,), shut) for site in sites}) for shut in (False, True)
     )
-    masks = [nothing, everything, *single_heads(translator)[::2], *random_masks(translator, 3, 0.4)]
+    masks = [nothing, everything, *head_masks(translator)[::2], *random_masks(translator, 3, 0.4)]
     found = ablated_translations(translator, lines, masks)
     expected = one_by_one(translator, lines, masks)
     assert [found.hypotheses(i) for i in range(len(masks))] == expected
@@ -112,8 +78,8 @@ SMALL = {
 def test_the_limits_of_memory_and_of_trust_change_the_work_and_not_the_translations(
     make_model, lines, monkeypatch, limits
 ):
-    translator = make_translator(make_model)
-    masks = single_heads(translator)[::3] + random_masks(translator, 2, 0.5)
+    translator = translator_of(random_model(make_model))
+    masks = head_masks(translator)[::3] + random_masks(translator, 2, 0.5)
     expected = one_by_one(translator, lines, masks)
     for (module, name), value in limits.items():
         monkeypatch.setattr(module, name, value)
@@ -124,7 +90,7 @@ def test_the_limits_of_memory_and_of_trust_change_the_work_and_not_the_translati
 
 
 def test_the_rows_that_wait_are_bounded_by_their_bytes(make_model, lines, monkeypatch):
-    translator, limit = make_translator(make_model), 100_000
+    translator, limit = translator_of(random_model(make_model)), 100_000
     waited = []
 
     def recorded(model, starts, *least):
@@ -141,7 +107,7 @@ def test_the_rows_that_wait_are_bounded_by_their_bytes(make_model, lines, monkey
 
 
 def test_two_tokens_as_good_as_each_other_are_decoded_again(make_model, lines, monkeypatch):
-    translator = make_translator(make_model)
+    translator = translator_of(random_model(make_model))
     words = [word for line in translator.translate(lines, beam=1) for word in line.split()]
     best, twin = max(set(words), key=words.count), 4
     weight = translator.model.output.weight
@@ -151,7 +117,7 @@ def test_two_tokens_as_good_as_each_other_are_decoded_again(make_model, lines, m
             layer
         ) in translator.model.decoder.layers:  # the last head adds nothing: closing it changes no logit
             layer.cross_attention.out_proj.weight[:, -layer.cross_attention.head_width :] = 0.0
-    mask = single_heads(translator)[-1]
+    mask = head_masks(translator)[-1]
     found = ablated_translations(translator, lines, [mask])
     tied = sum({best, str(twin)} & set(line.split()) != set() for line in found.drafts)
     assert 0 < tied <= found.decoded < len(lines)
@@ -159,14 +125,14 @@ def test_two_tokens_as_good_as_each_other_are_decoded_again(make_model, lines, m
 
 
 def test_wider_beams_are_searched_mask_by_mask(make_model, lines):
-    translator = make_translator(make_model)
+    translator = translator_of(random_model(make_model))
     masks = random_masks(translator, 1, 0.4)
     found = ablated_translations(translator, lines[:5], masks, beam=3)
     assert [found.hypotheses(0)] == one_by_one(translator, lines[:5], masks, beam=3)
 
 
 def test_the_model_is_left_without_gates_and_in_its_mode_also_after_an_error(make_model, lines):
-    translator = make_translator(make_model)
+    translator = translator_of(random_model(make_model))
     translator.model.train()
     strange = HeadMap({HeadSite.at("cross", 7, 3): torch.tensor([True, False, False])})
     with pytest.raises(ValueError, match=r"no decoder\.7\.cross of 3 heads"):
@@ -174,7 +140,7 @@ def test_the_model_is_left_without_gates_and_in_its_mode_also_after_an_error(mak
     assert translator.model.training
     assert not hasattr(translator.model, "head_gates")
     before = {name: value.clone() for name, value in translator.model.state_dict().items()}
-    ablated_translations(translator, lines, single_heads(translator)[:2])
+    ablated_translations(translator, lines, head_masks(translator)[:2])
     assert translator.model.training
     assert all(torch.equal(value, before[name]) for name, value in translator.model.state_dict().items())
     assert greedy_search(translator.model.eval(), torch.tensor([[5, EOS]]), max_ratio=1.0, max_extra=5)

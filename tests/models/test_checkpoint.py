@@ -1,7 +1,6 @@
 """Checkpoints come back whole, hold plain tensors only, and a broken one is one clear line."""
 
 import pickle
-from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -62,10 +61,17 @@ def test_a_file_cut_short_is_one_line_that_names_it(model, tmp_path, share):
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize(
     "content",
-    [b"hello", b"PK\x03\x04", pickle.dumps({"model": 1})],
+    [
+        *(b"hello", b"PK\x03\x04", pickle.dumps({"model": 1})),
+        *([1, 2], {"model": {}}, {"architecture": [], "model": {}}, {"architecture": {}, "model": {}}),
+    ],
+    ids=str,
 )
 def test_a_file_that_is_no_checkpoint_is_one_line_that_names_it(tmp_path, content):
-    (tmp_path / "best.pt").write_bytes(content)
+    if isinstance(content, bytes):
+        (tmp_path / "best.pt").write_bytes(content)
+    else:
+        save_file(tmp_path / "best.pt", content)
     with pytest.raises(ValueError, match=r"best\.pt") as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
@@ -76,17 +82,6 @@ def test_a_missing_file_asks_whether_the_run_is_finished(tmp_path):
         load_file(tmp_path / "best.pt")
 
 
-def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_path):
-    model = make_model()
-    save_file(
-        tmp_path / "best.pt",
-        {"architecture": architecture(model) | {"target_vocab": 29}, "model": model.state_dict()},
-    )
-    with pytest.raises(ValueError, match="do not fit its architecture") as error:
-        load_model(tmp_path / "best.pt")
-    one_line(error)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -95,27 +90,18 @@ def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_p
         {"d_model": 10**9},
         {"heads": 0},
         {"dropout": "much"},
+        {},
     ],
     ids=str,
 )
-def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tmp_path, change):
-    description = architecture(model)
+def test_an_architecture_of_other_weights_or_any_size_is_refused_before_memory_is_taken(
+    model, tmp_path, change
+):
+    description = architecture(model) | ({} if change else {"target_vocab": 29})
     description["model"] |= change
     save_file(tmp_path / "best.pt", {"architecture": description, "model": model.state_dict()})
-    with pytest.raises(
-        ValueError, match=r"best\.pt do not fit its architecture .*; repeat the run with --fresh"
-    ) as error:
-        load_model(tmp_path / "best.pt")
-    one_line(error)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [[1, 2], {"model": {}}, {"architecture": [], "model": {}}, {"architecture": {}, "model": {}}],
-)
-def test_an_architecture_of_another_shape_is_one_line(tmp_path, content):
-    save_file(tmp_path / "best.pt", content)
-    with pytest.raises(ValueError, match=r"best\.pt") as error:
+    message = r"best\.pt do not fit its architecture .*; repeat the run with --fresh"
+    with pytest.raises(ValueError, match=message) as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
 
@@ -125,17 +111,6 @@ def test_a_gated_model_s_file_does_not_load_as_an_ungated_one(model, tmp_path):
     save_model(tmp_path / "best.pt", model)
     with pytest.raises(ValueError, match="do not fit its architecture"):
         load_model(tmp_path / "best.pt")
-
-
-def test_saving_on_a_full_disk_is_one_clear_line_and_keeps_the_old_file_alone(tmp_path, monkeypatch):
-    path = tmp_path / "best.pt"
-    save_file(path, {"step": 1})
-    monkeypatch.setattr("headgates.data.atomic_file.Path.open", lambda *_: FileIO("/dev/full", "w"))
-    with pytest.raises(OSError, match=f"cannot write {path}: No space left on device; free some space"):
-        save_file(path, {"step": torch.zeros(20_011)})
-    monkeypatch.undo()
-    assert load_file(path) == {"step": 1}
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_loading_makes_no_copy_of_the_weights_and_keeps_bf16(make_model, tmp_path):

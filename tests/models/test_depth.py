@@ -12,7 +12,7 @@ from headgates.models.checkpoint import architecture, build, load_model, save_mo
 from headgates.models.depth import drop_layers, layers_left, skipped
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.transformer import Transformer
-from tests.models.test_removed import lines, random_model, source, translator_of  # noqa: F401
+from tests.worlds.searched_model import random_model, translator_of
 from tests.worlds.slow_reconstruct import (
     closing,
     equal_weights,
@@ -23,6 +23,7 @@ from tests.worlds.slow_reconstruct import (
     streams,
     sublayers_by_hand,
 )
+from tests.worlds.unpruned_model import head_masks
 
 SHAPES = {
     "pre": {},
@@ -60,7 +61,7 @@ def dropped(model: Transformer, layers=LAYERS) -> Transformer:
 
 
 @pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
-def test_skipped_and_dropped_are_the_model_without_these_layers(make_model, batch, source, settings):  # noqa: F811
+def test_skipped_and_dropped_are_the_model_without_these_layers(make_model, batch, source, settings):
     model = random_model(make_model, **DEEP, **settings)
     before, smaller, expected = model(*batch), dropped(model), by_hand(model)
     logits = expected(*batch)
@@ -81,23 +82,17 @@ def test_skipped_and_dropped_are_the_model_without_these_layers(make_model, batc
     assert find_sites(smaller, "all").keys() == find_sites(expected, "all").keys()
 
 
-def test_ablations_beside_skipped_layers_are_those_of_the_model_without_them(make_model, lines):  # noqa: F811
+def test_ablations_beside_skipped_layers_are_those_of_the_model_without_them(make_model, lines):
     model = random_model(make_model, **DEEP)
-    smaller = dropped(model)
-    here, there = (
-        [
-            HeadMap({site: torch.arange(3) == head})
-            for site in find_sites(each)
-            if not skips or site.layer not in LAYERS[site.stack]
-            for head in range(3)
-        ]
-        for each, skips in ((model, True), (smaller, False))
-    )
-    expected = ablated_translations(translator_of(smaller), lines, there)
+    smaller = translator_of(dropped(model))
+    expected = ablated_translations(smaller, lines, head_masks(smaller))
     with skipped(model, LAYERS):
+        masks = head_masks(translator_of(model))
+        here = [each for each in masks if not any(site.layer in LAYERS[site.stack] for site in each)]
         found = ablated_translations(translator_of(model), lines, here)
     assert 0 < expected.changed_share == found.changed_share
-    assert all(found.hypotheses(i) == expected.hypotheses(i) for i in range(len(there)))
+    for i in range(len(here)):
+        assert found.hypotheses(i) == expected.hypotheses(i)
 
 
 def test_a_model_without_layers_and_heads_comes_back_from_its_file_with_both_remembered(

@@ -11,6 +11,7 @@ from headgates.gates import HeadMap, find_sites, remove
 from headgates.models.multiply_adds import PARTS, decoding, saved_share, scoring
 from headgates.models.search import beam_search
 from headgates.models.translator import token_log_probs
+from tests.worlds.searched_model import random_model
 
 B, S, T, BEAM = 5, 11, 7, 3
 CLOSED = {
@@ -54,13 +55,6 @@ def flops(model, run) -> int:
     return counter.get_total_flops()
 
 
-def search(model, source, steps: int, beam: int) -> None:
-    """As many steps of a search in which every sentence stays open."""
-    state = model.start(source, beam)
-    for _ in range(steps):
-        model.step(torch.full((len(source) * beam,), 5), state)
-
-
 def test_scoring_takes_as_many_as_torch_counts(uneven, source):
     target = torch.randint(3, 19, (B, T + 1))
     counts = scoring(uneven, sentences=B, source=S, target=T)
@@ -70,9 +64,14 @@ def test_scoring_takes_as_many_as_torch_counts(uneven, source):
 
 @pytest.mark.parametrize("beam", [1, BEAM])
 def test_decoding_takes_as_many_as_torch_counts(uneven, source, beam):
+    def search(model) -> None:  # in which every sentence stays open
+        state = model.start(source, beam)
+        for _ in range(T):
+            model.step(torch.full((B * beam,), 5), state)
+
     counts = decoding(uneven, source=S, steps=[T] * B, beam=beam)
     assert tuple(counts) == PARTS
-    assert 2 * sum(counts.values()) == flops(uneven, lambda it: search(it, source, T, beam))
+    assert 2 * sum(counts.values()) == flops(uneven, search)
 
 
 def test_a_sentence_that_ends_early_costs_what_its_own_steps_cost(model):
@@ -84,9 +83,7 @@ def test_a_sentence_that_ends_early_costs_what_its_own_steps_cost(model):
 def test_the_steps_of_a_beam_search_are_its_longest_hypotheses(make_model, source):
     """What makes a search countable from its n best: a sentence is open until the last of its hypotheses has
     ended."""
-    model = make_model(seed=20, embeddings="separate")
-    with torch.no_grad():
-        model.output.weight *= 3.0  # its end of sentence comes now and then
+    model = random_model(make_model)
     options = {"beam": BEAM, "max_ratio": 1.0, "max_extra": 5}
     steps = [max(len(one.ids) + 1 for one in best) for best in beam_search(model, source, **options)]
     assert len(set(steps)) > 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headgates.models.prefix import KeptStates
-from tests.models.test_removed import random_model
+from tests.worlds.searched_model import random_model
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])

@@ -7,15 +7,13 @@ import warnings
 import pytest
 import torch
 
-from headgates.configs.schema import SearchConfig
-from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, find_sites, heads_left, remove
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import architecture, build, load_model, save_model
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.transformer import Transformer
-from headgates.models.translator import Translator
-from tests.renumbered import Numbers
+from tests.worlds.searched_model import random_model, translator_of
+from tests.worlds.unpruned_model import head_masks
 
 HEADS = 3  # of the small model, which has 2 + 2 layers
 SITES = [HeadSite.at(kind, layer, HEADS) for kind in ("enc-self", "dec-self", "cross") for layer in range(2)]
@@ -31,24 +29,6 @@ UNEVEN = HeadMap(
     )
 )
 ALL = UNEVEN.map(torch.ones_like)
-
-
-def random_model(make_model, **changes) -> Transformer:
-    """Its end of sentence comes now and then, so that translations differ in length and reach their limits
-    too."""
-    model = make_model(seed=20, embeddings="separate", **changes)
-    with torch.no_grad():
-        model.output.weight *= 3.0
-    return model
-
-
-@pytest.fixture
-def source():
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, 23, (7, 9), generator=generator)
-    for row, length in enumerate(torch.randint(1, 9, (7,), generator=generator).tolist()):
-        ids[row, length], ids[row, length + 1 :] = 2, 0
-    return ids
 
 
 def mask(model, closed: HeadMap) -> None:
@@ -75,38 +55,21 @@ def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, s
     assert [one.ids for one in greedy[1]] == [one.ids for one in greedy[0]]
 
 
-def translator_of(model) -> Translator:
-    numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
-    return Translator(
-        model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61)
-    )
-
-
-@pytest.fixture
-def lines(source):
-    return [" ".join(str(i) for i in row if i > 2) for row in source.tolist()]
-
-
 def test_ablations_of_a_model_without_some_heads_are_those_of_the_unpruned_one(make_model, lines):
     model = random_model(make_model)
-    smaller = without(model, UNEVEN)
-    sites = [site for site in find_sites(smaller) if site.heads]
-    further = [
-        HeadMap({site: torch.arange(site.heads) == head}) for site in sites for head in range(site.heads)
-    ]
-    further.append(HeadMap({site: [True] * site.heads for site in sites}))
-    found = ablated_translations(translator_of(smaller), lines, further)
-    both = []
+    smaller = translator_of(without(model, UNEVEN))
+    every = HeadMap({site: [True] * site.heads for site in find_sites(smaller.model) if site.heads})
+    further, both = [*head_masks(smaller), every], []
     for closed in further:
         rows = {site: row.clone() for site, row in UNEVEN.items()}
-        for site in SITES:
-            if site.name in {closing.name for closing in closed}:
-                rows[site][~rows[site]] = closed[site.name]
+        for site, row in closed.items():
+            own = rows[next(each for each in SITES if each.name == site.name)]
+            own[~own] = row
         both.append(HeadMap(rows))
+    found = ablated_translations(smaller, lines, further)
     expected = ablated_translations(translator_of(model), lines, both)
-    assert [found.hypotheses(i) for i in range(len(further))] == [
-        expected.hypotheses(i) for i in range(len(both))
-    ]
+    for i in range(len(both)):
+        assert found.hypotheses(i) == expected.hypotheses(i)
     assert 0.1 < found.changed_share < 1
 
 

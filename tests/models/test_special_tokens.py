@@ -4,7 +4,6 @@ scoring, and after every file."""
 import pytest
 import torch
 
-from headgates.data.special_tokens import SpecialTokens
 from headgates.models.checkpoint import load_model, save_model
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.search import beam_search, greedy_search
@@ -58,9 +57,14 @@ def assert_same_translations(ours, theirs, beam: int) -> None:
 
 
 @every_numbering
-@pytest.mark.parametrize("beam", [1, 3])
-def test_every_search_finds_the_same(specials, beam):
-    assert_same_translations(*twins(specials), beam)
+@pytest.mark.parametrize("run", [lambda each: each, in_steps], ids=["model", "exported programs"])
+def test_every_search_finds_the_same_and_scores_are_the_same(specials, run):
+    ours, theirs = twins(specials)
+    theirs = run(theirs)
+    for beam in (1, 3):
+        assert_same_translations(ours, theirs, beam)
+    for expected, found in zip(ours.score(LINES[:5], TARGETS), theirs.score(LINES[:5], TARGETS), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 @every_numbering
@@ -79,24 +83,6 @@ def test_what_may_not_be_produced_never_is_however_probable(specials):
 
 
 @every_numbering
-def test_scores_are_the_same(specials):
-    ours, theirs = twins(specials)
-    sources = LINES[: len(TARGETS)]
-    for expected, found in zip(ours.score(sources, TARGETS), theirs.score(sources, TARGETS), strict=True):
-        assert found == pytest.approx(expected, rel=1e-4)
-
-
-@every_numbering
-def test_the_programs_of_an_exported_model_translate_and_score_the_same(specials):
-    ours, theirs = twins(specials)
-    steps = in_steps(theirs)
-    for beam in (1, 3):
-        assert_same_translations(ours, steps, beam)
-    for expected, found in zip(ours.score(LINES[:5], TARGETS), steps.score(LINES[:5], TARGETS), strict=True):
-        assert found == pytest.approx(expected, abs=1e-4)
-
-
-@every_numbering
 def test_a_checkpoint_knows_the_special_tokens(specials, tmp_path):
     _, theirs = twins(specials)
     save_model(tmp_path / "best.pt", theirs.model)
@@ -110,9 +96,3 @@ def test_a_vocabulary_that_numbers_otherwise_than_the_model_is_refused():
         ValueError, match=r"numbers the target side's special tokens as SpecialTokens\(padding=0.*padding=17"
     ):
         Translator(ours.model, ours.source_vocab, theirs.target_vocab)
-
-
-@pytest.mark.parametrize("ids", [(0, 1, 0, 3), (-1, 1, 2, 0)])
-def test_special_tokens_without_an_id_or_a_padding_of_their_own_are_refused(ids):
-    with pytest.raises(ValueError, match="special tokens need ids from 0 on"):
-        SpecialTokens(*ids)

@@ -4,7 +4,6 @@ whole sequences."""
 import pytest
 import torch
 
-from headgates.gates import find_sites
 from headgates.models.ssru import SSRU, decays
 from tests.worlds.small_model import stirred
 
@@ -50,13 +49,6 @@ def test_a_state_is_the_sum_that_its_decays_say(unit):
     states = torch.einsum("btsd,bsd->btd", left, torch.sigmoid(-forget) * unit.update(x))
     torch.testing.assert_close(states, unit.keys_values(x)[0][:, 0], rtol=1e-4, atol=1e-4)
     assert not left.transpose(1, 2).tril(-1).transpose(1, 2)[:, 0, 1:].any()
-
-
-def test_its_decoder_has_no_self_attention_heads(model):
-    assert {site.kind for site in find_sites(model)} == {"enc-self", "cross"}
-    weights = {}
-    model(torch.tensor([[7, 5, 2]]), torch.tensor([[1, 5]]), weights)
-    assert weights.keys() == {site.name for site in find_sites(model)}
 
 
 @torch.no_grad()

@@ -25,14 +25,9 @@ NORMS = {
 }
 
 
-@pytest.fixture
-def text():
-    return small_text()
-
-
 @pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_the_refit_is_numpys_at_every_sublayer_in_forward_order(make_model, text, settings):
-    model = make_model(**settings).double()
+def test_the_refit_is_numpys_at_every_sublayer_in_forward_order(make_model, settings):
+    model, text = make_model(**settings).double(), small_text()
     expected = slowly_streamed(model, SOME, text, 0.1)
     done = streamed(model, closing(model), text, ridge=0.1)
     equal_weights(model, expected)

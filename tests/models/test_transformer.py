@@ -14,8 +14,6 @@ from headgates.models.transformer import Transformer
 
 PAD = SpecialTokens().padding
 
-HEADS = 3
-
 
 def copy_attention(theirs: nn.MultiheadAttention, ours):
     theirs.in_proj_weight.copy_(torch.cat([ours.q_proj.weight, ours.k_proj.weight, ours.v_proj.weight]))
@@ -35,42 +33,38 @@ def copy_layer(theirs, ours):
         getattr(theirs, f"norm{i}").load_state_dict(residual.norm.state_dict())
 
 
+def sinusoid(t: int, d: int, width: int) -> float:
+    return (math.cos if d % 2 else math.sin)(t / 10000 ** ((d - d % 2) / width))
+
+
 @torch.no_grad()
 def reference(model: Transformer, source, target_in):
-    """Logits by torch's layers with the weights of ours; embeddings and positions one number at a time."""
-    config = model.config
+    """Logits by torch's layers with the weights of ours; sinusoids one number at a time."""
+    config, hidden = model.config, source == PAD
     options = {"dropout": 0.0, "batch_first": True, "norm_first": config.norm == "pre"}
     sizes = (config.d_model, config.heads, config.ffn)
 
-    def embed(ids, table, positions):
-        x = torch.zeros(*ids.shape, config.d_model)
-        for b, row in enumerate(ids.tolist()):
-            for t, token in enumerate(row):
-                for d in range(config.d_model):
-                    angle = t / 10000 ** ((d - d % 2) / config.d_model)
-                    place = (
-                        (math.cos(angle) if d % 2 else math.sin(angle))
-                        if positions is None
-                        else float(positions[t, d])
-                    )
-                    x[b, t, d] = float(table[token, d]) * math.sqrt(config.d_model) + place
-        return x
+    def embed(ids, side):
+        if config.positions == "learned":
+            positions = getattr(model, f"{side}_positions").weight[: ids.shape[1]]
+        else:
+            width = config.d_model
+            rows = [[sinusoid(t, d, width) for d in range(width)] for t in range(ids.shape[1])]
+            positions = torch.tensor(rows)
+        return getattr(model, f"{side}_embedding").weight[ids] * math.sqrt(config.d_model) + positions
 
-    learned = config.positions == "learned"
-    x = embed(source, model.source_embedding.weight, model.source_positions.weight if learned else None)
+    x, y = embed(source, "source"), embed(target_in, "target")
     for ours in model.encoder.layers:
         layer = nn.TransformerEncoderLayer(*sizes, **options).eval()
         copy_layer(layer, ours)
-        x = layer(x, src_key_padding_mask=source == PAD)
+        x = layer(x, src_key_padding_mask=hidden)
     memory = model.encoder.norm(x) if config.norm == "pre" else x
-    y = embed(target_in, model.target_embedding.weight, model.target_positions.weight if learned else None)
     later = torch.ones(target_in.shape[1], target_in.shape[1], dtype=torch.bool).triu(1)
     for ours in model.decoder.layers:
         layer = nn.TransformerDecoderLayer(*sizes, **options).eval()
         copy_layer(layer, ours)
-        y = layer(y, memory, tgt_mask=later, memory_key_padding_mask=source == PAD)
-    y = model.decoder.norm(y) if config.norm == "pre" else y
-    return y @ model.output.weight.T
+        y = layer(y, memory, tgt_mask=later, memory_key_padding_mask=hidden)
+    return (model.decoder.norm(y) if config.norm == "pre" else y) @ model.output.weight.T
 
 
 def assert_equal_at_tokens(got, expected, ids):
@@ -112,39 +106,23 @@ def test_sinusoids_go_on_beyond_max_positions_and_can_be_trained_with_and_copied
     assert not any("sinusoids" in name for name in short.state_dict())
 
 
-def tables(embeddings: str) -> Transformer:
-    config = ModelConfig(
-        d_model=21, heads=HEADS, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings
-    )
-    return Transformer(config, 23, 23)
-
-
 @pytest.mark.parametrize(("embeddings", "count"), [("tied", 1), ("tied-decoder", 2), ("separate", 3)])
 def test_embedding_tables_are_shared_as_the_setting_says(embeddings, count):
-    model = tables(embeddings)
-    assert (
-        len(
-            {
-                id(weight)
-                for weight in (
-                    model.source_embedding.weight,
-                    model.target_embedding.weight,
-                    model.output.weight,
-                )
-            }
-        )
-        == count
-    )
+    model = Transformer(ModelConfig(d_model=21, heads=3, embeddings=embeddings), 23, 23)
+    tables = model.source_embedding, model.target_embedding, model.output
+    assert len({id(each.weight) for each in tables}) == count
 
 
-def test_one_table_for_two_vocabularies_is_refused():
-    with pytest.raises(ValueError, match="need one vocabulary for both"):
-        Transformer(ModelConfig(d_model=21, heads=HEADS, embeddings="tied"), 23, 19)
-
-
-def test_heads_that_do_not_divide_the_width_are_refused():
-    with pytest.raises(ValueError, match="d_model 21 cannot be split into 5 heads"):
-        Transformer(ModelConfig(d_model=21, heads=5), 23, 23)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"heads": 3, "embeddings": "tied"}, "need one vocabulary for both"),
+        ({"heads": 5}, "d_model 21 cannot be split into 5 heads"),
+    ],
+)
+def test_one_table_for_two_vocabularies_and_heads_that_do_not_divide_the_width_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Transformer(ModelConfig(d_model=21, **settings), 23, 19)
 
 
 def test_padding_and_later_target_positions_are_never_looked_at(model, batch):

@@ -1,16 +1,12 @@
 """Translator: one face that translates lines and scores pairs. The model is untrained; what it says does not
 matter here."""
 
-import shutil
-
 import pytest
 import torch
 
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.line_translator import length_batches
 from headgates.models.translator import Translator
-from headgates.tasks.translation import Translation
-from tests.worlds.runs import write_run
 from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
@@ -31,17 +27,6 @@ def plain_score(translator: Translator, source: str, target: str) -> list[float]
             logits = translator.model(source_ids, torch.tensor([[BOS, *pieces[:i]]]))[0, -1]
             values.append(float(logits.double().log_softmax(-1)[piece]))
     return values
-
-
-def test_a_vocabulary_of_another_size_is_refused(translator, tmp_path):
-    run = write_run(tmp_path / "run", translator, None)
-    shutil.copy(run / "vocab.src.model", run / "vocab.tgt.model")
-    pieces = len(translator.target_vocab), len(translator.source_vocab)
-    with pytest.raises(
-        ValueError,
-        match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano",
-    ):
-        Translation().load_predictor(run.path, run / "best.pt", {})
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -27,11 +27,6 @@ from tests.worlds.slow_reconstruct import (
 NORMS = {"pre": {}, "post": {"norm": "post"}}
 
 
-@pytest.fixture
-def text():
-    return small_text()
-
-
 def refitted(model, closed, text, **options):
     return streamed(model, closed, text, values=True, **options)
 
@@ -85,8 +80,8 @@ def slowly_refitted(model, heads: dict[str, list[int]], batches, ridge: float, w
 
 
 @pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, text, settings):
-    model = make_model(**settings).double()
+def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, settings):
+    model, text = make_model(**settings).double(), small_text()
     expected = slowly_refitted(model, SOME, text, 0.1)
     done = refitted(model, closing(model), text, ridge=0.1)
     equal_weights(model, expected, 1e-6)

@@ -6,7 +6,7 @@ import torch
 from headgates.workbench.cost_table import CostTable, cost_table
 from headgates.workbench.planned import parameters
 from headgates.workbench.shape import Shape, shaped
-from tests.models.test_removed import random_model
+from tests.worlds.searched_model import random_model
 
 DEEP = {"encoder_layers": 3, "decoder_layers": 2}
 

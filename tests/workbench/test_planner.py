@@ -13,8 +13,8 @@ from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.planned import Plans, parameters
 from headgates.workbench.shape import Shape, shaped
 from headgates.workbench.smaller_model import largest_model, narrower, weights
-from tests.models.test_removed import random_model
 from tests.workbench.test_cost_table import DEEP, padded_heads
+from tests.worlds.searched_model import random_model
 
 WIDE = {**DEEP, "ffn": 48}
 

@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.integrated import gauss_legendre, gradient, integrated
 from headgates.configs.schema import ModelConfig
-from headgates.gates import HeadMap, find_sites
+from headgates.gates import find_sites
 from headgates.models.transformer import Transformer
 from tests.worlds.families import BY_NAME, GENERATION, LENGTH, T5, WORDS, Family, hugging_face, ids, pairs
-from tests.worlds.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import random_model
 
 SENTENCES = 2
 
@@ -28,23 +27,13 @@ def ours(norm: str) -> Family:
     return replace(BY_NAME["our own Transformer"], build=partial(Transformer, config, WORDS, WORDS))
 
 
+START = {"d_kv": 5, "head_dim": 5, "decoder_start_token_id": 0, "feed_forward_proj": "gated-gelu"}
 MODELS = {
     "ours, pre-norm": ours("pre"),
     "ours, post-norm": ours("post"),
-    "T5": hugging_face(
-        "T5",
-        "T5",
-        GENERATION,
-        pairs,
-        *T5,
-        d_kv=5,
-        head_dim=5,
-        decoder_start_token_id=0,
-        feed_forward_proj="gated-gelu",
-    ),
+    "T5": hugging_face("T5", "T5", GENERATION, pairs, *T5, **START),
     **{name: BY_NAME[name] for name in ("BART", "GPT-2", "Llama")},
 }
-
 POINTS = {"T5": (14, 128), "Llama": (36, 64)}  # of both paths: root mean squares near 0 bend them
 
 
@@ -58,54 +47,36 @@ def test_paths_of_gates_end_in_exact_ablations(name):
     model, batch = family.model().double(), family.batch(SENTENCES)
     sites = list(find_sites(model))
     kind = sites[-1].kind  # cross, where there is some
-    given = dict(loss=lambda m, b: cost(family.output(m, b)), queries=queries)
+    alone, together = POINTS.get(name, (14, 40))
 
     def cost(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), target, reduction="sum")
 
-    @torch.no_grad()
-    def mean_loss(xi: HeadMap) -> float:
+    def mean_loss(xi: dict) -> Tensor:
         rows = {site.name: row for site, row in xi.items()}
-        return float(cost(family.explicitly(model, batch, rows))) / SENTENCES
+        return cost(family.explicitly(model, batch, rows)) / SENTENCES
 
-    one = HeadMap({site: torch.ones(site.heads, dtype=torch.float64) for site in sites})
-
-    def at(site, head, value) -> HeadMap:
-        row = one[site].clone()
-        row[head] = value
-        return HeadMap({**one, site: row})
-
-    alone, together = POINTS.get(name, (14, 40))
+    given = dict(loss=lambda m, b: cost(family.output(m, b)), queries=queries)
+    one = {site: torch.ones(site.heads, dtype=torch.float64) for site in sites}
+    whole = mean_loss(one).item()
     # one gate's path is its exact ablation
     own = integrated(model, [batch], path="own", points=alone, kinds=[kind], **given)
     assert {site.kind for site in own} == {kind}
     for site, row in own.items():
         for head, found in enumerate(row.tolist()):
-            exact = mean_loss(at(site, head, 0.0)) - mean_loss(one)
-            assert found == pytest.approx(exact, abs=1e-5)
+            without = one | {site: (torch.arange(site.heads) != head).double()}
+            assert found == pytest.approx(mean_loss(without).item() - whole, abs=1e-5)
     # completeness along the diagonal
     parts = integrated(model, [batch], points=together, **given)
-    total = mean_loss(one.map(torch.zeros_like)) - mean_loss(one)
+    total = mean_loss({site: 0 * row for site, row in one.items()}).item() - whole
     assert abs(total) > 0.01
     assert float(parts.flat().sum()) == pytest.approx(total, abs=1e-5)
-    # one step is -dL/dg at 1
-    leaves = {site.name: row.clone().requires_grad_() for site, row in one.items()}
-    slopes = torch.autograd.grad(cost(family.explicitly(model, batch, leaves)), list(leaves.values()))
-    found = gradient(model, [batch], **given)
-    torch.testing.assert_close(found.flat(), -torch.cat(slopes) / SENTENCES, rtol=1e-5, atol=1e-5)
-
-
-def test_one_sentence_a_batch_the_sign_is_the_only_difference_from_importance():
-    model, batches = random_model(), in_batches(random_pairs()[:5], 1)
-    signed = [gradient(model, [batch]).flat() for batch in batches]
+    # one step is -dL/dg at 1, a mean over all sentences
+    leaves = {site: row.requires_grad_() for site, row in one.items()}
+    slopes = torch.autograd.grad(mean_loss(leaves), list(leaves.values()))
     torch.testing.assert_close(
-        torch.stack(signed).abs().mean(0), importance(model, batches).flat(), rtol=1e-4, atol=1e-6
+        gradient(model, [batch] * 2, **given).flat(), -torch.cat(slopes), rtol=1e-5, atol=1e-5
     )
-    for size in (2, 5):  # padding and neighbours do not count
-        found = gradient(model, in_batches(random_pairs()[:5], size)).flat()
-        torch.testing.assert_close(found, torch.stack(signed).mean(0), rtol=1e-4, atol=1e-6)
-    assert (found < 0).any()
-    assert (found > 0).any()
 
 
 def test_nodes_and_weights_integrate_powers_up_to_twice_their_number_exactly():

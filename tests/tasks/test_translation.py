@@ -1,0 +1,39 @@
+"""What the task of translation gives to others: where relevance begins, and a run's translator."""
+
+import shutil
+
+import pytest
+import torch
+
+from headgates.tasks.translation import Translation
+from tests.worlds.one_by_one import in_batches
+from tests.worlds.runs import write_run
+
+PAIRS = [([7, 5, 11], [5, 7]), ([8, 6, 22, 4], [18]), ([21], [])]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "post", "output_bias": True, "embedding_norm": True, "activation": "gelu"},
+        {"norm": "pre", "decoder_mixer": "ssru", "activation": "swish"},
+    ],
+)
+def test_a_translation_s_relevance_begins_at_the_models_own_top_logits(make_model, settings):
+    model, batch = make_model(**settings), in_batches(PAIRS, 3)[0]
+    logits, real = model(batch.source, batch.target_in), batch.target_out != 0
+    top, found = Translation().top_logits(model, batch)
+    torch.testing.assert_close(top, logits.max(-1).values * real)
+    assert torch.equal(found, real)
+
+
+def test_a_vocabulary_of_another_size_is_refused(make_translator, tmp_path):
+    translator = make_translator()
+    run = write_run(tmp_path / "run", translator, None)
+    shutil.copy(run / "vocab.src.model", run / "vocab.tgt.model")
+    pieces = len(translator.target_vocab), len(translator.source_vocab)
+    with pytest.raises(
+        ValueError,
+        match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano",
+    ):
+        Translation().load_predictor(run.path, run / "best.pt", {})
