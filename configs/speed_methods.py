@@ -18,7 +18,7 @@ AS_LONG = 2  # epochs from random weights for each of fine-tuning: a plan takes 
 @dataclass(frozen=True)
 class SpeedMethod:
     """One way. order: a score, or LEARNED, whose lowest heads and neurons close; None: random weights.
-    searched: widths and layers by a plan, else the lowest close first, by score over cost. kinds: a word for
+    searched: widths and layers by a plan, else the lowest close first. kinds: a word for
     what may close; with all, layers too."""
 
     label: str
@@ -34,7 +34,7 @@ class SpeedMethod:
 SPEED_METHODS = {
     PLAN: SpeedMethod("planned", "obs", searched=True),
     "plan-heads": SpeedMethod("heads alone, planned", "obs", searched=True, kinds="heads"),
-    "plan-importance": SpeedMethod("lowest importance for its cost", "importance"),
+    "plan-importance": SpeedMethod("lowest importance", "importance"),
     "plan-learned": SpeedMethod("learned gates at the speed", LEARNED),
     "plan-scratch": SpeedMethod("the planned shape from random weights, as long"),
     "uniform": SpeedMethod("a smaller model from random weights"),

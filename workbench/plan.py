@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from random import Random
+from statistics import fmean
 from typing import Any
 
 from headgates.analysis.batches import frozen, on_device
@@ -33,7 +34,6 @@ from headgates.workbench.shape import Layer, Shape
 SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
 LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
 TRIES = 40  # changes that it tries
-LEAST = 1e-9  # that closing saves, where the table says nothing
 Loss = Callable[[Any, Any], Any]
 
 
@@ -299,28 +299,26 @@ class Planner:
     # ---------------------------------------------------------------- one by one
 
     def lowest_first(self, table: CostTable, budget: float) -> Planned | None:
-        """The shape that is left when what scores lowest for what it costs closes first: heads, and blocks of
-        neurons; heads of attentions that are padded close together. A layer whose sub-layers are all closed
-        is dropped. None where the budget is never met. The order's scores are at least 0."""
+        """The shape that is left when what scores lowest closes first: heads, and blocks of neurons by their
+        sum; heads of attentions that are padded close together, by the mean of theirs. A layer whose
+        sub-layers are all closed is dropped. None where the budget is never met."""
         scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
-        shape, cost = self.whole, table.cost(self.whole)
-        while cost > budget:
-            found: list[tuple[float, float, Shape]] = []
+        shape = self.whole
+        while (cost := table.cost(shape)) > budget:
+            found: list[tuple[float, dict[HeadSite, int]]] = []
             for sites in self.groups(table, shape):
                 left = {site: shape.open[site] for site in sites if shape.open[site]}
                 fewer = {site: n - self.block(site, n) for site, n in left.items()}
                 if left:
-                    lost = sum(
-                        sum(scores[site][len(scores[site]) - n :][: n - fewer[site]])
+                    lost = fmean(
+                        sum(scores[site][site.heads - n : site.heads - fewer[site]])
                         for site, n in left.items()
                     )
-                    smaller = self.without_empty(replace(shape, open={**shape.open, **fewer}))
-                    found.append(
-                        (lost / max(cost - table.cost(smaller), LEAST), table.cost(smaller), smaller)
-                    )
+                    found.append((lost, fewer))
             if not found:
                 return None
-            _, cost, shape = min(found, key=itemgetter(0))
+            _, lowest = min(found, key=itemgetter(0))
+            shape = self.without_empty(replace(shape, open={**shape.open, **lowest}))
         return Planned(shape, cost)
 
     def block(self, site: HeadSite, opened: int) -> int:

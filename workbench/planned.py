@@ -213,7 +213,7 @@ class Plans:
         return made()
 
     def lowest_first(self, order: HeadMap) -> Asked:
-        """The model of the first budget in which the lowest of an order closed first, by score over cost.
+        """The model of the first budget in which the lowest of an order closed first.
         Raises ValueError where it is not met."""
         table, planner = self.costs(), self.planner(order, whole_layers=True)
         number = getattr(self.config, self.budget)[0]

@@ -14,7 +14,7 @@ from headgates.configs.methods import METHODS
 from headgates.configs.prune import PruneConfig
 from headgates.configs.speed_methods import AS_LONG, LEARNED, SPEED_METHODS, SpeedMethod, speed_rows
 from headgates.configs.systems import file_name
-from headgates.gates import ALL_KINDS, WIDTH, HeadMap, TargetBudget, attach, detach, remove
+from headgates.gates import ALL_KINDS, FFN_KINDS, WIDTH, HeadMap, TargetBudget, attach, detach, remove
 from headgates.lightning_modules.gating import Gating
 from headgates.models.depth import drop_layers, skipped
 from headgates.models.progress import say
@@ -130,7 +130,8 @@ class ModelsForSpeed:
             (self.run.folder / f"{name}-choice-{file}").unlink(missing_ok=True)
         opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
         detach(model)
-        return opened
+        # neurons close in blocks by the sum of their scores, and how far a block is open is their mean
+        return HeadMap({site: row / WIDTH if site.kind in FFN_KINDS else row for site, row in opened.items()})
 
     # ---------------------------------------------------------------- from random weights
 

@@ -47,6 +47,17 @@ def test_what_scores_nothing_closes_first_and_no_more_than_the_budget_asks(make_
     assert budget - found.cost < block + 1  # one block fewer is not enough
 
 
+def test_what_matters_least_closes_before_what_costs_most(make_model):
+    model = random_model(make_model, **WIDE)
+
+    def cost(each) -> float:
+        return parameters(each) + 1e6 * Shape.of(each).count(KINDS)
+
+    table = cost_table(model, cost, unit="parameters", padded=False)
+    found = planner(model, {"enc-ffn": 0.01, "dec-ffn": 0.01}).lowest_first(table, cost(model) - 1)
+    assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)
+
+
 def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make_model):
     model = random_model(make_model, **WIDE)
     table = cost_table(model, padded_heads, unit="seconds", padded=True)
