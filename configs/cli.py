@@ -71,7 +71,7 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
         values |= _flat(load_yaml(path), settings, origin=f"{path}: ")
     for one, other in ((name, other) for name, each in settings.items() for other in each.about.instead_of):
         if {one, other} <= given:
-            raise ConfigError(f"{settings[one].flag} and --{other} both say the same; give one of them")
+            raise ConfigError(f"{settings[one].flag} and --{other} exclude each other; give one of them")
         if given & {one, other}:  # a flag beats a file's way to say the same
             for name in (one, other):
                 values.pop(name, None)

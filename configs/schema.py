@@ -261,6 +261,7 @@ class FitConfig:
         f"what carries gates, comma-separated: kinds of attention ({', '.join(KINDS)}), of feed-forward "
         f"layers ({', '.join(FFN_KINDS)}), or heads, ffn, all",
         items=KIND_WORDS,
+        instead_of=("speedup",),  # whose rows say what may close
     )
     curve: list[int] = setting(
         [],
@@ -476,6 +477,7 @@ class FitConfig:
         if self.task != "translation":
             raise ValueError(f"--speedup is for translation, not for --task {self.task}")
         object.__setattr__(self, "gate", PLAN)  # the class is frozen for everybody else
+        object.__setattr__(self, "kinds", [*KINDS])  # a base's own kinds are no part of a plan's hash
 
     def _check_plan_rows(self) -> None:
         """Of --speedup X."""

@@ -130,8 +130,7 @@ class ModelsForSpeed:
             (self.run.folder / f"{name}-choice-{file}").unlink(missing_ok=True)
         opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
         detach(model)
-        # neurons close in blocks by the sum of their scores, and how far a block is open is their mean
-        return HeadMap({site: row / WIDTH if site.kind in FFN_KINDS else row for site, row in opened.items()})
+        return shares_of_blocks(opened)
 
     # ---------------------------------------------------------------- from random weights
 
@@ -186,6 +185,12 @@ class ModelsForSpeed:
             f"{row}: {interval_text(found['measured'])} times as fast by {self.plans.search}, predicted "
             f"{found['predicted']:.2f}"
         )
+
+
+def shares_of_blocks(opened: HeadMap) -> HeadMap:
+    """How far heads and neurons are open, as the order in which the lowest close: neurons close in blocks, by
+    the sum of their scores, and a block is open as far as its neurons are on average."""
+    return HeadMap({site: row / WIDTH if site.kind in FFN_KINDS else row for site, row in opened.items()})
 
 
 def without(predictor: Predictor, ask: Asked) -> Predictor:

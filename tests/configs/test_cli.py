@@ -168,8 +168,9 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
             "--set gates.bta=1",
             ["--set: expected NAME=VALUE of a setting, got gates.bta=1; did you mean gates.beta?"],
         ),
-        ("--speedup 2 --lambda 1", ["--lambda and --speedup both say the same; give one of them"]),
-        ("--heads 9 --lambda 1", ["--lambda and --heads both say the same; give one of them"]),
+        ("--speedup 2 --lambda 1", ["--lambda and --speedup exclude each other; give one of them"]),
+        ("--speedup 2 --kinds heads", ["--kinds and --speedup exclude each other; give one of them"]),
+        ("--heads 9 --lambda 1", ["--lambda and --heads exclude each other; give one of them"]),
         ("--config no/such.yaml", ["no/such.yaml: No such file"]),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
 
 
 def test_a_price_and_a_number_of_heads_are_not_given_together():
-    with pytest.raises(ConfigError, match="--lambda and --heads both say the same; give one of them"):
+    with pytest.raises(ConfigError, match="--lambda and --heads exclude each other; give one of them"):
         read(FitConfig, ["--gate", "l0", "--lambda", "0.01", "--heads", "5"])
 
 
@@ -144,7 +144,7 @@ def test_heads_and_neurons_have_a_number_each():
         (["--kinds", "ffn", "--heads", "5"], "--heads 5: .* add --kinds heads, or take --kinds all"),
         (
             ["--kinds", "ffn", "--lambda", "0.1", "--neurons", "16"],
-            "--lambda and --neurons both say the same",
+            "--lambda and --neurons exclude each other",
         ),
         (["--kinds", "ffn", "--curve", "9,4"], "leave --kinds ffn and --neurons out"),
         (

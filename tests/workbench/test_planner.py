@@ -11,6 +11,7 @@ from headgates.models.depth import STACKS, skipped
 from headgates.workbench.cost_table import cost_table
 from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.planned import Plans, parameters
+from headgates.workbench.planned_run import shares_of_blocks
 from headgates.workbench.shape import Shape, shaped
 from headgates.workbench.smaller_model import largest_model, narrower, weights
 from tests.workbench.test_cost_table import DEEP, padded_heads
@@ -56,6 +57,15 @@ def test_what_matters_least_closes_before_what_costs_most(make_model):
     table = cost_table(model, cost, unit="parameters", padded=False)
     found = planner(model, {"enc-ffn": 0.01, "dec-ffn": 0.01}).lowest_first(table, cost(model) - 1)
     assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)
+
+
+def test_a_block_of_neurons_closes_before_heads_that_are_as_far_open_as_it_or_more(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    made = planner(model, {"enc-ffn": 0.5, "dec-ffn": 0.5})  # heads 1
+    made.order = shares_of_blocks(made.order)
+    found = made.lowest_first(table, table.cost(made.whole) - 1)
+    assert found.shape.count(KINDS) == made.whole.count(KINDS)
 
 
 def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make_model):
