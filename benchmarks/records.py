@@ -148,7 +148,7 @@ def fast() -> Table:
     for method, speedup, group in speed_groups():
         if method == "base-continued":
             continue
-        name = f"{SPEED_METHODS[method].label} for {speedup:g}" if speedup > 1 else label(method)
+        name = f"{SPEED_METHODS[method].label}, {speedup:g} asked" if speedup > 1 else label(method)
         fast = [f"{group[f'{runtime}_measured']:.2f}" if speedup > 1 else "" for runtime in ("int8", "torch")]
         size = f"{group['parameters'] / 1e6:.1f} million"
         rows.append([name, *fast, size, f"{group['value']:.2f}", f"{group['chrf']:.2f}"])
