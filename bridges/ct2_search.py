@@ -33,6 +33,7 @@ from headgates.data.text import reworded
 from headgates.data.vocab import Vocabulary
 from headgates.models.beam import NOT_FINITE, Hypothesis, length_limits
 from headgates.models.description import Description, table_length
+from headgates.models.freed_memory import keep_freed_memory
 from headgates.models.line_translator import LineTranslator
 
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
@@ -66,6 +67,7 @@ class CTranslate2Model(LineTranslator):
                 f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of "
                 f"{', '.join(supported)}"
             )
+        keep_freed_memory()
         self.max_positions = table_length(shape.config)
         self.specials = shape.target_specials
         self.source_vocab, self.target_vocab = sized_vocabs(folder, shape)

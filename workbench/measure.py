@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from headgates.models.freed_memory import keep_freed_memory
+
 
 def set_threads(threads: int) -> None:
     """Set torch's CPU threads; 0 leaves torch's own choice."""
@@ -39,6 +41,7 @@ def alternate(
     before (A B, B A, ...), so that neither always comes after the other; one round before them is not timed.
     pause: seconds of rest before each block. clock: seconds that pass; `time.process_time` counts those of
     this process alone."""
+    keep_freed_memory()
     order = list(blocks)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(1 + rounds):

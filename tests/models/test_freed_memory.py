@@ -1,0 +1,35 @@
+"""Memory that is freed stays with the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+# 10 times 20 MiB are taken, written and freed in small blocks: page faults per time after the first
+PROGRAM = """
+import ctypes, resource, sys
+from headgates.models.freed_memory import keep_freed_memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+faults = []
+for _ in range(10):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = libc.malloc(20 << 20)
+    libc.memset(block, 1, 20 << 20)
+    libc.free(block)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(max(faults[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have another allocator")
+def test_freed_memory_is_not_taken_from_the_system_again() -> None:
+    def faults(way: str, **own: str) -> int:
+        command = [sys.executable, "-c", PROGRAM, way]
+        return int(subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout)
+
+    assert faults("keep") < 100
+    assert faults("keep", MALLOC_MMAP_THRESHOLD_="65536") > 1000  # the user's own threshold stays
