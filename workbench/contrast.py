@@ -261,9 +261,12 @@ def set_fact(effect: SetEffect) -> dict[str, float]:
 
 
 def contrast_slug(name: str) -> str:
-    """A contrast's name in those of files: toy-number, or a file's own without its ending."""
+    """A contrast's name in those of files: toy-number, or the folder's and the file's own without its
+    ending."""
     prefix, colon, own = name.partition(":")
-    return f"{prefix}-{own}" if colon and prefix in NAMED else Path(name).name.split(".")[0]
+    path = Path(name)
+    words = [prefix, own] if colon and prefix in NAMED else [path.parent.name, path.name.split(".")[0]]
+    return "-".join(filter(None, words))
 
 
 def check_language(analysed: AnalysedModel, name: str) -> None:

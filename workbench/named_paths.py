@@ -2,6 +2,7 @@
 import torch and Lightning, which takes seconds; nothing here imports them. What stands in the files is
 checked where they are read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgates.configs.export import ABOUT
@@ -52,6 +53,15 @@ def check_files(*paths: str | None) -> None:
             raise no_file(path)
         if path.is_dir():
             raise DataError(f"expected a file, got the folder {path}")
+
+
+def check_texts(places: Sequence[str]) -> None:
+    """Raises DataError unless each place of --trim-vocabulary is there: a file or folder, or two files
+    SOURCE:TARGET."""
+    for place in places:
+        files = [place] if Path(place).exists() else place.split(":")
+        if not Path(place).is_dir() and len(files) <= 2:  # more are refused where they are read
+            check_files(*files)
 
 
 def check_data_dir(data_dir: str | None) -> None:

@@ -36,12 +36,13 @@ def main() -> int:
 def prune(config: "PruneConfig") -> None:
     """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up
     to date."""
-    from headgates.workbench.named_paths import check_data_dir, check_run, new_run
+    from headgates.workbench.named_paths import check_data_dir, check_run, check_texts, new_run
     from headgates.workbench.processes import join
 
     join()
     check_run(config.source)
     check_data_dir(config.data_dir)
+    check_texts(config.trim_vocabulary)
     new_run(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.report.fill import update_pages
