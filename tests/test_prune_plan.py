@@ -29,7 +29,7 @@ def once(monkeypatch):
     monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: parameters(model) / 1000)
     monkeypatch.setattr("headgates.workbench.runtime_cost.ROUNDS", 1)
     monkeypatch.setattr("headgates.workbench.runtime_cost.FREE_ROUNDS", 1)
-    monkeypatch.setattr("headgates.workbench.planned.TIMED", 5)
+    monkeypatch.setattr("headgates.workbench.runtime_cost.TIMED", 5)
     monkeypatch.setattr("headgates.workbench.runtime_cost.SECONDS", 0.0)
     monkeypatch.setattr("headgates.workbench.runtime_cost.SHORTEST", 0.0)
 

@@ -31,10 +31,8 @@ from headgates.workbench.runtime_cost import (
     Lines,
     RuntimeCost,
     check_runtime,
-    clock_of,
     compared,
     default_runtime,
-    opened,
     runtimes_of,
     timed_text,
 )
@@ -44,7 +42,6 @@ from headgates.workbench.source import BATCH_TOKENS, Source
 from headgates.workbench.unpruned_model import UnprunedModel
 
 ORDER = "obs"  # within a layer the heads and neurons that it closes last stay
-TIMED = 200  # test lines that speeds by all runtimes are of
 TIMINGS = 4  # plans that are timed for a speed
 CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 VALID = 300  # lines of validation text that a plan's losses are of
@@ -297,17 +294,15 @@ class Plans:
         return self.timer.compared(source.model, self.unpruned.test[0], self.config.batch)
 
     def speeds(self, model: Any) -> dict[str, dict[str, Any]]:
-        """Runtime -> `compared` with the unpruned model, on the first test lines, and the metrics of both on
-        all of them; of the runtimes that can run the model."""
+        """Runtime -> `compared` with the unpruned model, and the metrics of both, on the test lines; of the
+        runtimes that can run the model."""
         lines, references = self.unpruned.test
         config, found = self.config, dict[str, dict[str, Any]]()
         text = Lines(self.translator.source_vocab.encode(list(lines)), config.batch, config.beam)
         for runtime in runtimes_of(model):
-            with (
-                opened(self.translator, model, runtime, self.threads) as this,
-                opened(self.translator, self.unpruned.model, runtime, self.threads) as whole,
-            ):
-                outputs, speed = compared(this, whole, text, clock=clock_of(self.threads), timed=TIMED)
+            outputs, speed = compared(
+                self.translator, model, self.unpruned.model, runtime, self.threads, text
+            )
             ours, theirs = (
                 score(self.translator.target_vocab.decode(ids), references, self.unpruned.task.metrics)
                 for ids in outputs

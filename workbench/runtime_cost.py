@@ -8,10 +8,10 @@ a max(l) + b sum(l): those of sum(l) / max(l) sentences that all write max(l) to
 
     cost = encoder and start of B sentences + [sum(l) / max(l) sentences to max(l) tokens - to the start]
 
-Each model is timed in turns with
-the unpruned one, and the ratio is kept, so that a machine that slows down slows both. One thread is timed by
-the CPU seconds of this process, which other work on the machine hardly moves; several, which wait for each
-other, by the clock.
+Each model is timed in turns with the unpruned one, and the ratio is kept, so that a machine that slows down
+slows both. Both are opened some times: rounds of one opening agree to 1%, two openings of the same model
+differ by 3%. One thread is timed by the CPU seconds of this process, which other work on the machine hardly
+moves; several, which wait for each other, by the clock.
 """
 
 import copy
@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -36,9 +36,11 @@ from headgates.workbench.measure import alternate, ratio_by_round
 
 RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
 BATCHES = 4  # that are timed
-ROUNDS = 12  # of a model in turns with the unpruned one; fewer, at least 3, where they take longer than
-SECONDS = 4.0
-FREE_ROUNDS = 3  # of whole test sets
+OPENINGS = 4  # of a model and of the unpruned one, each for
+ROUNDS = 3  # in turns; fewer, at least 1, where all of them take longer than
+SECONDS = 6.0
+FREE_OPENINGS, FREE_ROUNDS = 3, 2  # of models that are free to end, on
+TIMED = 200  # lines
 START = 2  # tokens of the shortest search
 SHORTEST = 0.1  # seconds of a timed pass at least: batches repeat in a faster one
 
@@ -185,20 +187,37 @@ def clock_of(threads: int) -> Callable[[], float]:
     return time.process_time if (threads or torch.get_num_threads()) == 1 else time.perf_counter
 
 
+@contextmanager
+def side_by_side(
+    translator: Translator, this: Any, whole: Any, runtime: str, threads: int
+) -> Iterator[dict[str, LineTranslator]]:
+    """Two models, opened alike."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(opened(translator, model, runtime, threads))
+            for name, model in {"this": this, "whole": whole}.items()
+        }
+
+
 def compared(
-    this: LineTranslator, whole: LineTranslator, text: Lines, *, clock: Callable[[], float], timed: int = 0
+    translator: Translator, this: Any, whole: Any, runtime: str, threads: int, text: Lines
 ) -> tuple[list[list[list[int]]], dict[str, Any]]:
-    """Both models' translations of some lines, free to end, and how many times as fast the first makes them,
-    in turns with the other, the milliseconds a line of both, and the tokens that it writes for each of the
-    other's. timed: the speed is that of so many lines, 0 for all."""
-    few = replace(text, ids=text.ids[: timed or None])
-    outputs = [text.search(run) for run in (this, whole)]
-    blocks = {"this": partial(few.search, this), "whole": partial(few.search, whole)}
-    seconds = alternate(blocks, rounds=FREE_ROUNDS, clock=clock)
+    """Two models' translations of some lines, free to end; and of the first of them how many times as fast
+    the first model makes them, in turns with the other, the milliseconds a line of both, and the tokens that
+    it writes for each of the other's."""
+    few = replace(text, ids=text.ids[:TIMED])
+    outputs = list[list[list[int]]]()
+    seconds: dict[str, list[float]] = {"this": [], "whole": []}
+    for _ in range(FREE_OPENINGS):
+        with side_by_side(translator, this, whole, runtime, threads) as runs:
+            outputs = outputs or [text.search(run) for run in runs.values()]
+            blocks = {name: partial(few.search, run) for name, run in runs.items()}
+            for name, found in alternate(blocks, rounds=FREE_ROUNDS, clock=clock_of(threads)).items():
+                seconds[name] += found
     written, before = (sum(len(row) + 1 for row in found) for found in outputs)
     return outputs, {
         "measured": ratio_by_round(seconds["whole"], seconds["this"]),
-        "milliseconds": [1000 * median(seconds[name]) / len(few.ids) for name in blocks],
+        "milliseconds": [1000 * median(each) / len(few.ids) for each in seconds.values()],
         "tokens": written / before,
     }
 
@@ -210,12 +229,12 @@ class RuntimeCost:
         self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
         self.stack = ExitStack()
         # a copy: heads of the model are closed in place while smaller ones are compared with it
-        unpruned = copy.deepcopy(translator.model)
-        self.unpruned = self.stack.enter_context(opened(translator, unpruned, runtime, threads))
-        self.rounds = 3
+        self.copied = copy.deepcopy(translator.model)
+        self.unpruned = self.stack.enter_context(opened(translator, self.copied, runtime, threads))
+        self.rounds = ROUNDS
         seconds = self.seconds({"whole": self.unpruned})["whole"]
-        self.rounds = max(3, min(ROUNDS, round(SECONDS / sum(seconds) * 3 / 2)))
-        self.whole = 1000 * sum(seconds) / len(seconds) / text.sentences
+        self.rounds = max(1, min(ROUNDS, round(SECONDS / (2 * OPENINGS * fmean(seconds)))))
+        self.whole = 1000 * fmean(seconds) / text.sentences
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -252,14 +271,16 @@ class RuntimeCost:
         text = Lines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
         if model is self.translator.model:
             return vocab.decode(text.search(self.unpruned)), None
-        with opened(self.translator, model, self.runtime, self.threads) as run:
-            (outputs, _), speed = compared(run, self.unpruned, text, clock=self.clock)
+        (outputs, _), speed = compared(self.translator, model, self.copied, self.runtime, self.threads, text)
         return vocab.decode(outputs), speed
 
     def __call__(self, model: Any) -> float:
         """Milliseconds a sentence."""
         if model is self.translator.model:
             return self.whole
-        with opened(self.translator, model, self.runtime, self.threads) as run:
-            seconds = self.seconds({"whole": self.unpruned, "this": run})
-        return self.whole * sum(seconds["this"]) / sum(seconds["whole"])
+        taken = {"whole": 0.0, "this": 0.0}
+        for _ in range(OPENINGS):
+            with side_by_side(self.translator, model, self.copied, self.runtime, self.threads) as runs:
+                for name, seconds in self.seconds(runs).items():
+                    taken[name] += sum(seconds)
+        return self.whole * taken["this"] / taken["whole"]
