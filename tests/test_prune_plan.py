@@ -140,10 +140,11 @@ def test_a_budget_that_cannot_be_is_one_line_that_says_why(base, prune_here, onc
 
 
 def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(base, called, once, tmp_path):
-    flags = ["--base", base.path, "--runs", tmp_path, "--speedup", "1.02", *TORCH[:2], "--threads", "1"]
+    others = tmp_path / "others"
+    flags = ["--base", base.path, "--runs", others, "--speedup", "1.02", *TORCH[:2], "--threads", "1"]
     few = ["--systems", "base,plan,plan:trained", "--test-sentences", "17", "--finetune.epochs", "1"]
     out = well(called(fit)(*flags, *few))
-    run = RunFolder(tmp_path / "toy-en-de-plan-1.02x-s1")
+    run = RunFolder(others / "toy-en-de-plan-1.02x-s1")
     whole, planned, after = run.rows()
     assert (planned.system, after.system, run.own_system()) == ("plan", "plan:trained", "plan:trained")
     assert planned.parameters == after.parameters < whole.parameters
@@ -152,6 +153,8 @@ def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(base, cal
     assert len(after.stage["losses"]) == 1
     smaller = open_source(run.path)
     assert sum(p.numel() for p in smaller.model.parameters()) == after.parameters
+    # its base lies in another folder of runs, and is opened all the same
+    assert sum(p.numel() for p in open_source(run.path, "base").model.parameters()) == whole.parameters
     assert "planned, refitted, trained as long" in out
     assert out.count("as fast (predicted") == 1
     assert "as fast as unpruned" not in out  # of one pass each, beside the speed that was measured in turns
