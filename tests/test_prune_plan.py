@@ -1,11 +1,14 @@
 """Plans for a speed or a size as their user meets them in prune.py and fit.py: what they give, keep and
 refuse."""
 
+import copy
+
 import pytest
 import torch
 
 from headgates.commands import compare, fit, prune
 from headgates.gates import ALL_KINDS, find_sites
+from headgates.workbench import runtime_cost
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.planned import Plans, parameters
 from headgates.workbench.runtime_cost import RuntimeCost
@@ -55,18 +58,39 @@ def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_tran
 def test_a_model_is_compared_with_the_base_while_the_bases_heads_are_closed_in_place(
     base, prune_here, once, monkeypatch
 ):
-    compared, seen = RuntimeCost.compared, []
+    compared, seen = runtime_cost.compared, []
 
-    def watched(self, model, lines, batch):
-        seen.append({name: each.clone() for name, each in self.unpruned.model.state_dict().items()})
-        return compared(self, model, lines, batch)
+    def watched(translator, this, whole, *rest):
+        seen.append({name: each.clone() for name, each in whole.state_dict().items()})
+        return compared(translator, this, whole, *rest)
 
-    monkeypatch.setattr(RuntimeCost, "compared", watched)
+    monkeypatch.setattr(runtime_cost, "compared", watched)
     well(prune_here(base.path, *FEW, *TORCH, "--params", "0.8"))
     whole = open_source(base.path).model.state_dict()
-    assert len(seen) == 2
+    assert seen
     for weights in seen:
         torch.testing.assert_close(weights, whole, rtol=0, atol=0)
+
+
+def test_both_models_are_opened_anew_as_often_where_a_speed_is_measured(base, monkeypatch):
+    translator, opened, models = open_source(base.path).translator, runtime_cost.opened, []
+
+    def counted(translator, model, *rest):
+        models.append(model)
+        return opened(translator, model, *rest)
+
+    monkeypatch.setattr(runtime_cost, "opened", counted)
+    lines = ["a dog", "the cat"]
+    text = runtime_cost.timed_text(translator, lines, batch=2, beam=1, runtime="torch", threads=1)
+    with RuntimeCost(translator, text, "torch", threads=1) as cost:
+        both = copy.deepcopy(translator.model), cost.copied
+        for measure, times in (
+            (lambda: cost(both[0]), runtime_cost.OPENINGS),
+            (lambda: cost.compared(both[0], lines, 2), runtime_cost.FREE_OPENINGS),
+        ):
+            models.clear()
+            measure()
+            assert [models.count(model) for model in both] == [times, times]
 
 
 def test_a_plan_for_speeds_keeps_its_tables_and_draws_quality_against_speed(base, prune_here, once):

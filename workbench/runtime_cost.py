@@ -9,8 +9,8 @@ a max(l) + b sum(l): those of sum(l) / max(l) sentences that all write max(l) to
     cost = encoder and start of B sentences + [sum(l) / max(l) sentences to max(l) tokens - to the start]
 
 Each model is timed in turns with the unpruned one, and the ratio is kept, so that a machine that slows down
-slows both. Both are opened some times: rounds of one opening agree to 1%, two openings of the same model
-differ by 3%. One thread is timed by the CPU seconds of this process, which other work on the machine hardly
+slows both. Both are opened several times: rounds of one opening agree to 1%, two openings of one model differ
+by 3%. One thread is timed by the CPU seconds of this process, which other work on the machine hardly
 moves; several, which wait for each other, by the clock.
 """
 
