@@ -411,7 +411,9 @@ def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
 def shapes_of(analysed: AnalysedModel) -> list[dict[str, Any]]:
     """Of the base's page and those of the runs on it; elsewhere empty."""
     gated = {run.name: (f"{run.method.label}, {run.label}", run.row) for run in analysed.shown_runs}
-    return shape_cards(analysed.base, analysed.source.model, gated) if analysed.is_base else []
+    if not analysed.is_base:
+        return []
+    return shape_cards(analysed.base, analysed.source.model, gated, analysed.folders)
 
 
 def system_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:

@@ -101,11 +101,14 @@ def own_shape(run: RunFolder) -> None:
 
 
 def shape_cards(
-    base: RunFolder, model: Any, gated: Mapping[str, tuple[str, ResultRow]]
+    base: RunFolder,
+    model: Any,
+    gated: Mapping[str, tuple[str, ResultRow]],
+    runs: Sequence[RunFolder] = (),
 ) -> list[dict[str, Any]]:
     """The drawings of pruned models: those that prune.py planned for a base, those that fit.py planned for
-    it, the runs with gates on it, name -> label and row, and the base where it is itself pruned. model: of
-    the base, which says of how many heads and neurons.
+    it, beside it or beside one of these runs, the runs with gates on it, name -> label and row, and the base
+    where it is itself pruned. model: of the base, which says of how many heads and neurons.
 
     run: whose page has the drawing; everywhere: the page of the base has it, and those of all runs on it;
     sentence: how fast and how good a planned model is."""
@@ -128,7 +131,7 @@ def shape_cards(
         for row in rows:
             sentence = speed_sentence(row, first.parameters or 1)
             cards.append(card(asked(row), row, sentence, run=None, everywhere=True))
-    for folder in planned_runs(base):
+    for folder in planned_runs(base, runs):
         row, name = folder.row_of(folder.own_system()), folder.path.resolve().name
         if "shape" in row.others["speed"]:  # a smaller model that was trained instead has no part of the base
             title = f"{asked(row)}, {label(row.system)}"

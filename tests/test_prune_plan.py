@@ -177,7 +177,8 @@ def test_fit_trains_on_what_a_plan_leaves_and_measures_its_speed_twice(base, cal
     assert len(after.stage["losses"]) == 1
     smaller = open_source(run.path)
     assert sum(p.numel() for p in smaller.model.parameters()) == after.parameters
-    # its base lies in another folder of runs, and is opened all the same
+    # its base lies in another folder of runs: it is opened, and the page draws the shape all the same
+    assert '"label":"speedup 1.02, planned, refitted' in (run / "report.html").read_text(encoding="utf-8")
     assert sum(p.numel() for p in open_source(run.path, "base").model.parameters()) == whole.parameters
     assert "planned, refitted, trained as long" in out
     assert out.count("as fast (predicted") == 1

@@ -70,11 +70,12 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
     return runs
 
 
-def planned_runs(base: RunFolder) -> list[RunFolder]:
-    """The finished runs of `fit.py --speedup` beside the base and on it."""
+def planned_runs(base: RunFolder, runs: Sequence[RunFolder] = ()) -> list[RunFolder]:
+    """The finished runs of `fit.py --speedup` on the base that lie beside it or beside one of these runs."""
     base_hash = base.config().get("run_hash")
     found = []
-    for folder in find_runs(base.path.resolve().parent):
+    places = dict.fromkeys(folder.path.resolve().parent for folder in (base, *runs))
+    for folder in (each for place in places for each in find_runs(place)):
         with suppress(ValueError):  # what is no run, or broken, is said of where it is opened
             config = folder.config()
             if config.get("gate") == PLANNED and config.get("base_hash") == base_hash and folder.finished():
