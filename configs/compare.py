@@ -87,8 +87,8 @@ class CompareConfig(SourceOptions, GridOptions):
     )
     fit: str | None = setting(
         None,
-        "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, gates, "
-        "search",
+        "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, "
+        "distill, gates, search, text.max_tokens",
     )
     also: list[str] = setting(
         [],

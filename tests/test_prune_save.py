@@ -54,6 +54,7 @@ def test_a_refitted_model_is_a_run_that_translates_and_exports(runs, base, prune
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == outputs
     out = well(called(export)(run.path, "--to", "torch", "--sentences", "7"))
     assert "7 of 7" in out
+    assert all((each / "report.html").is_file() for each in (run, base))
 
 
 def test_what_it_was_made_of_is_recorded_beside_what_was_lost(runs, base, prune_here):

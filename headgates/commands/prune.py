@@ -10,6 +10,7 @@ python prune.py runs/toy-en-de-none-s1 --trim-vocabulary in.txt --save trimmed
 """
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgates.commands import start
@@ -19,6 +20,7 @@ from headgates.models.progress import say
 if TYPE_CHECKING:
     from headgates.configs.prune import PruneConfig
     from headgates.workbench.closing import Calibration
+    from headgates.workbench.folder import RunFolder
     from headgates.workbench.table import Row
     from headgates.workbench.unpruned_model import UnprunedModel
 
@@ -50,29 +52,31 @@ def prune(config: "PruneConfig") -> None:
 
     unpruned = UnprunedModel.open(config)
     print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
-    if config.trim_vocabulary:
-        return trimmed(unpruned, config)
     others = [unpruned.other(corpus, config.test_sentences) for corpus in config.also]
-    if config.makes_points:
-        points(unpruned, config)
+    runs = [unpruned.folder]
+    if config.trim_vocabulary:
+        runs.append(trimmed(unpruned, config))
+    elif config.makes_points:
+        runs += points(unpruned, config)
     elif config.orders:
         curves(unpruned, config)
     if config.ablate:
         ablate(unpruned, config, others)
     if unpruned.unlearned:
         print(f"{unpruned.unlearned}.")
-    for page in first(
-        lambda: update_pages(unpruned.folder, say, data_dir=unpruned.data_dir, corpus=unpruned.corpus)
-    ):
-        print(f"report: {page}")
+    for run in runs:
+        for page in first(
+            partial(update_pages, run, say, data_dir=unpruned.data_dir, corpus=unpruned.corpus)
+        ):
+            print(f"report: {page}")
     if config.save is None:
         how = "--speedup X plans, and trains on" if config.plans else "--gate l0 learns which heads to close"
         print(f"next: python fit.py --base {unpruned.folder.path} {how}")
 
 
-def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
+def points(unpruned: "UnprunedModel", config: "PruneConfig") -> "list[RunFolder]":
     """Drop the layers of --drop-layers, close down to each number of --heads and --neurons, or to what a plan
-    says, and print the table of compare.py, or that of speeds; --save leaves a run."""
+    says, and print the table of compare.py, or that of speeds. Return the run that --save leaves, if any."""
     from headgates.analysis.significance import RESAMPLES, resample_counts
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
@@ -101,13 +105,16 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
         ]
         said = [] if unpruned.unlearned else sentences
         show_compared(compared, said, metrics=metrics, title=str(unpruned.folder.path))
-    if save is not None:
-        print(f"saved: {save}, the model without what is closed")
-        print("next:", *next_commands(RunFolder(save)), sep="\n  ")
+    if save is None:
+        return []
+    run = RunFolder(save)
+    print(f"saved: {save}, the model without what is closed")
+    print("next:", *next_commands(run), sep="\n  ")
+    return [run]
 
 
-def trimmed(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
-    """Leave a run whose vocabulary has the pieces of a text, and print what that changes."""
+def trimmed(unpruned: "UnprunedModel", config: "PruneConfig") -> "RunFolder":
+    """Leave a run whose vocabulary has the pieces of a text, print what that changes, and return it."""
     from headgates.report.table import measure_cells, next_commands, show
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.named_paths import new_run
@@ -131,8 +138,10 @@ def trimmed(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
         f"{text['translated_otherwise']:,} translated otherwise; of the {test['lines']:,} test lines "
         f"{test['cut_otherwise']:,} and {test['translated_otherwise']:,}."
     )
+    run = RunFolder(save)
     print(f"saved: {save}, the model with these pieces alone")
-    print("next:", *next_commands(RunFolder(save)), sep="\n  ")
+    print("next:", *next_commands(run), sep="\n  ")
+    return run
 
 
 def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration":
