@@ -127,26 +127,29 @@ def difference_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 SPEEDS = "compare-multi30k-256-*/compare.json"
+TRAINED_ON = {"base-continued", *(name for name, method in SPEED_METHODS.items() if method.prunes)}
 
 
 def speed_groups() -> list[tuple[str, float, dict[str, Any]]]:
-    """Method, speed (1 of an unpruned model) and numbers of every model for a speed, that of most seeds."""
-    groups: dict[tuple[str, float], dict[str, Any]] = {}
+    """Method, speed (1 of an unpruned model) and numbers of every model for a speed and so much training,
+    that of most seeds."""
+    groups: dict[tuple[float, int, int], dict[str, Any]] = {}
+    order = ["base", "base-continued", *SPEED_METHODS]
     for path in RESULTS.glob(SPEEDS):
         for group in json.loads(path.read_text("utf-8"))["groups"]:
-            key = group["method"], group.get("speedup", 1.0)
+            key = group.get("speedup", 1.0), order.index(group["method"]), group["epochs"]
             groups[key] = max(group, groups.get(key, group), key=itemgetter("seeds"))
-    order = ["base", "base-continued", *SPEED_METHODS]
-    keys = sorted(groups, key=lambda key: (key[1], order.index(key[0])))
-    return [(*key, groups[key]) for key in keys]
+    return [(groups[key]["method"], key[0], groups[key]) for key in sorted(groups)]
 
 
 def fast() -> Table:
-    """The models for a speed in few words."""
+    """The models for a speed in few words, of each method those of the longest training."""
     head = ["what you do", "times as fast, int8", "by own search", "parameters", "BLEU", "chrF"]
-    rows = []
+    rows, longest = [], dict[str, int]()
+    for method, _, group in speed_groups():
+        longest[method] = max(group["epochs"], longest.get(method, 0))
     for method, speedup, group in speed_groups():
-        if method == "base-continued":
+        if method == "base-continued" or group["epochs"] < longest[method]:
             continue
         name = f"{SPEED_METHODS[method].label}, {speedup:g} asked" if speedup > 1 else label(method)
         fast = [f"{group[f'{runtime}_measured']:.2f}" if speedup > 1 else "" for runtime in ("int8", "torch")]
@@ -160,6 +163,7 @@ def speeds() -> Table:
     head = [
         "method",
         "asked",
+        "epochs",
         "predicted",
         "int8",
         "own search",
@@ -181,6 +185,7 @@ def speeds() -> Table:
             [
                 SPEED_METHODS[method].label if method in SPEED_METHODS else label(method),
                 "" if reference else f"{speedup:g}",
+                f"{group['epochs']}" if method in TRAINED_ON else "",
                 *(measured or ["", "", ""]),
                 f"{group['seeds']}",
                 f"{group['value']:.2f}",
