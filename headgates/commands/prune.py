@@ -55,7 +55,7 @@ def prune(config: "PruneConfig") -> None:
     others = [unpruned.other(corpus, config.test_sentences) for corpus in config.also]
     runs = [unpruned.folder]
     if config.trim_vocabulary:
-        runs.append(trimmed(unpruned, config))
+        runs = [trimmed(unpruned, config)]  # the base's page has nothing of it
     elif config.makes_points:
         runs += points(unpruned, config)
     elif config.orders:
