@@ -14,7 +14,7 @@ $(INSTALLED_TRAIN): PIP_FLAGS := --no-compile
 # Local copies of named corpora; without the folder they are downloaded.
 DATA_DIR ?= ../shared/data
 LAMBDAS ?= 0.003 0.01 0.03 0.1
-ROOMS := gates analysis configs data models bridges tasks lightning_modules workbench report
+ROOMS := gates analysis configs data models bridges tasks lightning_modules records lab pruning explain report
 # Tests run in so many processes, a file in one of them, each with one thread.
 JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile

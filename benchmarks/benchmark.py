@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from headgates.lab.measure import load_average, set_threads
+from headgates.records.provenance import device_name, provenance
 from headgates.report.table import show
-from headgates.workbench.measure import load_average, set_threads
-from headgates.workbench.provenance import device_name, provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 Flag = tuple[str, dict[str, Any]]  # name and options of ArgumentParser.add_argument

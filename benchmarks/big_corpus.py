@@ -34,7 +34,7 @@ from benchmarks.product_step import product_step
 from headgates.configs.schema import FitConfig
 from headgates.data import load_corpus, parallel
 from headgates.data.toy import generate
-from headgates.workbench.measure import alternate, interval_text, ratio_by_round
+from headgates.lab.measure import alternate, interval_text, ratio_by_round
 
 POOL = 20_000  # different pairs
 FEW = 2_000  # pairs of the start that shows the model's own memory

@@ -22,15 +22,15 @@ import torch
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from headgates.configs.compare import CompareConfig
 from headgates.gates import HeadMap, attach, find_sites
+from headgates.lab.lab import Lab
 from headgates.models.progress import say
+from headgates.pruning.closing import Calibration, close_heads, closed_heads
+from headgates.pruning.comparison import shared_settings
+from headgates.pruning.points import mean_loss
+from headgates.records.folder import RunFolder
+from headgates.records.source import Lines, Source, open_source
+from headgates.records.table import read_table
 from headgates.report.compare_groups import open_heads
-from headgates.workbench.closing import Calibration, close_heads, closed_heads
-from headgates.workbench.comparison import shared_settings
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.lab import Lab
-from headgates.workbench.points import mean_loss
-from headgates.workbench.source import Lines, Source, open_source
-from headgates.workbench.table import read_table
 
 CLOSING = "out+ffn+v"
 Choice = frozenset[tuple[str, int]]  # (site, head) of every open head

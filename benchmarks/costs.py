@@ -39,12 +39,12 @@ from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, find_sites
 from headgates.gates.gram import Gram, ridge_fit
 from headgates.gates.value_fit import choose_value_ridge, value_fit
+from headgates.lab.measure import alternate, interval_text, ratio_by_round
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
-from headgates.workbench.closing import HOW, real_positions
-from headgates.workbench.measure import alternate, interval_text, ratio_by_round
-from headgates.workbench.provenance import device_name
-from headgates.workbench.source import best_device
+from headgates.pruning.closing import HOW, real_positions
+from headgates.records.provenance import device_name
+from headgates.records.source import best_device
 
 SEED = 1
 PLAIN = "plain"

@@ -34,10 +34,10 @@ from headgates.configs.stages import DistillConfig
 from headgates.data.batch import Batch
 from headgates.gates import HeadMap, attach, detach, find_sites
 from headgates.models.progress import say
-from headgates.workbench.closing import Calibration, close_heads
-from headgates.workbench.points import mean_loss
-from headgates.workbench.scores import ScoreRequest, closed_by, compute_scores
-from headgates.workbench.source import Source, open_source
+from headgates.pruning.closing import Calibration, close_heads
+from headgates.pruning.points import mean_loss
+from headgates.pruning.scores import ScoreRequest, closed_by, compute_scores
+from headgates.records.source import Source, open_source
 
 CLOSING = "out+ffn+v"
 WAYS = ("text", "logits", "hidden", "both", "gradual")

@@ -34,10 +34,10 @@ from headgates.gates.budget import TargetBudget
 from headgates.gates.registry import GATES
 from headgates.gates.subset import Subset, soft_top_k
 from headgates.models.progress import say
-from headgates.workbench.closing import Calibration, close_heads, closed_heads
-from headgates.workbench.points import mean_loss
-from headgates.workbench.scores import ScoreRequest, closed_by, head_scores, ranked
-from headgates.workbench.source import Source, open_source
+from headgates.pruning.closing import Calibration, close_heads, closed_heads
+from headgates.pruning.points import mean_loss
+from headgates.pruning.scores import ScoreRequest, closed_by, head_scores, ranked
+from headgates.records.source import Source, open_source
 
 CLOSING, START = "out+ffn+v", 2.5
 ORDERS = ("importance", "integrated", "fisher", "obs", "obs-swap", "random")

@@ -33,7 +33,7 @@ from headgates.configs.scores import SCORES
 from headgates.configs.stages import GateConfig
 from headgates.gates import HeadMap, TargetBudget, attach, detach, find_sites
 from headgates.models.progress import say
-from headgates.workbench.scores import ranked
+from headgates.pruning.scores import ranked
 
 WORLDS: dict[str, tuple[str, ...]] = {**{decoy: (decoy,) for decoy in DECOYS}, "all": DECOYS}
 GATES = ("l0-target", "subset")

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.planted import HEADER, summary
 from headgates.configs.speed_methods import SPEED_METHODS
 from headgates.configs.systems import label
-from headgates.workbench.table import markdown_table
+from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

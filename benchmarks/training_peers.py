@@ -26,10 +26,10 @@ from headgates.bridges.hf import FAMILIES, architecture, our_tensor
 from headgates.configs.schema import FitConfig, ModelConfig, StageConfig, TextConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
+from headgates.lab.measure import alternate, interval_text, median_and_range, ratio_by_round
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
-from headgates.workbench.measure import alternate, interval_text, median_and_range, ratio_by_round
-from headgates.workbench.provenance import device_name
+from headgates.records.provenance import device_name
 
 AIM, SEED, VOCAB, PADDING = 2.0, 1, 8000, 0
 MAX_TOKENS = 2350  # of a batch, padding counted: about 2,000 target tokens

@@ -18,10 +18,10 @@ import sentencepiece
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from headgates.bridges.exported import open_exported
 from headgates.configs.translate import TranslateConfig
+from headgates.lab.measure import alternate, interval_text, ratio_by_round
 from headgates.models.line_translator import LineTranslator
 from headgates.models.stream import as_text, split_lines, translated, windows
-from headgates.workbench.measure import alternate, interval_text, ratio_by_round
-from headgates.workbench.runtime_cost import clock_of
+from headgates.pruning.runtime_cost import clock_of
 
 QUESTION = "how fast is translate.py beside a program that calls CTranslate2 itself?"
 OURS, PEER = "translate.py", "CTranslate2"

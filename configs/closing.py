@@ -2,7 +2,7 @@
 (`--reconstruct`). One table for prune.py and everything that closes heads. Nothing here imports torch.
 
 To add one: a function f(model, closed, batches, forward, positions=...) that changes the model, a line for it
-in HOW of workbench/closing.py, and a line here.
+in HOW of pruning/closing.py, and a line here.
 """
 
 from dataclasses import dataclass

@@ -87,7 +87,7 @@ SCORES: dict[str, Score] = {
         label="integrated gradients (5 points)",
     ),
     "ablation": Score(
-        "headgates.workbench.ablation:ablation_score",
+        "headgates.pruning.ablation:ablation_score",
         ("source", "valid", "kinds", "file", "fresh"),
         one_by_one=True,
     ),

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 if TYPE_CHECKING:
-    from headgates.workbench.folder import RunFolder
+    from headgates.records.folder import RunFolder
 
 MOST_BYTES = 900_000
 MOST_BLEU = 0.3  # between the run's weights and the copy's
@@ -113,7 +113,7 @@ def make(runs: Path, out: Path, *, looks: Looks | None = None, most_bytes: int =
 def runs_to_copy(runs: Path) -> "list[RunFolder]":
     """The run folders with gates and their bases, by name. Raises ValueError if there is none, or one is not
     finished."""
-    from headgates.workbench.folder import base_of, find_runs
+    from headgates.records.folder import base_of, find_runs
 
     gated = [run for run in find_runs(runs) if run.config().get("gate", "none") != "none"]
     if not gated:
@@ -166,7 +166,7 @@ def look(run: "RunFolder", part: Path, looks: Looks | None) -> None:
 
 def copy(run: "RunFolder", to: Path, names: dict[Path, str], *, out: Path) -> None:
     """One run into the new folder `to`, which will lie in `out`. names: of all runs that are copied."""
-    from headgates.workbench.folder import RunFolder
+    from headgates.records.folder import RunFolder
 
     here = RunFolder(to)
     gated = run.config()["gate"] != "none"
@@ -185,7 +185,7 @@ def copy(run: "RunFolder", to: Path, names: dict[Path, str], *, out: Path) -> No
 def settings_in(run: "RunFolder", names: dict[Path, str], out: Path) -> str:
     """config.yaml with `runs` and `base` where the copies will lie. Raises ValueError where another setting
     has an absolute path."""
-    from headgates.workbench.folder import base_of
+    from headgates.records.folder import base_of
 
     config, where = run.config(), out if not out.is_absolute() else Path(out.name)
     text = (run / "config.yaml").read_text(encoding="utf-8")
@@ -239,7 +239,7 @@ def smaller_vocab(path: Path, to: Path, run: "RunFolder") -> None:
     from sentencepiece import sentencepiece_model_pb2
 
     from headgates.data.vocab import Vocab
-    from headgates.workbench.source import run_corpus
+    from headgates.records.source import run_corpus
 
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # protobuf makes it when it is imported
     model.ParseFromString(path.read_bytes())
@@ -295,8 +295,8 @@ def check_translations(path: Path) -> None:
     """Translate the test set with every system of a copy. Raises ValueError where BLEU is another."""
     from headgates.analysis.significance import score
     from headgates.configs.systems import file_name
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.source import open_source, run_corpus
+    from headgates.records.folder import RunFolder
+    from headgates.records.source import open_source, run_corpus
 
     run = RunFolder(path)
     test = run_corpus(run).test

@@ -10,7 +10,7 @@ from IPython import get_ipython
 from IPython.display import Image, Markdown
 
 import headgates.report.drawing
-from headgates.workbench.table import markdown_table
+from headgates.records.table import markdown_table
 
 headgates.report.drawing.DOTS_PER_INCH = 72  # the notebooks are small files
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout, from which run folders are named

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role
+from headgates.explain.analysed_model import AnalysedModel
 from headgates.gates import KINDS, HeadMap, HeadSite
+from headgates.records.table import Row
 from headgates.report.table import interval_text, show
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.table import Row
 
 SIDES = ("specialised", "others")  # the columns of the test
 

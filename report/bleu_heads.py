@@ -11,15 +11,15 @@ import numpy as np
 from headgates.configs.schema import KINDS
 from headgates.configs.systems import label
 from headgates.models.progress import Report, say
+from headgates.records.folder import RunFolder
+from headgates.records.provenance import device_name, provenance
+from headgates.records.row import Measure
+from headgates.records.run_rows import FinishedRun, finished_runs, run_rows
+from headgates.records.table import markdown_table, write_table
 from headgates.report.drawing import Row, column, no_rows
 from headgates.report.palette import LOOKS, look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import measure_cells, numbers_text
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.provenance import device_name, provenance
-from headgates.workbench.row import Measure
-from headgates.workbench.run_rows import FinishedRun, finished_runs, run_rows
-from headgates.workbench.table import markdown_table, write_table
 
 PROVENANCE = ("command", "commit", "seed", "device", "precision", "threads", "versions", "date")  # of a run
 MADE_BY = ("command", "commit", "device", "versions", "date")  # of a table, without precision and seed

@@ -1,11 +1,11 @@
-"""What causal gates found (workbench/causal_gating.py), on the terminal and for the page."""
+"""What causal gates found (explain/causal_gating.py), on the terminal and for the page."""
 
 from typing import Any
 
 from headgates.analysis.causal_gating import LABELS
 from headgates.analysis.results import AnalysisResult
+from headgates.records.table import Row
 from headgates.report.table import show
-from headgates.workbench.table import Row
 
 
 def gating_table(result: AnalysisResult) -> None:

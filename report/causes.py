@@ -10,12 +10,12 @@ import numpy as np
 from headgates.analysis.metrics import Metric
 from headgates.analysis.results import AnalysisResult
 from headgates.gates import KINDS, HeadMap
+from headgates.records.table import Row
 from headgates.report.causal_gating import gating_data, gating_table
 from headgates.report.drawing import KIND_WORDS
 from headgates.report.palette import KIND_LOOKS
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import show
-from headgates.workbench.table import Row
 
 STRONGEST = 5  # pairs on the terminal
 ON_PAGE = 40  # pairs on the page

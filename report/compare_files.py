@@ -20,6 +20,9 @@ from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
 from headgates.configs.schema import KINDS
 from headgates.configs.systems import BASES, label
 from headgates.models.progress import Report
+from headgates.records.folder import RunFolder
+from headgates.records.row import PARTS, Measure, ResultRow
+from headgates.records.table import Row, markdown_table, write_table
 from headgates.report.bleu_heads import made_by, runs_provenance, tell_files
 from headgates.report.compare_groups import Compared, Group, MadePoint
 from headgates.report.compare_speeds import (
@@ -43,9 +46,6 @@ from headgates.report.table import (
     show,
     size_cells,
 )
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import PARTS, Measure, ResultRow
-from headgates.workbench.table import Row, markdown_table, write_table
 
 NAME = "compare"
 

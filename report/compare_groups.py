@@ -21,8 +21,8 @@ from headgates.analysis.metrics import Floats
 from headgates.analysis.seed_luck import SeedVariance, difference_of_means, seed_variance
 from headgates.analysis.significance import holm
 from headgates.configs.systems import BASES
-from headgates.workbench.point import MadePoint, Size
-from headgates.workbench.row import Interval, ResultRow
+from headgates.pruning.point import MadePoint, Size
+from headgates.records.row import Interval, ResultRow
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from headgates.analysis.metrics import Metric
+from headgates.records.table import Row
 from headgates.report.compare_groups import Compared, Group
 from headgates.report.table import interval_text
-from headgates.workbench.table import Row
 
 RUNTIME_NAMES = {"torch": "own search", "ct2": "CTranslate2", "int8": "int8"}
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from headgates.configs.closing import ZERO
+from headgates.pruning.point import Size
 from headgates.report.compare_groups import Compared, Difference, Group, together
 from headgates.report.table import interval_text
-from headgates.workbench.point import Size
 
 
 def summary(compared: Compared, *, metric: str) -> list[str]:

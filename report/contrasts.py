@@ -4,8 +4,8 @@ whether some of them are necessary and enough."""
 from typing import Any
 
 from headgates.analysis.results import AnalysisResult
+from headgates.records.table import Row
 from headgates.report.table import interval_text, show
-from headgates.workbench.table import Row
 
 MOST = 10  # heads on the terminal
 COLUMNS = {  # of a head's row -> in words

@@ -13,15 +13,15 @@ from typing import Any
 from headgates.analysis.results import AnalysisResult
 from headgates.configs.analyze import MOST_EXAMPLES, AnalyzeConfig
 from headgates.data import Corpus
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.findings import Findings, find
+from headgates.explain.first_look import look_at_heads, price_heads
 from headgates.models.progress import Report
+from headgates.records.folder import RunFolder
 from headgates.report.output_lines import output_lines
 from headgates.report.page import write_page
 from headgates.report.report_data import TABLES, report_data, write_cards
 from headgates.report.table import own_speed, result_sentence
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.findings import Findings, find
-from headgates.workbench.first_look import look_at_heads, price_heads
-from headgates.workbench.folder import RunFolder
 
 PAGE = "report.html"
 NUMBERS = ("confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # of the analyses, on a head's card

@@ -19,15 +19,15 @@ from matplotlib.ticker import MaxNLocator
 from headgates.analysis.metrics import BLEU, Metric
 from headgates.analysis.roles import FAMILIES, Role
 from headgates.analysis.survival import NO_ROLE
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.correlations import BASE_LABEL, run_labels
+from headgates.explain.findings import Findings
 from headgates.gates import KINDS, HeadMap
+from headgates.records.related import GateRun
 from headgates.report.causes import draw_causes
 from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
 from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.correlations import BASE_LABEL, run_labels
-from headgates.workbench.findings import Findings
-from headgates.workbench.related import GateRun
 
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
 ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))

@@ -13,10 +13,10 @@ from typing import Any
 
 from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
+from headgates.explain.analysed_model import AnalysedModel
 from headgates.models.progress import say
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.folder import RunFolder, lines_of
-from headgates.workbench.row import ResultRow
+from headgates.records.folder import RunFolder, lines_of
+from headgates.records.row import ResultRow
 
 MOST_LINES = 300
 MOST_BYTES = 300_000

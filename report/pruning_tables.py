@@ -6,11 +6,11 @@ from typing import Any
 
 from headgates.analysis.circuit_areas import circuit_areas
 from headgates.analysis.significance import LEVEL
+from headgates.pruning.ablation import significance_counts
+from headgates.pruning.curve import choose_step
+from headgates.pruning.unpruned_model import UnprunedModel
+from headgates.records.table import Row
 from headgates.report.table import difference_cells, search_title, show
-from headgates.workbench.ablation import significance_counts
-from headgates.workbench.curve import choose_step
-from headgates.workbench.table import Row
-from headgates.workbench.unpruned_model import UnprunedModel
 
 DIFFERENCE = ["difference", "95%", "p"]
 

@@ -37,22 +37,22 @@ from headgates.configs.scores import SCORES
 from headgates.configs.systems import TRAINED
 from headgates.data.npz import read_npz
 from headgates.data.text import reworded
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.analyses import base_request, base_score, score_path
+from headgates.explain.findings import Findings
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
 from headgates.models.progress import say
+from headgates.pruning.curve import main_metric
+from headgates.pruning.scores import pairs_sampled
+from headgates.records.folder import VERSION, RunFolder
+from headgates.records.related import GateRun
+from headgates.records.row import ResultRow
+from headgates.records.table import Row, read_table
 from headgates.report.causes import causes_data
 from headgates.report.compare_files import comparisons_of
 from headgates.report.contrasts import contrast_data
 from headgates.report.page import compact, json_ready
 from headgates.report.shapes import shape_cards
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import base_request, base_score, score_path
-from headgates.workbench.curve import main_metric
-from headgates.workbench.findings import Findings
-from headgates.workbench.folder import VERSION, RunFolder
-from headgates.workbench.related import GateRun
-from headgates.workbench.row import ResultRow
-from headgates.workbench.scores import pairs_sampled
-from headgates.workbench.table import Row, read_table
 
 OFFSETS = 5  # number of offsets on a card
 TABLES = ("survival", "tests", "correlations")

@@ -1,7 +1,7 @@
 """The shape of a pruned model, layer by layer: how many heads of each attention and how many neurons of each
 feed-forward layer stay, and which layers are gone. The terminal has it as a table, the page as a drawing.
 
-A shape is what `Shape.to_json` (workbench/shape.py) writes:
+A shape is what `Shape.to_json` (pruning/shape.py) writes:
 
     open, of    site -> heads or neurons that stay, and of how many; of dropped layers they may be missing
     dropped     stack -> the layers that are gone, by the numbers of the unpruned model
@@ -12,10 +12,10 @@ from typing import Any
 
 from headgates.configs.systems import label
 from headgates.gates import ALL_KINDS, heads_left
+from headgates.records.folder import RunFolder
+from headgates.records.related import planned_runs
+from headgates.records.row import ResultRow
 from headgates.report.table import own_speed, show, speed_sentence
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.related import planned_runs
-from headgates.workbench.row import ResultRow
 
 PLANNED = "speed/planned.json"  # of `prune.py --speedup`, in the folder of the model that was planned
 Shape = Mapping[str, Any]

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from headgates.configs.systems import label
 from headgates.lightning_modules.convergence import EPOCHS
+from headgates.records.folder import RunFolder
+from headgates.records.row import Measure, ResultRow, one_each
 from headgates.tasks import task_of
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import Measure, ResultRow, one_each
 
 WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
 

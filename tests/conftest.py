@@ -19,6 +19,7 @@ WORLDS = [
     "runs",
     "planted",
     "tiny_encoder",
+    "finished_runs",
 ]
 pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 

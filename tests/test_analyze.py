@@ -16,10 +16,10 @@ from headgates.analysis import causal_gating
 from headgates.commands import analyze, fit, prune
 from headgates.data.toy import toy_pairs
 from headgates.gates import HeadMap
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
+from headgates.records.table import read_table, write_table
 from headgates.report.fill import update_pages
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
-from headgates.workbench.table import read_table, write_table
 from tests.worlds.runs import assert_one_line, well
 from tests.worlds.tiny_language import conllu_of
 

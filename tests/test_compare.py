@@ -9,8 +9,8 @@ import pytest
 import sacrebleu
 
 from headgates.commands import compare
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 
 pytestmark = pytest.mark.usefixtures("as_if_learned")
 POINTS = 2 + 3  # without training: importance at two counts; with an epoch: the same, and l0
@@ -31,7 +31,7 @@ def nothing_starts(monkeypatch):
             raise AssertionError(f"started {words}")
         return start(words, *rest, **options)
 
-    monkeypatch.setattr("headgates.workbench.jobs.subprocess.Popen", popen)
+    monkeypatch.setattr("headgates.pruning.jobs.subprocess.Popen", popen)
 
 
 def untimed(group: dict[str, object]) -> dict[str, object]:
@@ -93,7 +93,7 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         return start(words, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("headgates.workbench.jobs.subprocess.Popen", popen)
+        patch.setattr("headgates.pruning.jobs.subprocess.Popen", popen)
         result = RunFolder(runs / trained).read_json("result.json")
         RunFolder(runs / trained).write_json(
             "result.json", result | {"finished": False}
@@ -105,13 +105,13 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         True
     ]
     monkeypatch.setattr(
-        "headgates.workbench.comparison.Comparison.make_here", lambda *_: pytest.fail("made again")
+        "headgates.pruning.comparison.Comparison.make_here", lambda *_: pytest.fail("made again")
     )
     monkeypatch.setattr(
-        "headgates.workbench.jobs.subprocess.Popen",
+        "headgates.pruning.jobs.subprocess.Popen",
         lambda words, *_, **__: pytest.fail(f"started {words}"),
     )
-    monkeypatch.setattr("headgates.workbench.provenance.commit", lambda: "0123abc")
+    monkeypatch.setattr("headgates.records.provenance.commit", lambda: "0123abc")
     for side, lines in zip(("en", "de"), other, strict=True):
         (tmp_path / f"other.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     also = f"{tmp_path / 'other.en'}:{tmp_path / 'other.de'}"
@@ -133,7 +133,7 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
 
 
 def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch):
-    from headgates.workbench.comparison import Comparison
+    from headgates.pruning.comparison import Comparison
 
     make = Comparison.make_here
 

@@ -14,11 +14,11 @@ from headgates.analysis.interactions import closing
 from headgates.analysis.patching import Patching
 from headgates.commands import analyze
 from headgates.data.contrast import NAMED, Contrast, read_contrasts
+from headgates.explain.contrast import EncodedContrasts, contrast_slug, preference
 from headgates.gates import HeadMap
 from headgates.models.translator import token_log_probs
-from headgates.workbench.contrast import EncodedContrasts, contrast_slug, preference
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from tests.test_analyze import page_data
 from tests.worlds.runs import assert_one_line
 

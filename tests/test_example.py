@@ -14,11 +14,11 @@ from headgates.commands import prune, translate
 from headgates.configs.analyze import AnalyzeConfig
 from headgates.configs.systems import file_name
 from headgates.data import load_corpus
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.analyses import ANALYSES, analysis_settings, stored_result
 from headgates.models.checkpoint import load_model
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import ANALYSES, analysis_settings, stored_result
-from headgates.workbench.folder import RunFolder, base_of, find_runs
-from headgates.workbench.table import read_table
+from headgates.records.folder import RunFolder, base_of, find_runs
+from headgates.records.table import read_table
 from tests.worlds.runs import well
 
 ROOT = Path(__file__).resolve().parents[1]

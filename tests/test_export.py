@@ -18,8 +18,8 @@ from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.models.checkpoint import load_model, save_model
 from headgates.models.transformer import Transformer
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from tests.worlds.runs import assert_one_line, well
 from tests.worlds.translators import as_checkpoint
 

@@ -24,7 +24,10 @@ ROOMS = (
     "bridges",
     "tasks",
     "lightning_modules",
-    "workbench",
+    "records",
+    "lab",
+    "pruning",
+    "explain",
     "report",
 )
 SCRIPTS = ("fit.py", "prune.py", "analyze.py", "translate.py")
@@ -210,7 +213,7 @@ PLANNED = """
 import json, sys
 from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
-from headgates.workbench.grid import planned_runs
+from headgates.pruning.grid import planned_runs
 
 
 def main():

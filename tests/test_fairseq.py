@@ -12,7 +12,7 @@ from headgates.bridges.exported import open_exported
 from headgates.commands import analyze, export, prune
 from headgates.configs.source import SourceOptions
 from headgates.data import load_corpus
-from headgates.workbench.source import open_source
+from headgates.records.source import open_source
 from tests.worlds.runs import well
 
 ROOT = Path(__file__).parents[1]

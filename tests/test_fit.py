@@ -15,8 +15,8 @@ import yaml
 
 from headgates.commands import fit
 from headgates.configs.systems import file_name, label
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import one_each
+from headgates.records.folder import RunFolder
+from headgates.records.row import one_each
 from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[1]
@@ -111,7 +111,7 @@ def untrained(monkeypatch):
     def run_stage(name, *_, **__):
         raise AssertionError(f"trained {name}")
 
-    monkeypatch.setattr("headgates.workbench.lab.run_stage", run_stage)
+    monkeypatch.setattr("headgates.lab.lab.run_stage", run_stage)
 
 
 def test_the_second_call_shows_the_finished_run_and_trains_nothing(trained, fit_here, untrained, monkeypatch):

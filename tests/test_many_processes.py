@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from headgates.commands import analyze, fit, prune
-from headgates.workbench.folder import RunFolder
+from headgates.records.folder import RunFolder
 from tests.worlds.killed import left_of
 from tests.worlds.ranks import free_port
 

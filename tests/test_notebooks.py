@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from headgates.workbench.folder import RunFolder
+from headgates.records.folder import RunFolder
 from notebooks.execute import executed_notebook, main, notebook_files
 
 ROOT = Path(__file__).resolve().parents[1]

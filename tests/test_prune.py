@@ -10,9 +10,9 @@ import yaml
 
 from headgates.commands import prune
 from headgates.gates import HeadMap
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import ResultRow
-from headgates.workbench.table import read_table
+from headgates.records.folder import RunFolder
+from headgates.records.row import ResultRow
+from headgates.records.table import read_table
 from tests.worlds.runs import assert_one_line, well
 
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17"]
@@ -110,7 +110,7 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
 
 def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(runs, base):
     from headgates.configs.prune import PruneConfig
-    from headgates.workbench.unpruned_model import UnprunedModel
+    from headgates.pruning.unpruned_model import UnprunedModel
 
     (row,) = [
         row

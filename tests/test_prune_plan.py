@@ -8,12 +8,12 @@ import torch
 
 from headgates.commands import compare, fit, prune
 from headgates.gates import ALL_KINDS, find_sites
-from headgates.workbench import runtime_cost
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.planned import Plans, parameters
-from headgates.workbench.runtime_cost import RuntimeCost
-from headgates.workbench.source import open_source
-from headgates.workbench.table import read_table
+from headgates.pruning import runtime_cost
+from headgates.pruning.planned import Plans, parameters
+from headgates.pruning.runtime_cost import RuntimeCost
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
+from headgates.records.table import read_table
 from tests.worlds.runs import well
 
 FEW = ["--set", "valid_sentences=19", "--set", "calibration_sentences=41", "--test-sentences", "17"]
@@ -30,11 +30,11 @@ def prune_here(called):
 def once(monkeypatch):
     """A timed pass is made once, and parameters stand for the time of a model: what is tested is no time."""
     monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: parameters(model) / 1000)
-    monkeypatch.setattr("headgates.workbench.runtime_cost.ROUNDS", 1)
-    monkeypatch.setattr("headgates.workbench.runtime_cost.FREE_ROUNDS", 1)
-    monkeypatch.setattr("headgates.workbench.runtime_cost.TIMED", 5)
-    monkeypatch.setattr("headgates.workbench.runtime_cost.SECONDS", 0.0)
-    monkeypatch.setattr("headgates.workbench.runtime_cost.SHORTEST", 0.0)
+    monkeypatch.setattr("headgates.pruning.runtime_cost.ROUNDS", 1)
+    monkeypatch.setattr("headgates.pruning.runtime_cost.FREE_ROUNDS", 1)
+    monkeypatch.setattr("headgates.pruning.runtime_cost.TIMED", 5)
+    monkeypatch.setattr("headgates.pruning.runtime_cost.SECONDS", 0.0)
+    monkeypatch.setattr("headgates.pruning.runtime_cost.SHORTEST", 0.0)
 
 
 def test_a_plan_for_parameters_makes_a_model_of_that_size_that_is_saved_and_translates(

@@ -10,8 +10,8 @@ import yaml
 
 from headgates.commands import export, fit, prune, translate
 from headgates.gates import HeadMap, find_sites
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from tests.worlds.runs import well
 
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17", "--set", "calibration_sentences=50"]

@@ -3,8 +3,8 @@
 import pytest
 
 from headgates.commands import export, fit, prune, translate
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from tests.worlds.runs import assert_one_line, well
 
 FEW = ["--test-sentences", "17", "--set", "valid_sentences=19", "--threads", "1"]

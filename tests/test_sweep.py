@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from headgates.commands import sweep
-from headgates.workbench import jobs
-from headgates.workbench.folder import RunFolder
+from headgates.pruning import jobs
+from headgates.records.folder import RunFolder
 
 
 @pytest.fixture

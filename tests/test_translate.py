@@ -18,8 +18,8 @@ from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from tests.worlds.runs import assert_one_line, well, write_run
 from tests.worlds.small_model import stirred
 

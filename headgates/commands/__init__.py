@@ -19,7 +19,7 @@ def start(
 ) -> int:
     """Read the settings of a command, run it, and return its exit code. config_class: "module:name"; about:
     a docstring whose first line --help shows; interrupted: what is left after Ctrl-C."""
-    from headgates.workbench.exit_code import exit_code
+    from headgates.lab.exit_code import exit_code
 
     def parsed() -> int | None:
         # here: an interrupt while these are imported, which takes a second, is one line too

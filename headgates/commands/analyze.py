@@ -15,7 +15,7 @@ from headgates.models.progress import say
 if TYPE_CHECKING:
     from headgates.analysis.results import AnalysisResult
     from headgates.configs.analyze import AnalyzeConfig
-    from headgates.workbench.analysed_model import AnalysedModel
+    from headgates.explain.analysed_model import AnalysedModel
 
 
 def main() -> int:
@@ -30,8 +30,8 @@ def main() -> int:
 
 def analyze(config: "AnalyzeConfig") -> None:
     """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
-    from headgates.workbench.named_paths import check_data_dir, check_files, check_run
-    from headgates.workbench.processes import join
+    from headgates.lab.processes import join
+    from headgates.records.named_paths import check_data_dir, check_files, check_run
 
     join()
     for source in config.sources:
@@ -42,8 +42,8 @@ def analyze(config: "AnalyzeConfig") -> None:
     if config.contrast is not None:
         read_contrasts(config.contrast)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    from headgates.workbench.analysed_model import AnalysedModel
-    from headgates.workbench.analyses import chosen_analyses, run_analyses
+    from headgates.explain.analysed_model import AnalysedModel
+    from headgates.explain.analyses import chosen_analyses, run_analyses
 
     analysed = AnalysedModel.open(config, say)
     results_folder = analysed.folder / analysed.results_folder
@@ -56,13 +56,13 @@ def analyze(config: "AnalyzeConfig") -> None:
 
 def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> None:
     """Roles, correlations and survival from the results, with their tables, pages and figures."""
+    from headgates.explain.findings import find
     from headgates.report import analysis_tables, causes
     from headgates.report.contrasts import contrast_table
     from headgates.report.fill import page_data, write_pages
     from headgates.report.head_figures import draw_all
     from headgates.report.page import write_page
     from headgates.report.report_data import sites_of
-    from headgates.workbench.findings import find
 
     found = find(analysed, results)
     data = page_data(analysed, results, found)

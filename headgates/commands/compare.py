@@ -18,12 +18,12 @@ from headgates.models.progress import say
 
 if TYPE_CHECKING:
     from headgates.configs.compare import CompareConfig
-    from headgates.workbench.comparison import Comparison
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import GridPoint
-    from headgates.workbench.point import MadePoint, Point
-    from headgates.workbench.row import ResultRow
-    from headgates.workbench.source import Lines
+    from headgates.pruning.comparison import Comparison
+    from headgates.pruning.grid import GridPoint
+    from headgates.pruning.point import MadePoint, Point
+    from headgates.records.folder import RunFolder
+    from headgates.records.row import ResultRow
+    from headgates.records.source import Lines
 
 
 def main() -> int:
@@ -39,15 +39,15 @@ def main() -> int:
 def compare(config: "CompareConfig") -> int:
     """Make the points that are not finished yet, then write figure, tables and summary. Return 1 if a point
     has failed, else 0."""
-    from headgates.workbench.named_paths import check_data_dir, check_run
+    from headgates.records.named_paths import check_data_dir, check_run
 
     check_run(config.source)
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.configs.own_file import own_file
-    from headgates.workbench.comparison import PROTOCOL, Comparison
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import FinishedRuns, only_one, run_grid
+    from headgates.pruning.comparison import PROTOCOL, Comparison
+    from headgates.pruning.grid import FinishedRuns, only_one, run_grid
+    from headgates.records.folder import RunFolder
 
     comparison = Comparison(config)
     folder = RunFolder(own_file(config.runs, f"compare-{comparison.name}"))
@@ -83,8 +83,8 @@ def compare(config: "CompareConfig") -> int:
 
 def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[GridPoint]":
     """The runs of a comparison; those without training are made in this process."""
-    from headgates.workbench.comparison import PROTOCOL
-    from headgates.workbench.grid import GridPoint, epochs_by_run, precision_words
+    from headgates.pruning.comparison import PROTOCOL
+    from headgates.pruning.grid import GridPoint, epochs_by_run, precision_words
 
     precision = precision_words(comparison.shared, comparison.config)
     with_neurons = bool(comparison.shared.gated_neurons)
@@ -121,9 +121,9 @@ def write_results(comparison: "Comparison", points: "Sequence[GridPoint]", folde
     """Write the files of the comparison, print its tables and its summary, of each test set, and update the
     page of the base. Raises ValueError without a finished point."""
     from headgates.configs.systems import BASES
+    from headgates.pruning.point import MadePoint, Point
+    from headgates.records.folder import RunFolder
     from headgates.report.fill import update_pages
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.point import MadePoint, Point
 
     runs: dict[str, dict[str, Any]] = {}  # name -> result.json
     made: list[MadePoint] = []
@@ -196,8 +196,8 @@ def write_comparison(
 
 def on_text(comparison: "Comparison", point: "MadePoint", text: "Lines") -> "MadePoint":
     """A made point on other test lines; its loss stays that of validation."""
-    from headgates.workbench.evaluation import measures_of, scored_on
-    from headgates.workbench.source import open_source
+    from headgates.lab.evaluation import measures_of, scored_on
+    from headgates.records.source import open_source
 
     scored = scored_on(open_source(Path(comparison.config.runs) / point.run, point.row.system), text)
     row = replace(point.row, measures=measures_of(scored), reference=None, evaluation={}, seconds=None)
@@ -207,7 +207,7 @@ def on_text(comparison: "Comparison", point: "MadePoint", text: "Lines") -> "Mad
 def made_point(comparison: "Comparison", run: "RunFolder", point: "Point", row: "ResultRow") -> "MadePoint":
     """A point with what its row of a finished run holds."""
     from headgates.analysis.significance import score
-    from headgates.workbench.point import MadePoint
+    from headgates.pruning.point import MadePoint
 
     scored = score(run.outputs(row.system), comparison.text.test[1], comparison.text.task.metrics[:1])
     stage = row.stage or {}
@@ -217,8 +217,8 @@ def made_point(comparison: "Comparison", run: "RunFolder", point: "Point", row: 
 
 def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:
     """Log the table, the figure and the sentences of the comparison."""
+    from headgates.lab.tracker import log_grid
     from headgates.report.compare_files import NAME
-    from headgates.workbench.tracker import log_grid
 
     content, config = folder.read_json(f"{NAME}.json"), comparison.config
     asked = ("methods", "finetune", "heads", "lambdas", "speedups", "seeds", "seed")

@@ -27,7 +27,7 @@ def main() -> int:
 def explore(config: "ExploreConfig") -> None:
     """Open the models and serve their page until Ctrl-C. Raises ValueError and OSError with one line for the
     user."""
-    from headgates.workbench.named_paths import check_run
+    from headgates.records.named_paths import check_run
 
     check_run(config.source)
     if config.second is not None:
@@ -45,11 +45,11 @@ def server_of(config: "ExploreConfig") -> "Server":
     # here, because torch takes seconds to import, and a wrong path or flag needs none of it
     import torch
 
+    from headgates.explain.sentence_model import SentenceModel
+    from headgates.records.source import open_source
     from headgates.report.explore.answers import Answers
     from headgates.report.explore.page import explore_page, known_cards
     from headgates.report.explore.server import Server
-    from headgates.workbench.sentence_model import SentenceModel
-    from headgates.workbench.source import open_source
 
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -26,7 +26,7 @@ def main() -> int:
 
 def export_or_report(config: "ExportConfig") -> None:
     """Export one system in one format, or with --report write the speed report."""
-    from headgates.workbench.named_paths import check_data_dir, check_run
+    from headgates.records.named_paths import check_data_dir, check_run
 
     check_run(config.source)
     check_data_dir(config.data_dir)
@@ -43,8 +43,8 @@ def export_or_report(config: "ExportConfig") -> None:
     from headgates.configs.methods import method_of
     from headgates.configs.source import SourceOptions
     from headgates.configs.systems import file_name
-    from headgates.workbench.runtime import export_facts
-    from headgates.workbench.source import find_run, open_source
+    from headgates.records.runtime import export_facts
+    from headgates.records.source import find_run, open_source
 
     assert config.to is not None  # ExportConfig: no report, so a format
     require_packages(format_named(config.to).packages)

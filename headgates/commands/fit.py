@@ -15,8 +15,8 @@ from headgates.models.progress import say
 if TYPE_CHECKING:
     from headgates.configs.schema import FitConfig
     from headgates.data import Corpus
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.lab import Run
+    from headgates.lab.lab import Run
+    from headgates.records.folder import RunFolder
 
 
 def main() -> int:
@@ -31,16 +31,16 @@ def main() -> int:
 
 def fit(config: "FitConfig") -> None:
     """Train and evaluate the runs of the configuration, and print how their systems compare."""
-    from headgates.workbench.named_paths import check_fit
-    from headgates.workbench.processes import join
+    from headgates.lab.processes import join
+    from headgates.records.named_paths import check_fit
 
     devices, num_nodes = join(config.devices, config.num_nodes)
     config = replace(config, devices=devices, num_nodes=num_nodes)
     check_fit(config)
     corpus = read_text(config)
     # only now: these take seconds to import, and --help, a wrong flag, path or text need none of them
-    from headgates.workbench.experiment_text import ExperimentText
-    from headgates.workbench.protocol import make_runs
+    from headgates.lab.experiment_text import ExperimentText
+    from headgates.pruning.protocol import make_runs
 
     text = None if corpus is None else ExperimentText(config, corpus)
     run = make_runs(config, text, finished=lambda run: first(lambda: draw(run)))
@@ -79,14 +79,14 @@ def draw_figures(run: "Run") -> None:
     folder, metric = run.folder, run.task.metrics[0]
     # matplotlib takes a second to import, and few runs need it
     if run.job == "base" and run.config.dynamics:
+        from headgates.pruning.dynamics import NAME, read_rows
         from headgates.report.pruning_figures import draw_dynamics
-        from headgates.workbench.dynamics import NAME, read_rows
 
         title = f"{folder.path.name}: heads pruned while the base trains"
         draw_dynamics(read_rows(folder), folder / NAME, metric=metric, title=title)
     if run.job == "gates" and run.config.is_curve:
+        from headgates.records.table import read_table
         from headgates.report.pruning_figures import draw_knee
-        from headgates.workbench.table import read_table
 
         reference = folder.read_json("result.json")["reference"]
         title = f"{folder.path.name}: {metric.title} lost on validation against {reference}"

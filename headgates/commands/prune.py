@@ -19,10 +19,10 @@ from headgates.models.progress import say
 
 if TYPE_CHECKING:
     from headgates.configs.prune import PruneConfig
-    from headgates.workbench.closing import Calibration
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.table import Row
-    from headgates.workbench.unpruned_model import UnprunedModel
+    from headgates.pruning.closing import Calibration
+    from headgates.pruning.unpruned_model import UnprunedModel
+    from headgates.records.folder import RunFolder
+    from headgates.records.table import Row
 
 
 def main() -> int:
@@ -38,8 +38,8 @@ def main() -> int:
 def prune(config: "PruneConfig") -> None:
     """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up
     to date."""
-    from headgates.workbench.named_paths import check_data_dir, check_run, check_texts, new_run
-    from headgates.workbench.processes import join
+    from headgates.lab.processes import join
+    from headgates.records.named_paths import check_data_dir, check_run, check_texts, new_run
 
     join()
     check_run(config.source)
@@ -47,8 +47,8 @@ def prune(config: "PruneConfig") -> None:
     check_texts(config.trim_vocabulary)
     new_run(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
+    from headgates.pruning.unpruned_model import UnprunedModel
     from headgates.report.fill import update_pages
-    from headgates.workbench.unpruned_model import UnprunedModel
 
     unpruned = UnprunedModel.open(config)
     print(f"{unpruned.folder.path}: the model without gates; results are written there", flush=True)
@@ -78,14 +78,14 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> "list[RunFolder]
     """Drop the layers of --drop-layers, close down to each number of --heads and --neurons, or to what a plan
     says, and print the table of compare.py, or that of speeds. Return the run that --save leaves, if any."""
     from headgates.analysis.significance import RESAMPLES, resample_counts
+    from headgates.pruning.planned import Plans
+    from headgates.pruning.points import asked_by_orders, measure_points
+    from headgates.records.folder import RunFolder
+    from headgates.records.named_paths import new_run
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
     from headgates.report.speed.planned import write_planned
     from headgates.report.table import next_commands, size_sentences
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.named_paths import new_run
-    from headgates.workbench.planned import Plans
-    from headgates.workbench.points import asked_by_orders, measure_points
 
     save, calibration = new_run(config), calibration_of(unpruned, config)
     metrics = unpruned.task.metrics
@@ -115,10 +115,10 @@ def points(unpruned: "UnprunedModel", config: "PruneConfig") -> "list[RunFolder]
 
 def trimmed(unpruned: "UnprunedModel", config: "PruneConfig") -> "RunFolder":
     """Leave a run whose vocabulary has the pieces of a text, print what that changes, and return it."""
+    from headgates.pruning.trimming import trim_vocabulary
+    from headgates.records.folder import RunFolder
+    from headgates.records.named_paths import new_run
     from headgates.report.table import measure_cells, next_commands, show
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.named_paths import new_run
-    from headgates.workbench.trimming import trim_vocabulary
 
     save = new_run(config)
     assert save is not None  # PruneConfig guarantees it
@@ -147,7 +147,7 @@ def trimmed(unpruned: "UnprunedModel", config: "PruneConfig") -> "RunFolder":
 def calibration_of(unpruned: "UnprunedModel", config: "PruneConfig") -> "Calibration":
     """The text that heads are closed with, read when it is first needed. Raises ValueError at a way that this
     model cannot take."""
-    from headgates.workbench.closing import Calibration, check_closing
+    from headgates.pruning.closing import Calibration, check_closing
 
     check_closing(config.closing, unpruned.model)
     return Calibration(
@@ -163,9 +163,9 @@ def curves(unpruned: "UnprunedModel", config: "PruneConfig") -> None:
     figure."""
     from headgates.configs.schema import KINDS
     from headgates.configs.systems import ScoreRow
+    from headgates.pruning.curve import MaskScorer, curve, figure_name
     from headgates.report.pruning_figures import draw_curves
     from headgates.report.pruning_tables import curves_table
-    from headgates.workbench.curve import MaskScorer, curve, figure_name
 
     scorer = MaskScorer(unpruned, config.closing, calibration_of(unpruned, config))
     curve_rows: dict[str, list[Row]] = {}
@@ -191,12 +191,12 @@ def ablate(
     unpruned: "UnprunedModel", config: "PruneConfig", others: list[tuple[str, tuple[list[str], list[str]]]]
 ) -> None:
     """Remove each head alone, or all but one of each layer; with --also on other test sets too."""
+    from headgates.explain.transfer import transfer
+    from headgates.pruning.ablation import ablate as make_table
+    from headgates.pruning.ablation import table_name
     from headgates.report.head_figures import draw_matrix
     from headgates.report.pruning_figures import draw_transfer
     from headgates.report.pruning_tables import all_but_one_table, one_table, transfer_table
-    from headgates.workbench.ablation import ablate as make_table
-    from headgates.workbench.ablation import table_name
-    from headgates.workbench.transfer import transfer
 
     assert config.ablate is not None
     folder = unpruned.folder

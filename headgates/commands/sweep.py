@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgates.configs.did_you_mean import did_you_mean
+from headgates.lab.exit_code import exit_code
 from headgates.models.progress import say
-from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.configs.sweep import ParetoConfig, SweepConfig
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import GridPoint
+    from headgates.pruning.grid import GridPoint
+    from headgates.records.folder import RunFolder
 
 ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
 
@@ -44,8 +44,8 @@ def run() -> int:
 def sweep(config: "SweepConfig") -> int:
     """Make the runs that are not finished, then print the table of all and draw the figure. Return 1 if any
     has failed, else 0."""
-    from headgates.workbench.named_paths import check_data_dir
-    from headgates.workbench.sweep_file import read_sweep, trial_config
+    from headgates.pruning.sweep_file import read_sweep, trial_config
+    from headgates.records.named_paths import check_data_dir
 
     check_data_dir(config.data_dir)
     trials = []
@@ -56,8 +56,8 @@ def sweep(config: "SweepConfig") -> int:
             raise ValueError(f"{config.file}: trial {number} {settings}: {error}") from None
     # after every check of the file: these take seconds to import
     from headgates.configs.own_file import own_file
-    from headgates.workbench.folder import RunFolder
-    from headgates.workbench.grid import GridPoint, only_one, planned_runs, precision_words, run_grid
+    from headgates.pruning.grid import GridPoint, only_one, planned_runs, precision_words, run_grid
+    from headgates.records.folder import RunFolder
 
     planned = planned_runs([trial for *_, trial in trials])
     points = [
@@ -80,9 +80,9 @@ def sweep(config: "SweepConfig") -> int:
 
 def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfig") -> None:
     """Draw BLEU against heads for the runs that are done and their siblings, and log it."""
+    from headgates.lab.tracker import log_grid
+    from headgates.records.folder import RunFolder, base_of
     from headgates.report.bleu_heads import write_bleu_heads
-    from headgates.workbench.folder import RunFolder, base_of
-    from headgates.workbench.tracker import log_grid
 
     names = dict.fromkeys(point.run for point in points if point.run)
     done = [RunFolder(Path(config.runs) / name) for name in names]
@@ -109,8 +109,8 @@ def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfi
 
 def with_siblings(folders: "Sequence[RunFolder]") -> "list[RunFolder]":
     """The runs, then all other finished runs with gates on the same bases."""
-    from headgates.workbench.folder import base_of
-    from headgates.workbench.related import siblings
+    from headgates.records.folder import base_of
+    from headgates.records.related import siblings
 
     bases = {base.path.resolve(): base for base in map(base_of, folders)}
     found = [*folders]
@@ -121,12 +121,12 @@ def with_siblings(folders: "Sequence[RunFolder]") -> "list[RunFolder]":
 
 def pareto(config: "ParetoConfig") -> int:
     """Write the figure and the tables of BLEU against open heads for the runs that are given."""
-    from headgates.workbench.named_paths import check_run
+    from headgates.records.named_paths import check_run
 
     for path in config.runs:
         check_run(path)
+    from headgates.records.folder import RunFolder
     from headgates.report.bleu_heads import write_bleu_heads
-    from headgates.workbench.folder import RunFolder
 
     folders = [RunFolder.open(path) for path in config.runs]
     out = Path(config.out) if config.out else folders[0].path.parent / "pareto"

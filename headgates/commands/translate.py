@@ -53,7 +53,7 @@ def checked(config: "TranslateConfig") -> int:
 def translate(config: "TranslateConfig") -> None:
     """Read, translate and write until the input ends. Raises ValueError and OSError with one line for the
     user."""
-    from headgates.workbench.named_paths import check_run
+    from headgates.records.named_paths import check_run
 
     with ExitStack() as stack:
         # both ends are tried before a model is loaded
@@ -96,7 +96,7 @@ def load(config: "TranslateConfig", *, make: bool) -> tuple[LineTranslator, int,
     """Return the model of SOURCE, the most pieces that a line may have, and the words for this limit in
     errors. make: whether it may be exported for the fastest runtime, which takes a while."""
     from headgates.bridges.exported import is_exported, open_exported, read_about
-    from headgates.workbench.runtime import kept_runtime
+    from headgates.records.runtime import kept_runtime
 
     def tell(text: str) -> None:
         if not config.quiet:
@@ -133,8 +133,8 @@ def open_run(config: "TranslateConfig", tell: Report, *, make: bool) -> LineTran
     # here, because torch takes seconds to import, and what is exported needs none of it
     import torch
 
-    from headgates.workbench.runtime import open_runtime
-    from headgates.workbench.source import open_source
+    from headgates.records.runtime import open_runtime
+    from headgates.records.source import open_source
 
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from headgates.explain.sentence_model import ALTERNATIVES, Change, Head, Said, SentenceModel
 from headgates.gates import find_sites
 from headgates.report.page import thousandths
-from headgates.workbench.sentence_model import ALTERNATIVES, Change, Head, Said, SentenceModel
 
 LONGEST_TEXT = 1000  # characters of a sentence
 FIELDS = {

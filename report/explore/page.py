@@ -5,10 +5,10 @@ from itertools import islice
 from typing import Any
 
 from headgates.data.contrast import NAMED, names_for, read_contrasts
+from headgates.explain.sentence_model import SentenceModel
+from headgates.records.source import Source
 from headgates.report.explore.answers import site_rows
 from headgates.report.page import SHARED_SCRIPTS, STYLES, framed
-from headgates.workbench.sentence_model import SentenceModel
-from headgates.workbench.source import Source
 
 SCRIPTS = (*SHARED_SCRIPTS, "sentence.js", "picture.js", "explore.js")
 PAIRS = 8  # ready pairs of sentences of each contrast

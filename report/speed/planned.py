@@ -7,14 +7,14 @@ against measured speed, and the same in the run folder.
 
 from collections.abc import Sequence
 
+from headgates.lab.measure import interval_text as range_text
+from headgates.pruning.unpruned_model import UnprunedModel
+from headgates.records.row import ResultRow
+from headgates.records.table import Row, write_table
 from headgates.report.palette import BLACK, VERMILION, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.shapes import shapes_table
 from headgates.report.table import interval_text, show, speed_sentence
-from headgates.workbench.measure import interval_text as range_text
-from headgates.workbench.row import ResultRow
-from headgates.workbench.table import Row, write_table
-from headgates.workbench.unpruned_model import UnprunedModel
 
 NAME = "speed/planned"
 

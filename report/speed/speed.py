@@ -29,16 +29,7 @@ from headgates.configs.methods import method_of
 from headgates.configs.schema import SearchConfig
 from headgates.gates import detach, heads_left, remove
 from headgates.gates.sites import BANK
-from headgates.models.line_translator import LineTranslator, Translation
-from headgates.models.multiply_adds import decoding
-from headgates.models.progress import say
-from headgates.models.translator import Translator
-from headgates.report.palette import BLACK, BLUE, GREEN, PINK, VERMILION, Look
-from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.tasks import task_of
-from headgates.tasks.base import Task
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.measure import (
+from headgates.lab.measure import (
     alternate,
     interval_text,
     load_average,
@@ -46,10 +37,19 @@ from headgates.workbench.measure import (
     peak_bytes,
     ratio_by_round,
 )
-from headgates.workbench.provenance import device_name, provenance
-from headgates.workbench.scores import ScoreRequest, closed_by, head_scores
-from headgates.workbench.source import Lines, Source, find_run, open_source, run_corpus
-from headgates.workbench.table import Row, markdown_table
+from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.multiply_adds import decoding
+from headgates.models.progress import say
+from headgates.models.translator import Translator
+from headgates.pruning.scores import ScoreRequest, closed_by, head_scores
+from headgates.records.folder import RunFolder
+from headgates.records.provenance import device_name, provenance
+from headgates.records.source import Lines, Source, find_run, open_source, run_corpus
+from headgates.records.table import Row, markdown_table
+from headgates.report.palette import BLACK, BLUE, GREEN, PINK, VERMILION, Look
+from headgates.report.scatter import Panel, Series, draw_scatter
+from headgates.tasks import task_of
+from headgates.tasks.base import Task
 
 ENGINES = {  # suffix of a system's name -> format, options when it is opened, label
     "onnx": ("onnx", {}, "ONNX Runtime"),

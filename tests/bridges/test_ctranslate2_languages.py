@@ -12,8 +12,8 @@ from headgates.bridges.exported import open_exported
 from headgates.bridges.formats import export
 from headgates.bridges.hf import read
 from headgates.configs.schema import SearchConfig
-from headgates.workbench.foreign_run import foreign_run
-from headgates.workbench.source import open_source
+from headgates.records.foreign_run import foreign_run
+from headgates.records.source import open_source
 from tests.worlds.hugging_face import LINES, options_of
 from tests.worlds.translators import settled
 

@@ -19,8 +19,8 @@ from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.batch import pad  # noqa: E402
 from headgates.gates import HeadMap, find_sites, heads_left, load_pruned, remove  # noqa: E402
 from headgates.models.translator import Translator  # noqa: E402
-from headgates.workbench.foreign_run import foreign_run  # noqa: E402
-from headgates.workbench.source import open_source  # noqa: E402
+from headgates.records.foreign_run import foreign_run  # noqa: E402
+from headgates.records.source import open_source  # noqa: E402
 from tests.worlds.hugging_face import LINES, options_of  # noqa: E402
 
 OURS = {  # our own settings, and the class that computes the same

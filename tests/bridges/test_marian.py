@@ -13,7 +13,7 @@ import torch
 from headgates.bridges.marian import read
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.models.translator import Translator
-from headgates.workbench.source import open_source
+from headgates.records.source import open_source
 from tests.worlds.marian_models import (
     PRE,
     SEPARATE,

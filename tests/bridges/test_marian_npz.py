@@ -13,7 +13,7 @@ from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.gates import FFN_KINDS, HeadMap, attach, find_sites, remove
 from headgates.models.depth import drop_layers
 from headgates.models.translator import Translator
-from headgates.workbench.source import Source, open_source
+from headgates.records.source import Source, open_source
 from tests.bridges.test_marian import CASES, SOURCES, TARGETS, keys, scored_by_ctranslate2
 from tests.worlds.marian_models import SSRU, WORDS, D, write_marian
 

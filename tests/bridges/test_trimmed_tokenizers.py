@@ -19,8 +19,8 @@ from headgates.configs.source import ForeignOptions
 from headgates.data.text import DataError
 from headgates.models.translator import Translator
 from headgates.models.trimmed import trim
-from headgates.workbench.foreign_run import foreign_run
-from headgates.workbench.source import open_source
+from headgates.records.foreign_run import foreign_run
+from headgates.records.source import open_source
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of, sentencepiece_model
 from tests.worlds.marian_models import SEPARATE, SSRU, WORDS, write_marian, write_words
 from tests.worlds.plain_fairseq import random_checkpoint

@@ -15,8 +15,8 @@ from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import Machine, run_stage
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
+from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation
-from headgates.workbench.folder import RunFolder
 
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, optimizer="adamw", lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)

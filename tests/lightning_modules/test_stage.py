@@ -14,8 +14,8 @@ from headgates.configs.schema import StageConfig
 from headgates.lightning_modules import module as modules
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.checkpoint import load_file, load_model, save_file
+from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation
-from headgates.workbench.folder import RunFolder
 from tests.lightning_modules.stages import (
     GATES,
     MACHINE,

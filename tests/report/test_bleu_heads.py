@@ -4,12 +4,12 @@ or not at all."""
 import json
 from pathlib import Path
 
+from headgates.records.folder import RunFolder, find_runs
+from headgates.records.run_rows import finished_runs, run_rows
+from headgates.records.table import read_table
 from headgates.report import bleu_heads
 from headgates.report.bleu_heads import write_bleu_heads
-from headgates.workbench.folder import RunFolder, find_runs
-from headgates.workbench.run_rows import finished_runs, run_rows
-from headgates.workbench.table import read_table
-from tests.workbench.test_run_rows import measured, sweep, write
+from tests.records.test_run_rows import measured, sweep, write
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDS = ("csv", "md", "png", "svg", "json")

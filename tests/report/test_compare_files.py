@@ -7,14 +7,14 @@ import json
 import pytest
 
 from headgates.analysis.metrics import ACCURACY
+from headgates.records.folder import RunFolder
+from headgates.records.table import read_table
 from headgates.report.compare_files import (
     comparisons_of,
     leads,
     show_compared,
     write_compared,
 )
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.table import read_table
 from tests.worlds.compared import compared, point, right
 
 POINTS = [

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
+from headgates.pruning.point import Size
 from headgates.report.compare_groups import Difference, Group
-from headgates.workbench.point import Size
 from tests.worlds.compared import COUNTS, LINES, compared, point, right, scattered
 
 

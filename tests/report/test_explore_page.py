@@ -11,9 +11,9 @@ import pytest
 from headgates.commands.explore import server_of
 from headgates.configs.explore import ExploreConfig
 from headgates.data.contrast import read_contrasts
+from headgates.explain.sentence_model import Change
 from headgates.report.explore.page import ready_pairs
 from headgates.report.explore.server import Server
-from headgates.workbench.sentence_model import Change
 from tests.report.test_explore_server import GATED, HEADS, RUN, TEXT
 
 OTHER = "the old dog sees a small man."  # of as many pieces

@@ -14,8 +14,8 @@ import pytest
 from headgates.commands import explore
 from headgates.commands.explore import server_of
 from headgates.configs.explore import ExploreConfig
+from headgates.explain.sentence_model import Change
 from headgates.report.explore.server import LONGEST_BODY, WAITING, Server
-from headgates.workbench.sentence_model import Change
 from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headgates.configs.analyze import AnalyzeConfig
+from headgates.explain.analysed_model import AnalysedModel
 from headgates.report import output_lines as module
 from headgates.report.output_lines import output_lines
-from headgates.workbench.analysed_model import AnalysedModel
 
 TOY = Path(__file__).parents[2] / "examples/toy_run"
 BASE, GATED = "toy-en-de-none-s1", "toy-en-de-l0-0.015-s1"

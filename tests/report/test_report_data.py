@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from headgates.configs.analyze import AnalyzeConfig
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.analyses import DRAWN_PIECES, SENTENCES, SHOWN, run_analyses
 from headgates.gates import find_sites
+from headgates.records.folder import RunFolder
+from headgates.records.related import open_gate_run
+from headgates.records.table import read_table
 from headgates.report.report_data import (
     costly_sentences,
     curves_of,
@@ -18,11 +23,6 @@ from headgates.report.report_data import (
     removals,
     trained_curves,
 )
-from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import DRAWN_PIECES, SENTENCES, SHOWN, run_analyses
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.related import open_gate_run
-from headgates.workbench.table import read_table
 
 RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.015-s1")
 

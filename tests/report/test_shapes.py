@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from headgates.models.transformer import Transformer
+from headgates.records.folder import RunFolder
+from headgates.records.row import Measure, ResultRow
+from headgates.records.source import open_source
 from headgates.report.shapes import is_pruned, own_shape, shape_cards, shape_of, shapes_table
 from headgates.report.table import own_speed
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import Measure, ResultRow
-from headgates.workbench.source import open_source
 
 EXAMPLES = Path(__file__).parents[2] / "examples/toy_run"
 SITES = {"encoder.0.enc-self": 5, "encoder.1.enc-self": 5, "decoder.0.dec-self": 7, "decoder.0.cross": 3}

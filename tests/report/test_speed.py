@@ -17,6 +17,7 @@ from headgates.models.checkpoint import save_model
 from headgates.models.line_translator import Translation
 from headgates.models.multiply_adds import decoding
 from headgates.models.transformer import Transformer
+from headgates.records.folder import RunFolder
 from headgates.report.speed import speed
 from headgates.report.speed.speed import (
     Setting,
@@ -30,7 +31,6 @@ from headgates.report.speed.speed import (
     prepare,
     setting_rows,
 )
-from headgates.workbench.folder import RunFolder
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
 SIZES = {"d_model": 20, "heads": 2, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "max_positions": 60}

@@ -6,10 +6,10 @@ import pytest
 import yaml
 from rich.console import Console
 
+from headgates.records.folder import RunFolder
+from headgates.records.row import Measure, ResultRow
 from headgates.report import table as tables
 from headgates.report.table import comparison_table, next_commands, parts, size_sentences, warnings_of
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import Measure, ResultRow
 
 LONG = {"losses": [3.0, 2.5, 2.2, 2.1, 2.0], "steps": 500, "converged": False}
 

@@ -16,11 +16,11 @@ from headgates.configs.schema import FitConfig
 from headgates.configs.systems import file_name
 from headgates.data.labelled import labelled_corpus
 from headgates.gates import HeadMap, attach, detach, find_sites
+from headgates.pruning.protocol import make_runs
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from headgates.tasks import task_named
 from headgates.tasks.base import Task
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.protocol import make_runs
-from headgates.workbench.source import open_source
 from tests.worlds.runs import well
 from tests.worlds.tiny_encoder import labelled_sentences, write_tsv
 

@@ -29,8 +29,8 @@ from headgates.bridges.foreign import ForeignModel
 from headgates.configs.registry import imported
 from headgates.configs.source import SOURCES, ForeignOptions
 from headgates.models.checkpoint import load_model
-from headgates.workbench.folder import RunFolder, base_of
-from headgates.workbench.foreign_run import foreign_run
+from headgates.records.folder import RunFolder, base_of
+from headgates.records.foreign_run import foreign_run
 from tests.worlds.marian_models import write_marian
 
 EXAMPLES = Path(__file__).parents[2] / "examples/toy_run"
@@ -185,7 +185,7 @@ def example(inside: Path, name: str = BASE) -> RunFolder:
 
 def opened(run: RunFolder) -> Action:
     def read() -> None:
-        from headgates.workbench.source import open_source
+        from headgates.records.source import open_source
 
         open_source(run.path, device="cpu")
 
@@ -253,7 +253,7 @@ def hugging_face(inside: Path, **settings: Any) -> Action:
 def written_hf(inside: Path) -> Action:
     """The example's base as a folder of Hugging Face's form."""
     from headgates.bridges import hf
-    from headgates.workbench.source import open_source
+    from headgates.records.source import open_source
 
     folder = inside / "model"
     folder.mkdir()
@@ -267,9 +267,9 @@ def analysed_page(inside: Path) -> Action:
 
     def read() -> None:
         from headgates.configs.analyze import AnalyzeConfig
+        from headgates.explain.analysed_model import AnalysedModel
+        from headgates.explain.findings import Findings
         from headgates.report.fill import page_data
-        from headgates.workbench.analysed_model import AnalysedModel
-        from headgates.workbench.findings import Findings
 
         config = AnalyzeConfig(sources=[str(run.path)], sentences=20)
         page_data(AnalysedModel.open(config, print), {}, Findings())
@@ -344,7 +344,7 @@ def locked_by(inside: Path, content: str) -> Action:
     (inside / ".run.lock").write_text(content)
 
     def read() -> None:
-        from headgates.workbench import heartbeat
+        from headgates.records import heartbeat
 
         heartbeat.SILENT = 1.0  # of this process alone: what may be half written is waited for
         heartbeat.Heartbeat(inside / "run", "hash", "here").take()

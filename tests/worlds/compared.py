@@ -7,9 +7,9 @@ import numpy as np
 from headgates.analysis.metrics import ACCURACY
 from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
 from headgates.configs.systems import BASES
+from headgates.pruning.point import MadePoint
+from headgates.records.row import Measure, ResultRow
 from headgates.report.compare_groups import Compared
-from headgates.workbench.point import MadePoint
-from headgates.workbench.row import Measure, ResultRow
 
 LINES, TOTAL = 200, 23
 COUNTS = resample_counts(LINES, RESAMPLES)

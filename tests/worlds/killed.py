@@ -74,7 +74,7 @@ def fit(flags: Sequence[str], deadly: int, count: Any) -> None:
 
     from headgates.configs.cli import read
     from headgates.configs.schema import FitConfig
-    from headgates.workbench.protocol import make_runs
+    from headgates.pruning.protocol import make_runs
 
     torch.set_num_threads(1)
     moments = Moments(deadly)

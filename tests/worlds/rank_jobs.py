@@ -24,10 +24,10 @@ from headgates.lightning_modules.stage import Machine, run_stage
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
+from headgates.pruning.ablation import ablated_outputs, one_head_masks
+from headgates.pruning.closing import real_positions
+from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation
-from headgates.workbench.ablation import ablated_outputs, one_head_masks
-from headgates.workbench.closing import real_positions
-from headgates.workbench.folder import RunFolder
 
 TASK = Translation()
 BUDGETS = {

@@ -17,8 +17,8 @@ from headgates.bridges.formats import copy_vocabs
 from headgates.gates import HeadMap
 from headgates.models.checkpoint import save_model
 from headgates.models.translator import Translator
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import ResultRow
+from headgates.records.folder import RunFolder
+from headgates.records.row import ResultRow
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml")]

@@ -15,7 +15,7 @@ from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.toy import ToyPair
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
-from headgates.workbench.folder import RunFolder
+from headgates.records.folder import RunFolder
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri"]
 SIZES = {"train": 113, "valid": 23, "test": 17}

@@ -14,11 +14,11 @@ from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
+from headgates.pruning.unpruned_model import UnprunedModel
+from headgates.records.folder import RunFolder
+from headgates.records.source import Lines
 from headgates.tasks.base import Predictor, Task
 from headgates.tasks.translation import Translation
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import Lines
-from headgates.workbench.unpruned_model import UnprunedModel
 from tests.worlds.small_model import stirred
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]

@@ -1,0 +1,1 @@
+"""What the parts of a model do: analyses, ablations, causes, and single sentences."""

@@ -1,0 +1,95 @@
+"""How the scores of heads correlate with one another, and which roles survive in the runs with gates.
+
+Importance is divided by its layer's l2 norm first, as Michel et al. 2019 order heads by it; LRP shares are
+shares of a layer already."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import torch
+
+from headgates.analysis.results import AnalysisResult, head_map_of
+from headgates.analysis.roles import Role, families
+from headgates.analysis.survival import any_role, survive_longer, survivors
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.analyses import base_score
+from headgates.explain.transfer import correlate
+from headgates.gates import KINDS, HeadMap, find_sites
+from headgates.records.related import GateRun
+from headgates.records.table import Row
+
+BASE_LABEL = "base"  # of the base among the runs: there all heads are open
+
+
+def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> dict[str, HeadMap]:
+    """LRP share, confidence, importance and what closing the head alone adds to the loss, by these names;
+    those that are not known are left out."""
+    importance, loss = base_score(analysed, "importance"), base_score(analysed, "loss")
+    scores = {
+        "LRP share": head_map_of(results, "lrp", "share"),
+        "confidence": head_map_of(results, "confidence", "confidence"),
+        "importance": importance and importance.select(analysed.config.kinds).l2_per_layer(),
+        "loss without it": loss and loss.select(analysed.config.kinds),
+    }
+    return {name: head_map for name, head_map in scores.items() if head_map is not None}
+
+
+def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
+    """A row for every two scores and "all" or a kind: first, second, kind, heads, spearman (rho, in [-1, 1])
+    and p_value (two-sided); none for fewer than three heads, and where all heads have the same score."""
+    rows = []
+    for first, second in combinations(scores, 2):
+        common = [site for site in scores[first] if site in scores[second]]
+        for kind in ("all", *(kind for kind in KINDS if any(site.kind == kind for site in common))):
+            sites = [site for site in common if kind in ("all", site.kind)]
+            x, y = (
+                HeadMap({site: scores[name][site] for site in sites}).flat().tolist()
+                for name in (first, second)
+            )
+            if (found := correlate(x, y)["spearman"]) is not None:
+                row = {"first": first, "second": second, "kind": kind, "heads": len(x)}
+                rows.append(row | {"spearman": found[0], "p_value": found[1]})
+    return rows
+
+
+def survival_rows(
+    analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]
+) -> tuple[list[Row], list[Row]]:
+    """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs with gates and by
+    the roles' families.
+
+    Both are empty for any system but the base, and where no role was looked for or no run gates these
+    kinds."""
+    heads_with_role = families(roles, results, list(find_sites(analysed.predictor.model)))
+    if not analysed.is_base or not heads_with_role:
+        return [], []
+    if not analysed.gate_runs:
+        analysed.report(
+            "left out: survival is counted over runs with gates; give some on this base too, or --siblings"
+        )
+        return [], []
+    gated_in_all = set.intersection(*(set(run.open) for run in analysed.gate_runs))
+    kinds = [kind for kind in analysed.config.kinds if any(site.kind == kind for site in gated_in_all)]
+    if not kinds:
+        analysed.report("left out: survival, because there is no kind of attention that all runs gate")
+        return [], []
+    runs = analysed.gate_runs
+    open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
+    all_open = next(iter(open_heads.values())).map(torch.ones_like)
+    rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)
+    specialised = any_role(
+        {name: heads for name, heads in heads_with_role.items() if name != "aligned"}
+    )  # which is ours, not the paper's
+    return rows, [
+        row
+        for within in ("kind", "layer")
+        for row in survive_longer(open_heads, specialised, within=within, kinds=kinds)
+        if row["p_value"] is not None  # there are heads with a role, and others
+    ]
+
+
+def run_labels(runs: Sequence[GateRun]) -> list[str]:
+    """A label for each run: its own, which names its lambda, or its folder's name where several runs share
+    that label."""
+    labels = [run.label for run in runs]
+    return [label if labels.count(label) == 1 else run.name for label, run in zip(labels, runs, strict=True)]

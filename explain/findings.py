@@ -1,0 +1,52 @@
+"""What the analyses of a model say together: roles, correlations of scores, and which roles survive; each a
+table in `analysis/<system>/`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgates.analysis.results import AnalysisResult
+from headgates.analysis.roles import Role, best_of_families, find_roles
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.correlations import correlation_rows, head_scores, survival_rows
+from headgates.gates import HeadMap
+from headgates.records.table import Row, write_table
+
+
+@dataclass(frozen=True)
+class Findings:
+    """nearest: of each family of roles the head that is nearest to it; scores: of heads, by name; causes,
+    contrast: of --causes and --contrast; the rest are rows of tables."""
+
+    roles: list[Role] = field(default_factory=list)
+    nearest: list[Role] = field(default_factory=list)
+    scores: Mapping[str, HeadMap] = field(default_factory=dict)
+    correlations: list[Row] = field(default_factory=list)
+    survival: list[Row] = field(default_factory=list)
+    tests: list[Row] = field(default_factory=list)
+    causes: AnalysisResult | None = None
+    contrast: AnalysisResult | None = None
+
+
+def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Findings:
+    """The findings, whose tables are written."""
+    roles, nearest = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
+    scores = head_scores(analysed, results)
+    found = Findings(
+        roles,
+        nearest,
+        scores,
+        correlation_rows(scores),
+        *survival_rows(analysed, results, roles),
+        causes=results.get("causes"),
+        contrast=results.get("contrast"),
+    )
+    tables = {
+        "roles": [role.row() for role in roles],
+        "nearest": [role.row() for role in nearest],
+        "correlations": found.correlations,
+        "survival": found.survival,
+        "survival-test": found.tests,
+    }
+    for name, rows in tables.items():
+        write_table(analysed.folder, f"{analysed.results_folder}/{name}.csv", rows)
+    return found

@@ -1,0 +1,1 @@
+"""Where runs are made: text, training stages, evaluation, the tracker, processes."""

@@ -1,0 +1,243 @@
+"""The comparison: every system makes its outputs of the same test set; differences are given against the
+better of the two bases.
+
+A row holds the task's metrics with signatures, intervals and p-values by paired bootstrap, heads, parameters
+and speed.
+"""
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from headgates.analysis.significance import (
+    RESAMPLES,
+    Scored,
+    above_trivial,
+    compare,
+    resample_counts,
+    score,
+)
+from headgates.configs.cli import config_hash
+from headgates.configs.methods import GateMethod
+from headgates.configs.systems import file_name
+from headgates.data.parallel import digest_lines
+from headgates.data.ranks import first
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, detach, heads_left, remove
+from headgates.models.depth import Layers, drop_layers, layers_left
+from headgates.models.progress import say
+from headgates.records.folder import RunFolder
+from headgates.records.provenance import device_name
+from headgates.records.row import COMPARED, Measure, ResultRow
+from headgates.records.source import Lines, Source
+from headgates.tasks.base import Predictor, Task
+
+BINARISING_GAP = (
+    0.3  # of the metric that decides, between soft and exact gates, above which the user is warned
+)
+
+
+def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = None) -> dict[str, Measure]:
+    """Each metric of a system with its signature and, beside a reference on the same lines, with intervals,
+    difference and p by the paired bootstrap of `counts` (`resample_counts`)."""
+    found = {} if reference is None else compare(scored, reference, counts)
+    return {
+        name: Measure(scored[name], signature, **{each: found.get(f"{name}_{each}") for each in COMPARED})
+        for name, signature in scored.signatures.items()
+    }
+
+
+def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
+    """The fields of a row that say which heads are open: of the sites of `open_heads` those, elsewhere all
+    that were not removed. Heads are numbered as before any removal. Those of neurons, where the model lost
+    some or `open_heads` has some; of layers, where some are gone or skipped."""
+    given = {} if open_heads is None else {site.name: row.bool() for site, row in open_heads.items()}
+    present, open_now = heads_left(model, ALL_KINDS), dict[HeadSite, torch.Tensor]()
+    for site, left in present.items():
+        is_open, row = left.clone(), given.get(site.name, left)
+        is_open[left] = row[left] if len(row) == len(left) else row
+        open_now[site] = is_open
+    heads, neurons = (HeadMap({s: r for s, r in open_now.items() if s.kind in g}) for g in (KINDS, FFN_KINDS))
+    layers = layers_left(model, skipped=False)
+    fields: dict[str, Any] = {
+        "heads_open": heads.count(),
+        "heads_total": heads.heads_total,
+        "heads_by_kind": {kind: int(number) for kind, number in heads.by_kind().items()},
+        "heads_by_site": {site.name: row.nonzero().flatten().tolist() for site, row in heads.items()},
+    }
+    if not all(map(all, layers.values())):
+        fields["layers_left"] = layers
+    if neurons.count() == neurons.heads_total and not any(site.name in given for site in neurons):
+        return fields
+    return fields | {
+        "neurons_open": neurons.count(),
+        "neurons_total": neurons.heads_total,
+        "neurons_by_site": {site.name: int(row.sum()) for site, row in neurons.items()},
+    }
+
+
+def size_without(model: nn.Module, closed: HeadMap | None, layers: Layers | None = None) -> int:
+    """The parameters of a model, without those of its gates, of the `closed` heads and of some layers."""
+    if closed is not None:
+        model = copy.deepcopy(model)
+        detach(model)
+        remove(model, closed)
+        drop_layers(model, layers or {})
+    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("head_gates."))
+
+
+def scored_on(source: Source, test: Lines) -> Scored:
+    """A run's system on another test set, whose outputs its folder keeps."""
+    key = evaluation_key(source.task.prediction_settings(source.predictor), test)
+    kept, name = RunFolder(source.folder / f"evaluations/{config_hash(key)}"), file_name(source.system)
+    if not (kept / f"hypotheses/{name}.txt").is_file():
+        kept.write_outputs(source.system, source.task.outputs(source.predictor, test[0]))
+    return score(kept.outputs(source.system), test[1], source.task.metrics)
+
+
+def evaluation_key(settings: dict[str, Any], test: Lines) -> dict[str, Any]:
+    """All that outputs of the test set depend on beside the model. settings: of the prediction."""
+    return {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+
+
+class Evaluation:
+    """The rows of one run's comparison, one for each system. test: source and reference lines; settings: what
+    the outputs depend on besides the model."""
+
+    def __init__(self, folder: RunFolder, task: Task, test: Lines, settings: dict[str, Any]):
+        self.folder, self.task, self.test = folder, task, test
+        self.fingerprint = evaluation_key(settings, test)
+        self.rows: list[ResultRow] = []
+        self.scored: dict[str, Scored] = {}
+        self.counts = resample_counts(len(test[0]), RESAMPLES)
+        self.reference: str | None = None
+
+    def add(
+        self,
+        system: str,
+        weights: Path,
+        predictor: Predictor,
+        open_heads: HeadMap | None,
+        *,
+        xi: HeadMap | None = None,
+        **facts: Any,
+    ) -> ResultRow:
+        """Make the outputs of a system, add them as `add_scored`, and return the row.
+
+        weights, xi: the checkpoint of the system and the values of its gates, None without gates. open_heads:
+        those of the gated sites, numbered as before any removal; at other sites every head that was not
+        removed is open. facts: further
+        fields of the row."""
+        begin = time.perf_counter()
+        outputs = self.task.outputs(predictor, self.test[0])
+        seconds = time.perf_counter() - begin
+        heads = heads_of(predictor.model, open_heads)
+        gated = hasattr(predictor.model, "head_gates")
+        present = heads_left(predictor.model, ALL_KINDS if "neurons_open" in heads else None).count()
+        masked = gated and heads["heads_open"] + heads.get("neurons_open", 0) < present
+        row = ResultRow(
+            system=system,
+            measures={},
+            **heads,
+            parameters=size_without(predictor.model, ~open_heads if masked and open_heads else None),
+            seconds=None if masked else seconds,
+            evaluation=self.fingerprint,
+            **facts,
+        )
+        self.add_scored(row, outputs, weights, xi)
+        metric = self.task.metrics[0]
+        say(f"{system}: {row.open_words}, {metric.title} {row.main.value:.2f}")
+        return row
+
+    def add_scored(self, row: ResultRow, outputs: Sequence[str], weights: Path, xi: HeadMap | None) -> None:
+        """Record a system in systems.json, write its outputs, score them into its row, and add the row to the
+        comparison."""
+        gates = None if xi is None else xi.to_json()
+        self.folder.add_system(row.system, weights, gates, tokenizer=self.task.tokenizer_files)
+        self.folder.write_outputs(row.system, outputs)
+        scored = score(outputs, self.test[1], self.task.metrics)
+        self.scored[row.system] = scored
+        row.measures = measures_of(scored)
+        row.above_trivial = None  # a copy of a base's row may be another system's
+        if row.is_base:
+            row.above_trivial = above_trivial(outputs, self.test[1], self.task.metrics[0])
+        self.rows.append(row)
+        if self.reference is not None:
+            self.against_reference(row)
+
+    def copy_row(
+        self, row: ResultRow, folder: RunFolder, other: str, weights: Path, xi: HeadMap | None, **changes: Any
+    ) -> None:
+        """Add a row with the outputs of the system `other` of `folder`."""
+        outputs = folder.outputs(other)
+        row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
+        self.add_scored(row, outputs, weights, xi)
+
+    def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
+        """Add the row and outputs of a base run; they are made anew if they were made with settings other
+        than this configuration's."""
+        weights, stage = run / "best.pt", dict[str, Any]()
+        # evaluations of this kind are kept for the next run
+        kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
+        here = {"device": device_name(), "threads": torch.get_num_threads()}
+        for folder in (kept, run):
+            measured = first(folder.result) or {}
+            for row in first(folder.rows):
+                if row.system == system and row.evaluation == self.fingerprint:
+                    same = all(measured.get(name) == value for name, value in here.items())
+                    self.copy_row(row, folder, system, weights, None, **({} if same else {"seconds": None}))
+                    return
+                if row.system == system:
+                    stage = row.stage or {}
+        predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
+        row = self.add(system, weights, predictor, None, stage=stage)
+        with suppress(OSError):  # a base may be another user's
+            kept.write_outputs(system, self.folder.outputs(system))
+            kept.write_json("result.json", {"rows": [row.to_json()], **here})
+
+    def repeat(
+        self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str
+    ) -> None:
+        """Add a row for a system that is the same model as another of this run."""
+        row = next(row for row in self.rows if row.system == other)
+        self.copy_row(row, self.folder, other, weights, xi, system=system, same_as=other)
+        say(f"{system}: {because}, so it is {other}, {self.task.metrics[0].title} {row.main.value:.2f}")
+
+    def choose_reference(self) -> None:
+        """Compare every row with the base whose full-validation loss is lower. A base that others trained has
+        no loss, and comes last."""
+        bases = [row for row in self.rows if row.is_base]
+        self.reference = min(bases, key=lambda row: min((row.stage or {}).get("losses") or [math.inf])).system
+        for row in self.rows:
+            self.against_reference(row)
+
+    @property
+    def reference_row(self) -> ResultRow:
+        return next(row for row in self.rows if row.system == self.reference)
+
+    def against_reference(self, row: ResultRow) -> None:
+        assert self.reference is not None
+        scored, row.reference = self.scored[row.system], self.reference
+        row.measures = measures_of(scored, self.scored[self.reference], self.counts)
+        if "base" in self.scored:
+            row.p_value_vs_base = measures_of(scored, self.scored["base"], self.counts)[row.metric].p_value
+
+    def warn_about_binarising(self, method: GateMethod) -> None:
+        """Warn where making the gates exactly 0 or 1 changed the outputs' score."""
+        value = {row.system: row.main.value for row in self.rows}
+        soft, exact = value.get(method.soft), value.get(method.exact)
+        if soft is not None and exact is not None and abs(soft - exact) > BINARISING_GAP:
+            warnings.warn(
+                f"making the gates exactly 0 or 1 changed {self.task.metrics[0].title} from {soft:.2f} to "
+                f"{exact:.2f}: gates are still "
+                "between; give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
+                stacklevel=2,
+            )

@@ -1,0 +1,99 @@
+"""What the stages of one configuration work on: the text, its batches, the test lines, and fresh copies of a
+base."""
+
+from copy import copy
+from typing import Any
+
+import torch
+
+from headgates.configs.fields import to_dict
+from headgates.configs.schema import FitConfig, StageConfig
+from headgates.data import Corpus
+from headgates.data.corpus import TranslationData
+from headgates.data.ranks import after_first
+from headgates.data.special_tokens import MOST_UNKNOWN
+from headgates.models.progress import say
+from headgates.records.folder import RunFolder
+from headgates.records.source import Lines, Source, best_device
+from headgates.tasks import task_named
+from headgates.tasks.base import Predictor
+
+
+class ExperimentText:
+    """prefix: how the names of its runs begin, `<data>-<src>-<tgt>` for translation; test: the source and
+    reference lines that are evaluated."""
+
+    def __init__(self, config: FitConfig, corpus: Corpus | None = None):
+        """corpus: the text, where it has been read already."""
+        self.config, self.settings = config, to_dict(config)
+        self.task = task_named(config.task)
+        # it may be downloaded
+        self.corpus = corpus or after_first(lambda: self.task.load_text(self.settings))
+        self.prefix, _ = self.task.run_words(self.settings)
+        test = self.corpus.test.first(config.test_sentences)
+        self.test: Lines = (list(test.sources), list(test.targets))
+        valid = self.corpus.valid.first(1000)
+        if 2 * sum(map(str.__eq__, valid.sources, valid.targets)) > len(valid):
+            say(
+                f"{self.corpus.name}: most validation lines are the same on the source and the target side; "
+                "is one file a copy of the other?"
+            )
+        self._data: TranslationData | None = None
+        self.distilled: dict[str, TranslationData] = {}  # with translations of a base (distilled_text.py)
+
+    def with_settings(self, config: FitConfig) -> "ExperimentText":
+        """The same text for a configuration that reads the same, such as another method's on the same
+        base."""
+        other = copy(self)
+        other.config, other.settings = config, to_dict(config)
+        return other
+
+    def data(self, folder: RunFolder) -> TranslationData:
+        """Batches in the vocabulary of a run, which all runs on one base share; what training leaves out is
+        said once."""
+        if self._data is None:
+            self._data = self.task.data(folder.path, self.corpus, self.settings)
+            skipped = [
+                f"{name}: {count} {why}"
+                for name, counts in self._data.report.items()
+                for why, count in (counts.get("skipped") or {}).items()
+            ]
+            if skipped:
+                say("skipped: " + "; ".join(skipped))
+            counts = self._data.report["valid"]
+            share = counts["unknown_pieces"] / max(1, counts["source_pieces"] + counts["target_pieces"])
+            if share > MOST_UNKNOWN:
+                say(
+                    f"{self.corpus.name}: {share:.0%} of its validation pieces are unknown to the vocabulary "
+                    f"of {folder.path}; is it text in another language or script?"
+                )
+        return self._data
+
+    def sample(self, stage: StageConfig) -> Lines:
+        """The validation lines whose outputs are looked at after an epoch."""
+        n = stage.bleu_sentences
+        return list(self.corpus.valid.sources[:n]), list(self.corpus.valid.targets[:n])
+
+    def load(self, base: RunFolder) -> Predictor:
+        """A fresh copy of a base's best model, with the settings of this configuration, in fp32, which
+        training needs."""
+        predictor = self.task.load_predictor(base.path, base.weights_of(base.own_system()), self.settings)
+        predictor.model.to(best_device(), torch.float32)
+        return predictor
+
+    def source(self, base: RunFolder) -> Source:
+        """A fresh copy of a base's best model as a source of scores, on the text of this configuration."""
+        source = Source(
+            base, base.own_system(), self.task, self.load(base), self.settings, self.config.data_dir
+        )
+        source.corpus = self.corpus  # read already
+        return source
+
+    def about(self, folder: RunFolder) -> dict[str, Any]:
+        """What result.json says of the data."""
+        about = {
+            "corpus": self.corpus.name,
+            "description": self.corpus.description,
+            "text_digest": self.corpus.digest(),
+        }
+        return about | self.data(folder).report

@@ -1,0 +1,1 @@
+"""Make a smaller model and measure it."""

@@ -1,0 +1,174 @@
+"""What each part of a Transformer costs: a table from some whole models that are measured, each with a part
+made smaller everywhere.
+
+    T(shape) = rest + sum over layers that stay [ layer(stack) + sum over parts part(width) ]
+
+A part is a kind of attention or feed-forward layer. Its cost at a width is what the model costs with all of
+its sites at that width, less what it costs with all of them at 0, divided by their number; a stack's bare
+layer is what half of its layers cost, less their parts. In between lines are straight. The same table is made
+of multiply-adds, of parameters, and of milliseconds that are measured on this machine by a runtime
+(runtime_cost.py). Where a runtime fills all attentions of a stack up to its largest number of heads
+(CTranslate2), their kinds are one part, as wide as the widest of the stack.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, Limit, find_sites
+from headgates.pruning.shape import Shape, shaped
+
+SHARES = (0.75, 0.5, 0.25, 0.0)  # of a part's heads or neurons, measured beside all
+PADDED = (
+    ("enc-self",),
+    ("dec-self", "cross"),
+)  # kinds that have one number of heads where a stack is filled up
+Measure = Callable[[Any], float]  # a model -> what it costs
+
+
+@dataclass(frozen=True)
+class Part:
+    """kinds: of its sites. padded: each site costs what the widest of its stack does. widths, costs: of a
+    layer, from 0 up."""
+
+    kinds: tuple[str, ...]
+    padded: bool
+    widths: tuple[float, ...]
+    costs: tuple[float, ...]
+
+    def cost(self, width: float) -> float:
+        return float(np.interp(width, self.widths, self.costs))
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """unit: of all costs. rest: what no layer costs. layers: stack -> a bare layer."""
+
+    unit: str
+    rest: float
+    layers: Mapping[str, float]
+    parts: tuple[Part, ...]
+
+    def cost(self, shape: Shape) -> float:
+        """What a model of this shape costs."""
+        total = self.rest
+        left = list(shape.left)
+        for (stack, _), widths in left:
+            total += self.layers[stack]
+            for part in self.parts:
+                own = [widths[kind] for kind in part.kinds if kind in widths]
+                if own and part.padded:
+                    own = [
+                        max(
+                            each[kind]
+                            for (other, _), each in left
+                            if other == stack
+                            for kind in part.kinds
+                            if kind in each
+                        )
+                    ]
+                total += part.cost(max(own)) if own else 0.0
+        return total
+
+    def limit(self, model: Any, budget: float) -> Limit:
+        """The budget as a limit on the gates of a model, where every head and neuron costs its share of its
+        site's cost, and all layers stay. In units of the mean head's cost."""
+        shares = {}
+        for part in self.parts:
+            for site in find_sites(model, part.kinds):
+                # the sites of one part in one layer share its cost
+                sharing = sum(
+                    (other.stack, other.layer) == (site.stack, site.layer)
+                    for other in find_sites(model, part.kinds)
+                )
+                shares[site] = part.cost(site.heads) / sharing / max(1, site.heads)
+        heads = [price for site, price in shares.items() if site.kind in KINDS]
+        unit = max(sum(heads) / len(heads), 1e-12)
+        gated = sum(price * site.heads for site, price in shares.items())
+        total = max(0.0, budget - (self.cost(Shape.of(model)) - gated))
+        return Limit({site: price / unit for site, price in shares.items()}, total / unit)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "CostTable":
+        """Raises ValueError where this is no table."""
+        try:
+            parts = tuple(
+                Part(tuple(p["kinds"]), bool(p["padded"]), tuple(p["widths"]), tuple(p["costs"]))
+                for p in content["parts"]
+            )
+            return cls(str(content["unit"]), float(content["rest"]), dict(content["layers"]), parts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"expected a table of costs, got another content ({error}); --fresh makes it anew"
+            ) from error
+
+
+def smaller(model: Any, kinds: tuple[str, ...], share: float) -> Any:
+    """A copy in which all sites of these kinds have so large a share of their heads or neurons."""
+    opened = {
+        site: kept_units(site.heads, share, site.kind) if site.kind in kinds else site.heads
+        for site in find_sites(model, ALL_KINDS)
+    }
+    return shaped(model, Shape(opened))
+
+
+def kept_units(units: int, share: float, kind: str) -> int:
+    """How many units a share is, of neurons a multiple of 16, or all."""
+    kept = round(units * share)
+    return kept if kind not in FFN_KINDS or kept == units else min(units, WIDTH * round(kept / WIDTH))
+
+
+def half_of_layers(model: Any, stack: str) -> list[int]:
+    """Every second layer of a stack, from the last; none where there is one alone."""
+    count = len(getattr(model, stack).layers)
+    return list(range(count - 1, 0, -2))
+
+
+def cost_table(
+    model: Any,
+    measure: Measure,
+    *,
+    unit: str,
+    padded: bool,
+    report: Callable[[str], None] = lambda line: None,
+) -> CostTable:
+    """The table of a Transformer of ours. measure: what a model costs. padded: the runtime fills attentions
+    up."""
+    kinds = dict.fromkeys(site.kind for site in find_sites(model, ALL_KINDS) if site.heads)
+    groups = [tuple(kind for kind in group if kind in kinds) for group in PADDED] if padded else []
+    groups = [group for group in groups if group]
+    groups += [(kind,) for kind in kinds if not any(kind in group for group in groups)]
+    whole = measure(model)
+    parts = []
+    for group in groups:
+        sites = list(find_sites(model, group))
+        layers = len({(site.stack, site.layer) for site in sites})
+        points = {float(max(site.heads for site in sites)): whole}
+        for share in SHARES:
+            width = float(max(kept_units(site.heads, share, site.kind) for site in sites))
+            if width not in points:
+                points[width] = measure(smaller(model, group, share))
+        widths = sorted(points)
+        floor = points[widths[0]]
+        # a measured curve may dip by chance; a wider part never costs less
+        costs = np.maximum.accumulate([max(0.0, points[width] - floor) / layers for width in widths])
+        parts.append(
+            Part(group, padded and group[0] not in FFN_KINDS, tuple(widths), tuple(map(float, costs)))
+        )
+        report(f"{', '.join(group)}: {costs[-1] * layers / whole:.0%} of the {unit} of the whole model")
+    table = CostTable(unit, 0.0, {"encoder": 0.0, "decoder": 0.0}, tuple(parts))
+    shape, bare = Shape.of(model), {}
+    for stack in ("encoder", "decoder"):
+        gone = half_of_layers(model, stack)
+        bare[stack] = 0.0
+        if gone:
+            less = replace(shape, dropped=frozenset((stack, number) for number in gone))
+            of_parts = table.cost(shape) - table.cost(less)
+            bare[stack] = max(0.0, (whole - measure(shaped(model, less)) - of_parts) / len(gone))
+    table = replace(table, layers=bare)
+    return replace(table, rest=max(0.0, whole - table.cost(shape)))

@@ -1,0 +1,143 @@
+"""How early is it decided which heads matter?   Michel et al. 2019, section 6.
+
+After chosen epochs of the base's training, 0% to 90% of the heads are pruned as in section 4.2, by an
+importance that is computed anew, and the validation text is translated greedily. The model is the one that is
+validated, with the running average of its weights if there is one. The training is not changed by this: its
+weights stay the same bit by bit, and the time is not counted as training time.
+"""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytorch_lightning as pl
+
+from headgates.analysis.scores.importance import importance
+from headgates.analysis.significance import Scored, score
+from headgates.data import ranks
+from headgates.data.corpus import TranslationData
+from headgates.data.parallel import digest_lines
+from headgates.gates import HeadMap, attach, detach
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage_callback import Watcher
+from headgates.models.progress import minutes, say
+from headgates.pruning.scores import closed_by
+from headgates.records.folder import RunFolder
+from headgates.records.source import BATCH_TOKENS, Lines
+from headgates.records.table import Row, read_table, write_table
+
+NAME = "curves/dynamics"
+TABLE = f"{NAME}.csv"
+TENTHS = range(10)  # of the heads, closed
+# Columns of the CSV: epoch; closed_share, as requested; heads_closed, rounded up; heads_open; heads_total;
+# the metrics on validation,
+# such as valid_bleu; and valid_bleu_relative: the deciding metric divided by its value with all heads at this
+# epoch, empty where that is 0.
+
+
+class Dynamics(Watcher):
+    """Prunes after each of `epochs`, counted from 1: curves/dynamics.csv with its settings in .json, and
+    scores/dynamics-EPOCH.json.
+
+    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON.
+    Raises ValueError at an epoch that the training does not have, before it begins."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        epochs: Iterable[int],
+        *,
+        data: TranslationData,
+        valid: Lines,
+        facts: dict[str, Any],
+    ):
+        self.folder, self.epochs, self.data = folder, sorted(set(epochs)), data
+        self.valid, self.facts = valid, facts
+
+    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        last = trainer.max_epochs or 0
+        wrong = [epoch for epoch in self.epochs if not 1 <= epoch <= last]
+        if wrong:
+            raise ValueError(
+                f"dynamics: expected epochs from 1 to {last}, the last of this training, got "
+                f"{', '.join(map(str, wrong))}"
+            )
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        # an epoch that an interruption cut short is trained again, and so pruned again
+        rows = read_rows(self.folder)
+        kept = [row for row in rows if row["epoch"] <= trainer.current_epoch]
+        if len(kept) < len(rows):
+            write_table(self.folder, TABLE, kept)
+
+    def on_validated(self, trainer: pl.Trainer, module: StageModule) -> None:
+        epoch = trainer.current_epoch + 1
+        if epoch not in self.epochs:
+            return
+        begin = time.perf_counter()
+        scores = importance(
+            module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss, ranks=ranks
+        )
+        pruned = prune(module, scores, self.valid)
+        whole = pruned[0][1]
+        rows: list[Row] = []
+        for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True):
+            heads = {
+                "heads_closed": closed,
+                "heads_open": scores.heads_total - closed,
+                "heads_total": scores.heads_total,
+            }
+            measures = {f"valid_{name}": value for name, value in scored.values.items()}
+            relative = {
+                f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None
+            }
+            rows.append({"epoch": epoch, "closed_share": tenth / 10, **heads, **measures, **relative})
+        self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
+        settings = module.task.prediction_settings(module.predictor)
+        if "search" in settings:  # outputs are made the quickest way
+            limits = {name: settings["search"][name] for name in ("max_ratio", "max_extra", "min_length")}
+            settings["search"] = limits | {"beam": 1}
+        about = {
+            "epochs": self.epochs,
+            "weights": "as validated",
+            "importance": {"absolute": "sentence", "normalise": "l2", "computed": "anew after each epoch"},
+            "kinds": list(scores.by_kind()),
+            **settings,
+            "valid_sentences": len(self.valid[0]),
+            "valid_digest": digest_lines(*self.valid),
+            "signatures": whole.signatures,
+            **self.facts,
+        }
+        self.folder.write_json(f"{NAME}.json", about)
+        write_table(self.folder, TABLE, read_rows(self.folder) + rows)
+        kept = ", ".join(
+            f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2]
+        )
+        title = whole.metrics[0].title
+        say(
+            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} "
+            f"({minutes(time.perf_counter() - begin)})"
+        )
+
+
+def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
+    """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of
+    the quickest outputs."""
+    total, task = scores.heads_total, module.task
+    bank = attach(module.model, gate="mask")
+    pruned = []
+    try:
+        for tenth in TENTHS:
+            count = -(-total * tenth // 10)
+            bank.assign(~closed_by("importance", scores, keep=total - count))
+            pruned.append(
+                (count, score(task.outputs(module.predictor, valid[0], quick=True), valid[1], task.metrics))
+            )
+    finally:
+        detach(module.model)
+    return pruned
+
+
+def read_rows(folder: RunFolder) -> list[Row]:
+    """The rows of curves/dynamics.csv as numbers; none where there is no such file."""
+    return read_table(folder, TABLE) if (folder / TABLE).is_file() else []

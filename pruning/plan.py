@@ -1,0 +1,378 @@
+"""Which heads, neurons and layers to close for a speed: a plan.
+
+1. What each width of each layer costs in loss (analysis/levels.py), and what layers cost that are dropped
+   together: in each stack the next to go is that which adds least beside those that are gone, and every
+   number of layers gone in one stack is measured with every number in the other.
+2. What it costs in time, parameters or multiply-adds (cost_table.py).
+3. For every budget, and all layers that may be gone, the widths of least summed loss: a knapsack over the
+   layers left, each of which has the widths of its sub-layers together (analysis/knapsack.py).
+4. Losses do not add up, so a local search follows on the loss of the whole: two layers change at a time, one
+   becomes smaller and one larger, and the change stays where the loss falls.
+
+A layer's best heads and neurons are the highest of an order. What there was before plans, closing the lowest
+of an order one by one until the model is fast enough, is here too (`Planner.lowest_first`).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import itemgetter
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from headgates.analysis.batches import frozen, on_device
+from headgates.analysis.knapsack import Knapsack, Option, undominated
+from headgates.analysis.levels import Levels, highest, level_losses, text_loss
+from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, find_sites
+from headgates.models.depth import skipped
+from headgates.models.prefix import KeptStates
+from headgates.pruning.cost_table import CostTable
+from headgates.pruning.shape import Layer, Shape
+
+SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
+LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
+TRIES = 40  # changes that it tries
+Loss = Callable[[Any, Any], Any]
+
+
+def widths_of(site: HeadSite) -> list[int]:
+    """The numbers of heads or neurons that a plan may leave at a site."""
+    if site.kind not in FFN_KINDS:
+        return list(range(site.heads + 1))
+    return sorted(
+        {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in SHARES} | {site.heads}
+    )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A shape, what it costs, and what the model in this shape adds to the loss of the text that was planned
+    on, in nats per unit; `summed`: what its layers add one by one. None where no loss was looked at."""
+
+    shape: Shape
+    cost: float
+    loss: float | None = None
+    summed: float | None = None
+
+
+class Planner:
+    """Plans for one model and one text.
+
+    order: of all heads and neurons, the highest stay. batches: for the refits; valid: for the losses, with
+    so many `units` of the loss. loss (model, batch): summed over units."""
+
+    def __init__(
+        self,
+        model: Any,
+        order: HeadMap,
+        batches: Sequence[Any],
+        valid: Sequence[Any],
+        *,
+        loss: Loss,
+        units: int,
+        whole_layers: bool = True,
+        kept: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda make: make(),
+        report: Callable[[str], None] = lambda line: None,
+    ):
+        """whole_layers: whether layers may be dropped. kept: where the losses of all widths and layers are
+        kept; report: takes a line for each site."""
+        device = next(model.parameters()).device
+        self.model, self.loss, self.units = model, loss, units
+        self.valid = [on_device(batch, device) for batch in valid]
+        self.order, self.batches, self.kept, self.report = order, batches, kept, report
+        self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
+        self.planned, self.whole, self.whole_layers = {*self.sites}, Shape.of(model), whole_layers
+
+    @cached_property
+    def levels(self) -> Levels:
+        return Levels(self.model, self.batches, self.order, {site: widths_of(site) for site in self.sites})
+
+    @cached_property
+    def base(self) -> float:
+        """The loss of the text before anything is closed."""
+        return text_loss(self.model, self.valid, self.loss)
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What each width of each site adds to the loss, and what dropped layers add together."""
+
+        def measured() -> dict[str, Any]:
+            with frozen(self.model):
+                kept = KeptStates(self.model, self.valid, lambda batch: self.loss(self.model, batch))
+            rises = level_losses(
+                self.levels,
+                self.valid,
+                loss=self.loss,
+                report=lambda site: self.report(f"{site.name}: loss of each width"),
+                near=lambda site: kept.before(site.stack, site.layer),
+            )
+            by_site: dict[str, dict[str, float]] = {}
+            for (site, units), rise in rises.items():
+                by_site.setdefault(site.name, {})[str(units)] = rise
+            return {"widths": by_site, **(self.drop_losses() if self.whole_layers else {})}
+
+        return self.kept(measured)
+
+    @cached_property
+    def rises(self) -> dict[tuple[HeadSite, int], float]:
+        names = {site.name: site for site in self.sites}
+        return {
+            (names[name], int(units)): float(rise)
+            for name, row in self.known["widths"].items()
+            for units, rise in row.items()
+        }
+
+    @cached_property
+    def drops(self) -> list[tuple[frozenset[Layer], float]]:
+        """Layers that may be gone together, and what that adds; the first is none, the last leaves one in
+        each stack."""
+        if not self.whole_layers:
+            return [(frozenset(), 0.0)]
+        orders = [[(stack, int(n)) for n in own] for stack, own in self.known["drop_order"].items()]
+        return [
+            (
+                frozenset(layer for own, n in zip(orders, each["gone"], strict=True) for layer in own[:n]),
+                float(each["rise"]),
+            )
+            for each in self.known["dropped"]
+        ]
+
+    def drop_losses(self) -> dict[str, Any]:
+        """The order in which each stack's layers go, and what every number of them adds with every number of
+        the other stack's."""
+        base = self.base  # before anything is skipped
+
+        def rise(gone: Mapping[str, Sequence[int]]) -> float:
+            with skipped(self.model, gone):
+                return text_loss(self.model, self.valid, self.loss) - base
+
+        orders: dict[str, list[int]] = {}
+        for stack in dict.fromkeys(stack for stack, _ in self.whole.layers):
+            left, gone = [n for own, n in self.whole.layers if own == stack], list[int]()
+            while len(left) > 1:
+                gone.append(min(left, key=lambda n: rise({stack: [*gone, n]})))
+                left.remove(gone[-1])
+            orders[stack] = gone
+            self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
+        numbers = itertools.product(*(range(len(gone) + 1) for gone in orders.values()))
+        dropped = [
+            {
+                "gone": list(each),
+                "rise": rise(
+                    {stack: gone[:n] for (stack, gone), n in zip(orders.items(), each, strict=True)}
+                ),
+            }
+            for each in numbers
+        ]
+        return {"drop_order": orders, "dropped": dropped}
+
+    # ---------------------------------------------------------------- the knapsack
+
+    def choices(self, layer: Layer, fixed: Mapping[str, int]) -> list[tuple[tuple[int, ...], float]]:
+        """All widths that a layer's sites may have together, and what they add to the loss. fixed: kinds
+        whose heads are as many in every layer."""
+        sites = self.sites_of(layer)
+        widths = [
+            [min(fixed[site.kind], site.heads)] if site.kind in fixed else widths_of(site) for site in sites
+        ]
+        return [
+            (each, sum(self.rises[site, width] for site, width in zip(sites, each, strict=True)))
+            for each in itertools.product(*widths)
+        ]
+
+    def sites_of(self, layer: Layer) -> list[HeadSite]:
+        return [site for site in self.whole.layers[layer].values() if site in self.planned]
+
+    def cost_of(self, table: CostTable, layer: Layer, widths: Sequence[int]) -> float:
+        """What the layer costs, where the table fills no attention up beyond it."""
+        own = {kind: site.heads for kind, site in self.whole.layers[layer].items()}
+        own |= {site.kind: width for site, width in zip(self.sites_of(layer), widths, strict=True)}
+        parts = (
+            part.cost(max(own[kind] for kind in part.kinds if kind in own))
+            for part in table.parts
+            if any(kind in own for kind in part.kinds)
+        )
+        return table.layers[layer[0]] + sum(parts)
+
+    def fixed_heads(self, table: CostTable) -> Iterator[dict[str, int]]:
+        """Every way to give the kinds of each padded part one number of heads; one empty way without such."""
+        most: dict[tuple[str, ...], int] = {}
+        for part in table.parts:
+            heads = [site.heads for site in self.sites if site.kind in part.kinds]
+            if part.padded and heads:
+                most[part.kinds] = max(heads)
+        for chosen in itertools.product(*(range(count + 1) for count in most.values())):
+            yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
+
+    def candidates(self, table: CostTable, budgets: Sequence[float]) -> list[list[Shape]]:
+        """The shapes of least summed loss for each budget, best first: the best for each number of heads that
+        padded attentions may have, and for all layers that may be gone; none where no shape meets it."""
+        found: list[dict[Any, tuple[float, Shape]]] = [{} for _ in budgets]
+        if (largest := max(budgets) - table.rest) <= 0:
+            return [[] for _ in budgets]
+        for fixed in self.fixed_heads(table):
+            kept: dict[Layer, tuple[list[tuple[int, ...]], list[Option]]] = {}
+            for layer in self.whole.layers:
+                choices = self.choices(layer, fixed)
+                options = [Option(self.cost_of(table, layer, widths), loss) for widths, loss in choices]
+                places = undominated(options)
+                kept[layer] = [choices[place][0] for place in places], [options[place] for place in places]
+            for dropped, added in self.drops:
+                left = [layer for layer in kept if layer not in dropped]
+                sack = Knapsack([kept[layer][1] for layer in left], largest)
+                for own, budget in zip(found, budgets, strict=True):
+                    if (answer := sack.at(budget - table.rest)) is not None:
+                        chosen, loss = answer
+                        picked = {layer: kept[layer][0][o] for layer, o in zip(left, chosen, strict=True)}
+                        shape = self.shape_of(picked, dropped)
+                        own[shape.key] = loss + added, shape
+        return [[shape for _, shape in sorted(own.values(), key=itemgetter(0))] for own in found]
+
+    def too_small(self, table: CostTable, budget: float) -> str:
+        """Why no shape meets a budget."""
+        least = table.cost(self.smallest())
+        full = table.cost(self.whole)
+        return (
+            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without all that "
+            f"may close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
+        )
+
+    def smallest(self) -> Shape:
+        """All closed that may close; where layers may go, one is left in each stack."""
+        opened = {site: 0 if site in self.planned else site.heads for site in self.whole.open}
+        return self.without_empty(Shape(opened))
+
+    def shape_of(self, picked: Mapping[Layer, Sequence[int]], dropped: frozenset[Layer]) -> Shape:
+        opened = dict(self.whole.open)
+        for layer in self.whole.layers:
+            for place, site in enumerate(self.sites_of(layer)):
+                opened[site] = 0 if layer in dropped else picked[layer][place]
+        return Shape(opened, dropped)
+
+    # ---------------------------------------------------------------- the loss of a whole shape
+
+    def closed(self, shape: Shape) -> HeadMap:
+        """True for the heads and neurons that the shape closes, those of dropped layers left out."""
+        return HeadMap(
+            {
+                site: ~highest(self.order[site], shape.open[site])
+                for site in self.sites
+                if (site.stack, site.layer) not in shape.dropped
+            }
+        )
+
+    def rise(self, shape: Shape) -> float:
+        """What the whole shape adds to the loss of the text, each output projection refitted by itself."""
+        base = self.base  # before anything is closed
+        widths = {
+            site: shape.stays(site) for site in self.sites if (site.stack, site.layer) not in shape.dropped
+        }
+        with (
+            self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),
+            skipped(self.model, shape.dropped_by_stack),
+        ):
+            return text_loss(self.model, self.valid, self.loss) - base
+
+    def summed(self, shape: Shape) -> float:
+        """The sum of what its layers add one by one."""
+        return dict(self.drops)[shape.dropped] + sum(
+            self.rises[site, shape.open[site]]
+            for site in self.sites
+            if (site.stack, site.layer) not in shape.dropped
+        )
+
+    def groups(self, table: CostTable, shape: Shape) -> Iterator[list[HeadSite]]:
+        """The sites that change together: those of a part that is padded to one number of heads, else each
+        alone. None of dropped layers."""
+        for part in table.parts:
+            own = [
+                site
+                for site in self.sites
+                if site.kind in part.kinds and (site.stack, site.layer) not in shape.dropped
+            ]
+            for group in [own] if part.padded else [[site] for site in own]:
+                if group:
+                    yield group
+
+    # ---------------------------------------------------------------- one by one
+
+    def lowest_first(self, table: CostTable, budget: float) -> Planned | None:
+        """The shape that is left when what scores lowest closes first: heads, and blocks of neurons by their
+        sum; heads of attentions that are padded close together, by the mean of theirs. A layer whose
+        sub-layers are all closed is dropped. None where the budget is never met."""
+        scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
+        shape = self.whole
+        while (cost := table.cost(shape)) > budget:
+            found: list[tuple[float, dict[HeadSite, int]]] = []
+            for sites in self.groups(table, shape):
+                left = {site: shape.open[site] for site in sites if shape.open[site]}
+                fewer = {site: n - self.block(site, n) for site, n in left.items()}
+                if left:
+                    lost = fmean(
+                        sum(scores[site][site.heads - n : site.heads - fewer[site]])
+                        for site, n in left.items()
+                    )
+                    found.append((lost, fewer))
+            if not found:
+                return None
+            _, lowest = min(found, key=itemgetter(0))
+            shape = self.without_empty(replace(shape, open={**shape.open, **lowest}))
+        return Planned(shape, cost)
+
+    def block(self, site: HeadSite, opened: int) -> int:
+        """How many close together at a site: a head, or neurons down to a multiple of 16."""
+        return 1 if site.kind not in FFN_KINDS else min(opened, opened % WIDTH or WIDTH)
+
+    def without_empty(self, shape: Shape) -> Shape:
+        """The same, its layers dropped that have nothing open, but for the last of a stack."""
+        dropped = set(shape.dropped)
+        for layer, sites in shape.layers.items():
+            last = sum(own == layer[0] and (own, n) not in dropped for own, n in shape.layers) == 1
+            if self.whole_layers and not last and not any(shape.open[site] for site in sites.values()):
+                dropped.add(layer)
+        return replace(shape, dropped=frozenset(dropped))
+
+    # ---------------------------------------------------------------- local search
+
+    def plan(self, candidates: Sequence[Shape], table: CostTable, budget: float, *, seed: int = 1) -> Planned:
+        """The best of the first candidates by the loss of the whole, after TRIES changes, each of which stays
+        where that loss falls."""
+        rng = Random(seed)
+        losses = [self.rise(shape) for shape in candidates[:LOOKED_AT]]
+        loss, best = min(zip(losses, candidates, strict=False), key=itemgetter(0))
+        tried = {shape.key for shape in candidates[:LOOKED_AT]}
+        for _ in range(TRIES):
+            other = self.neighbour(best, table, budget, rng)
+            if other is None or other.key in tried:
+                continue
+            tried.add(other.key)
+            if (rise := self.rise(other)) < loss:
+                best, loss = other, rise
+        return Planned(best, table.cost(best), loss / self.units, self.summed(best) / self.units)
+
+    def neighbour(self, shape: Shape, table: CostTable, budget: float, rng: Random) -> Shape | None:
+        """A shape in which one site is smaller, and others are larger as the budget allows; sites that are
+        padded to one number of heads change together. None where there is none."""
+        groups = [*self.groups(table, shape)]
+        changed = stepped(shape, rng.choice(groups), -1)
+        if changed is None:
+            return None
+        for group in rng.sample(groups, len(groups)):
+            larger = stepped(changed, group, 1)
+            if larger is not None and table.cost(larger) <= budget:
+                changed = larger
+        return changed if table.cost(changed) <= budget else None
+
+
+def stepped(shape: Shape, sites: Sequence[HeadSite], step: int) -> Shape | None:
+    """These sites one width up or down; None where one cannot."""
+    opened = dict(shape.open)
+    for site in sites:
+        widths = widths_of(site)
+        place = widths.index(opened[site]) + step
+        if not 0 <= place < len(widths):
+            return None
+        opened[site] = widths[place]
+    return Shape(opened, shape.dropped)

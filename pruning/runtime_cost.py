@@ -1,0 +1,286 @@
+"""How long a model takes to translate, by the runtime that a user has: this project's search in torch, or
+CTranslate2 in fp32 or int8.
+
+A table of costs needs times of models whose outputs mean nothing, so every batch is searched for hypotheses
+of a number of tokens that is set. In real batches sentences end one by one. A step that n of B sentences
+still take costs about a + b n, so the steps of a batch whose sentences write l_1, ..., l_B tokens cost
+a max(l) + b sum(l): those of sum(l) / max(l) sentences that all write max(l) tokens. The encoder reads all B.
+
+    cost = encoder and start of B sentences + [sum(l) / max(l) sentences to max(l) tokens - to the start]
+
+Each model is timed in turns with the unpruned one, and the ratio is kept, so that a machine that slows down
+slows both. Both are opened several times: rounds of one opening agree to 1%, two openings of one model differ
+by 3%. One thread is timed by the CPU seconds of this process, which other work on the machine hardly
+moves; several, which wait for each other, by the clock.
+"""
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import torch
+
+from headgates.bridges.exported import FORMATS, require_packages
+from headgates.lab.measure import alternate, ratio_by_round
+from headgates.models.checkpoint import architecture
+from headgates.models.description import read_description
+from headgates.models.line_translator import LineTranslator
+from headgates.models.translator import Translator
+
+RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
+BATCHES = 4  # that are timed
+OPENINGS = 4  # of a model and of the unpruned one, each for
+ROUNDS = 3  # in turns; fewer, at least 1, where all of them take longer than
+SECONDS = 6.0
+FREE_OPENINGS, FREE_ROUNDS = 3, 2  # of models that are free to end, on
+TIMED = 200  # lines
+START = 2  # tokens of the shortest search
+SHORTEST = 0.1  # seconds of a timed pass at least: batches repeat in a faster one
+
+
+@dataclass(frozen=True)
+class TimedBatch:
+    """sources: longest first. written: the tokens that the unpruned model writes for each."""
+
+    sources: list[list[int]]
+    written: list[int]
+
+    @property
+    def longest(self) -> int:
+        return max(START, *self.written)
+
+    @property
+    def decoded(self) -> list[list[int]]:
+        """The sources of so many sentences as all of the longest take as many steps as these: a sample of all
+        lengths."""
+        count, total = max(1, round(sum(self.written) / self.longest)), len(self.sources)
+        return [self.sources[i * total // count] for i in range(count)]
+
+
+@dataclass(frozen=True)
+class TimedText:
+    """What is timed, in batches."""
+
+    batches: Sequence[TimedBatch]
+    beam: int
+    repeats: int = 1
+
+    @property
+    def sentences(self) -> int:
+        return sum(len(batch.sources) for batch in self.batches)
+
+    @property
+    def searches(self) -> dict[str, list[tuple[list[list[int]], int]]]:
+        """What adds to the cost and what is taken off it: sources and the tokens that they are searched
+        to."""
+        added = [(batch.sources, START) for batch in self.batches]
+        added += [(batch.decoded, batch.longest) for batch in self.batches]
+        return {"added": added, "taken": [(batch.decoded, START) for batch in self.batches]}
+
+
+def default_runtime(model: Any) -> str:
+    """int8 of CTranslate2, or torch where that package or its kind of decoder is missing."""
+    return runtimes_of(model)[-1]
+
+
+def runtimes_of(model: Any) -> list[str]:
+    """The runtimes that can run a model."""
+    found = []
+    for runtime in RUNTIMES:
+        with suppress(ValueError):
+            check_runtime(runtime, model)
+            found.append(runtime)
+    return found
+
+
+def check_runtime(runtime: str, model: Any) -> None:
+    """Raises ValueError where the runtime cannot run such a model, or its package is missing."""
+    if RUNTIMES[runtime] is None:
+        return
+    require_packages(FORMATS["ct2"].packages)
+    if (mixer := model.config.decoder_mixer) != "attention":
+        raise ValueError(
+            f"--runtime {runtime}: CTranslate2 has no decoder with {mixer!r}; take --runtime torch"
+        )
+
+
+@contextmanager
+def opened(translator: Translator, model: Any, runtime: str, threads: int) -> Iterator[LineTranslator]:
+    """A model with the vocabularies and the search of a translator, run by a runtime. threads: CPU threads, 0
+    for those that torch has."""
+    own = Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
+    compute_type = RUNTIMES[runtime]
+    if compute_type is None:
+        yield own
+        return
+    from headgates.bridges.ct2 import write
+    from headgates.bridges.ct2_search import CTranslate2Model
+    from headgates.bridges.formats import copy_vocabs
+
+    with tempfile.TemporaryDirectory(prefix="headgates-") as place:
+        folder = Path(place)
+        copy_vocabs(own, folder)
+        write(own, folder)
+        shape = read_description(architecture(model))
+        found = CTranslate2Model(folder, shape, threads or torch.get_num_threads(), compute_type=compute_type)
+        found.search = translator.search
+        yield found
+
+
+def timed_text(
+    translator: Translator, lines: Sequence[str], *, batch: int, beam: int, runtime: str, threads: int
+) -> TimedText:
+    """Lines in batches of so many, and what the model writes there. Raises ValueError without a line that is
+    not empty."""
+    ids = [row for row in translator.source_vocab.encode(list(lines)) if row]
+    if not ids:
+        raise ValueError("there is no line to time: the validation text is empty")
+    chosen = [ids[i * len(ids) // (BATCHES * batch)] for i in range(BATCHES * batch)]
+    chosen.sort(key=len, reverse=True)
+    batches = []
+    with opened(translator, translator.model, runtime, threads) as run:
+        for begin in range(0, len(chosen), batch):
+            part = chosen[begin : begin + batch]
+            best = run.search_batch(part, beam, translator.search.length_penalty)
+            batches.append(TimedBatch(part, [1 + len(one[0].ids) for one in best]))
+        text = TimedText(batches, beam)
+        seconds = min(alternate({"": partial(one_pass, run, text, "added")}, rounds=2)[""])
+    return replace(text, repeats=max(1, round(SHORTEST / seconds)))
+
+
+def one_pass(run: LineTranslator, text: TimedText, part: str) -> None:
+    for _ in range(text.repeats):
+        for sources, tokens in text.searches[part]:
+            run.search_to(sources, text.beam, tokens)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines to translate in batches, longest first; an empty line stays empty. Encoded once, so that what is
+    timed is search alone."""
+
+    ids: Sequence[list[int]]
+    batch: int
+    beam: int
+
+    def search(self, run: LineTranslator) -> list[list[int]]:
+        """The best hypothesis of every line."""
+        order = sorted((i for i, row in enumerate(self.ids) if row), key=lambda i: -len(self.ids[i]))
+        outputs: list[list[int]] = [[] for _ in self.ids]
+        for begin in range(0, len(order), self.batch):
+            part = order[begin : begin + self.batch]
+            found = run.search_batch([self.ids[i] for i in part], self.beam, run.search.length_penalty)
+            for i, best in zip(part, found, strict=True):
+                outputs[i] = best[0].ids
+        return outputs
+
+
+def clock_of(threads: int) -> Callable[[], float]:
+    """What times so many threads, 0 for those that torch has."""
+    return time.process_time if (threads or torch.get_num_threads()) == 1 else time.perf_counter
+
+
+@contextmanager
+def side_by_side(
+    translator: Translator, this: Any, whole: Any, runtime: str, threads: int
+) -> Iterator[dict[str, LineTranslator]]:
+    """Two models, opened alike."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(opened(translator, model, runtime, threads))
+            for name, model in {"this": this, "whole": whole}.items()
+        }
+
+
+def compared(
+    translator: Translator, this: Any, whole: Any, runtime: str, threads: int, text: Lines
+) -> tuple[list[list[list[int]]], dict[str, Any]]:
+    """Two models' translations of some lines, free to end; and of the first of them how many times as fast
+    the first model makes them, in turns with the other, the milliseconds a line of both, and the tokens that
+    it writes for each of the other's."""
+    few = replace(text, ids=text.ids[:TIMED])
+    outputs = list[list[list[int]]]()
+    seconds: dict[str, list[float]] = {"this": [], "whole": []}
+    for _ in range(FREE_OPENINGS):
+        with side_by_side(translator, this, whole, runtime, threads) as runs:
+            outputs = outputs or [text.search(run) for run in runs.values()]
+            blocks = {name: partial(few.search, run) for name, run in runs.items()}
+            for name, found in alternate(blocks, rounds=FREE_ROUNDS, clock=clock_of(threads)).items():
+                seconds[name] += found
+    written, before = (sum(len(row) + 1 for row in found) for found in outputs)
+    return outputs, {
+        "measured": ratio_by_round(seconds["whole"], seconds["this"]),
+        "milliseconds": [1000 * median(each) / len(few.ids) for each in seconds.values()],
+        "tokens": written / before,
+    }
+
+
+class RuntimeCost:
+    """Milliseconds a sentence of models, by one runtime on one text; a measure of cost_table.py."""
+
+    def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
+        self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
+        self.stack = ExitStack()
+        # a copy: heads of the model are closed in place while smaller ones are compared with it
+        self.copied = copy.deepcopy(translator.model)
+        self.unpruned = self.stack.enter_context(opened(translator, self.copied, runtime, threads))
+        self.rounds = ROUNDS
+        seconds = self.seconds({"whole": self.unpruned})["whole"]
+        self.rounds = max(1, min(ROUNDS, round(SECONDS / (2 * OPENINGS * fmean(seconds)))))
+        self.whole = 1000 * fmean(seconds) / text.sentences
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return clock_of(self.threads)
+
+    def __enter__(self) -> "RuntimeCost":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
+        """What models take for the text, in turns, in each round."""
+        blocks = {
+            f"{name} {part}": partial(one_pass, run, self.text, part)
+            for name, run in runs.items()
+            for part in self.text.searches
+        }
+        found = alternate(blocks, rounds=self.rounds, clock=self.clock)
+        return {
+            name: [
+                (added - taken) / self.text.repeats
+                for added, taken in zip(found[f"{name} added"], found[f"{name} taken"], strict=True)
+            ]
+            for name in runs
+        }
+
+    def compared(
+        self, model: Any, lines: Sequence[str], batch: int
+    ) -> tuple[list[str], dict[str, Any] | None]:
+        """A model's translations of some lines, and `compared` with the unpruned model; None for the unpruned
+        model itself."""
+        vocab = self.translator.target_vocab
+        text = Lines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
+        if model is self.translator.model:
+            return vocab.decode(text.search(self.unpruned)), None
+        (outputs, _), speed = compared(self.translator, model, self.copied, self.runtime, self.threads, text)
+        return vocab.decode(outputs), speed
+
+    def __call__(self, model: Any) -> float:
+        """Milliseconds a sentence."""
+        if model is self.translator.model:
+            return self.whole
+        taken = {"whole": 0.0, "this": 0.0}
+        for _ in range(OPENINGS):
+            with side_by_side(self.translator, model, self.copied, self.runtime, self.threads) as runs:
+                for name, seconds in self.seconds(runs).items():
+                    taken[name] += sum(seconds)
+        return self.whole * taken["this"] / taken["whole"]

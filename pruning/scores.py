@@ -1,0 +1,293 @@
+"""The head scores of configs/scores.py, kept in the run folder; the lowest close first.   Michel et al. 2019,
+sections 4.1 and 4.2."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import Generator, Tensor
+
+from headgates.analysis.closing import close_to
+from headgates.configs.registry import imported
+from headgates.configs.scores import SCORES, Score
+from headgates.data import ranks
+from headgates.data.parallel import digest_lines
+from headgates.data.ranks import first
+from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, find_sites
+from headgates.gates.headmap import KIND_GROUPS, check_kinds
+from headgates.models.progress import minutes, say
+from headgates.records.source import Lines, Source
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Everything that a score may take. source: the model without gates, its text and its folder; valid: the
+    validation lines on which outputs are scored; sentences: training pairs that are read, 0 for the score's
+    own number; a sample where the run has more. seed: of the sample, and of what else the score draws."""
+
+    source: Source
+    valid: Lines = ((), ())  # type: ignore[assignment]  # for scores that need no outputs
+    kinds: Sequence[str] | None = None
+    seed: int = 1
+    sentences: int = 0
+    absolute: Literal["sentence", "token", "batch"] = "sentence"
+    closed: HeadMap | None = None  # heads that are closed already, for a score computed again
+    fresh: bool = False
+    file: str = ""  # where the scores are kept, without a suffix
+
+    @property
+    def loss(self) -> Callable[[Any, Any], Tensor]:
+        """(model, batch) -> the loss of the source's task, summed over the batch."""
+        return self.source.task.loss
+
+    @property
+    def ranks(self) -> Any:
+        """The processes that share the training pairs out."""
+        return ranks
+
+    @property
+    def draw(self) -> Callable[[Any, Any, Generator], Any]:
+        """(model, batch, generator) -> the batch with targets sampled from what the model says."""
+        return self.source.task.sampled
+
+    @property
+    def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
+        """(model, batch) -> where relevance starts: the largest logits, and which of them are no padding."""
+        return self.source.task.top_logits
+
+
+def head_scores(name: str, request: ScoreRequest) -> HeadMap:
+    """The scores of every head of the source's model, read from scores/ in the run folder, or computed and
+    written there.
+
+    Scores of a model with heads already closed (`closed`) are always computed and never kept."""
+    return score_parts(name, request)[SCORES[name].part]
+
+
+def score_parts(name: str, request: ScoreRequest) -> dict[str, HeadMap]:
+    """All that the score's function gives, as `head_scores` reads or computes it, by part (`Score.part`)."""
+    score, source = SCORES[name], request.source
+    if request.closed is None and not measures_each_head(score):
+        request = replace(request, kinds=whole_groups(request.kinds))  # one file, which others read too
+    request = replace(request, file=f"scores/{score_file(name, request)}")
+    if request.closed is not None:
+        return compute_scores(score, request)
+    made = source.folder.cached(
+        f"{request.file}.json",
+        cache_key(name, request),
+        lambda: timed_scores(score, request),
+        fresh=request.fresh,
+    )
+    return checked_scores(source, f"{request.file}.json", made, request.kinds)
+
+
+def timed_scores(score: Score, request: ScoreRequest) -> dict[str, Any]:
+    begin = time.perf_counter()
+    parts = {part: scores.to_json() for part, scores in compute_scores(score, request).items()}
+    made = {"parts": parts} if score.part else {"heads": parts[""]}
+    return made | {"seconds": time.perf_counter() - begin}
+
+
+def scoring_seconds(name: str, request: ScoreRequest) -> float:
+    """The seconds that `head_scores` took, then or now."""
+    if not measures_each_head(SCORES[name]):
+        request = replace(request, kinds=whole_groups(request.kinds))
+    file = f"scores/{score_file(name, request)}.json"
+    content = request.source.folder.stored(file, cache_key(name, request))
+    return float((content or {}).get("seconds", 0.0))
+
+
+def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
+    """All that the scores depend on."""
+    score, source = SCORES[name], request.source
+    outputs = measures_each_head(score)
+    return {
+        "function": score.function,
+        "weights": source.weights,
+        "text": source.corpus.digest(),
+        "pairs": [pairs_read(score, request), pairs_sampled(score, request)] if score.reads_pairs else None,
+        "absolute": request.absolute if score.from_gradients else None,
+        "seed": request.seed if draws(score, request) else None,
+        "valid": digest_lines(*request.valid) if outputs else None,
+        "beam": beam_of(source) if outputs else None,
+    }
+
+
+def checked_scores(
+    source: Source, file: str, made: Mapping[str, Any], kinds: Sequence[str] | None
+) -> dict[str, HeadMap]:
+    """Part -> scores, in the content of a file. Raises ValueError where one lacks heads of the source's
+    model."""
+    try:
+        parts = made["parts"] if "parts" in made else {"": made["heads"]}
+        found = {part: HeadMap.from_json(rows) for part, rows in parts.items()}
+    except (AttributeError, KeyError, ValueError) as error:
+        raise source.folder.foreign(file, f"it holds no scores of heads ({error})") from error
+    for site in find_sites(source.predictor.model, kinds):
+        if site.heads and any(site not in scores for scores in found.values()):
+            raise source.folder.foreign(file, f"it has no scores of the {site.heads} heads of {site.name}")
+    return found
+
+
+def compute_scores(score: Score, request: ScoreRequest) -> dict[str, HeadMap]:
+    """Part -> scores, by the score's function with the fields of the request that it takes; "" is the part of
+    a function that gives one HeadMap."""
+    begin = time.monotonic()
+    found = call(score.function, score, request)
+    if score.reads_pairs and request.closed is None:
+        count = pairs_sampled(score, request)
+        pairs = f"{f'a sample of {count:,}' if count else 'the'} training pairs"
+        say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
+    parts = found if score.part else {"": found}
+    assert isinstance(parts[score.part], HeadMap), f"{score.function} must give a HeadMap"
+    return first(
+        lambda: parts
+    )  # the last digit may be another's on another machine, and near ties close other heads
+
+
+def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **options: Any) -> Any:
+    """What the function `name` of a score makes of the model, the training pairs and the fields that the
+    score takes."""
+    function: Any = imported(name)
+    given = options | {name: getattr(request, name) for name in score.takes}
+    return function(
+        request.source.predictor.model,
+        request.source.train_batches(pairs_read(score, request), request.seed),
+        *arguments,
+        **given,
+    )
+
+
+def pairs_read(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs the score reads, if there are as many."""
+    return request.sentences or score.sample or 0
+
+
+def pairs_sampled(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs are sampled for the score; 0 where it reads all of the run's."""
+    return request.source.sampled(pairs_read(score, request))
+
+
+def draws(score: Score, request: ScoreRequest) -> bool:
+    """Whether the score depends on the seed: by its sample, or by what it draws itself."""
+    return "seed" in score.takes or (score.reads_pairs and pairs_sampled(score, request) > 0)
+
+
+def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
+    """Signed and normalised scores: the lowest closes first. l2: divide by each layer's norm; default: as the
+    score does."""
+    score = SCORES[name]
+    scores = scores.l2_per_layer() if (score.l2 if l2 is None else l2) else scores
+    return scores.map(lambda row: score.sign * row)
+
+
+def lowest_closed(scores: HeadMap, keep: int | Mapping[str, int], *, at_least: int = 0) -> HeadMap:
+    """The mask (True: closed) that leaves so many open by ranked scores: heads exactly, the neurons of each
+    layer by a multiple of WIDTH.
+
+    keep: how many heads in all, or of each kind, or as "heads", and how many neurons, as "ffn"; what it lacks
+    keeps all. at_least: how many stay at each site. Raises ValueError unless 0 <= keep <= heads, or at a kind
+    without scores."""
+    if not isinstance(keep, Mapping):
+        return close_to(scores, keep, at_least=at_least)
+    heads, neurons = scores.select(KINDS), scores.select(FFN_KINDS)
+    of_kinds = {kind: count for kind, count in keep.items() if kind not in ("heads", "ffn")}
+    closed = dict(close_to(heads, keep.get("heads", of_kinds), at_least=at_least))
+    count = keep.get("ffn", neurons.heads_total)
+    return HeadMap(closed | dict(close_to(neurons, count, at_least=at_least, multiple=WIDTH)))
+
+
+def closed_by(
+    name: str, scores: HeadMap, *, keep: int | Mapping[str, int], request: ScoreRequest | None = None
+) -> HeadMap:
+    """The mask that leaves so many of the scored heads and neurons open (True: closed), the lowest closed
+    first.
+
+    keep: of `lowest_closed`, as are the errors. request: what the scores were made of, where the choice at a
+    count is to be refined as the score says (`Score.refine`)."""
+    closed = lowest_closed(ranked(name, scores), keep)
+    by_kind = isinstance(keep, Mapping) and "heads" not in keep
+    return closed if request is None else refined(name, closed, request, by_kind=by_kind)
+
+
+def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool = False) -> HeadMap:
+    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score
+    does not. by_kind: each kind keeps its number."""
+    score = SCORES[name]
+    refine = score.refine
+    if refine is None:
+        return closed
+    better: HeadMap = first(
+        lambda: call(refine, score, request, closed, by_kind=by_kind)
+    )  # once for all ranks: near ties may differ
+    assert better.count() == closed.count(), f"{refine} must close as many heads as before"
+    return better
+
+
+def step_counts(heads: int, step: float) -> list[int]:
+    """How many heads are closed at each step of a curve: ceil(heads * i * step), from 0 to all, as the
+    paper's code counts."""
+    counts = {0}
+    for i in range(1, math.ceil(1 / step - 1e-9) + 1):
+        counts.add(min(heads, math.ceil(heads * i * step - 1e-9)))  # 10 * 3 * 0.1 is a little above 3
+    return sorted(counts | {heads})
+
+
+def score_file(name: str, request: ScoreRequest) -> str:
+    """The file name in scores/, with everything the scores depend on beside the model and its own text."""
+    score, beam = SCORES[name], beam_of(request.source)
+    outputs, lines, kinds = measures_each_head(score), len(request.valid[0]), kinds_suffix(request.kinds)
+    sampled = pairs_sampled(score, request)
+    asked = request.sentences or (0 if score.from_gradients else score.sample)  # importance of all needs none
+    marks = {
+        request.absolute: score.from_gradients and request.absolute != "sentence",
+        f"sampled{sampled}": score.reads_pairs and sampled,
+        f"n{asked}": score.reads_pairs and asked and not sampled,
+        f"beam{beam}": outputs and beam > 1,
+        f"v{lines}": outputs and lines < len(request.source.corpus.valid),
+        "+".join(kinds): (outputs or not {*FFN_KINDS}.isdisjoint(request.kinds or ())) and kinds,
+        f"seed{request.seed}": score.by_chance or (draws(score, request) and request.seed != 1),
+    }
+    said = [mark for mark, differs in marks.items() if differs]
+    return "-".join([score.family or name, *said, *text_suffix(request.source)])
+
+
+def text_suffix(source: Source) -> list[str]:
+    """Parts of a file name that tell the source's text from the one its run was trained on; none if they are
+    the same."""
+    recorded = source.folder.config() if (source.folder / "config.yaml").is_file() else source.config
+    own, settings = recorded.get("text", {}), source.config.get("text", {})
+    trained_on = ((source.folder.result() or {}).get("data") or {}).get("text_digest")
+    digest = source.corpus.digest()
+    parts = [] if trained_on in (None, digest) else [f"text{digest}"]
+    return parts + [
+        f"{name}{settings[name]}"
+        for name in ("train_sentences", "max_length")
+        if settings.get(name) != own.get(name)
+    ]
+
+
+def measures_each_head(score: Score) -> bool:
+    """Whether each head needs outputs of its own, so that the file holds only the kinds that were asked for,
+    and names them."""
+    return "valid" in score.takes
+
+
+def beam_of(source: Source) -> int:
+    """The beam width of a translator; 1 for a predictor without search."""
+    return getattr(getattr(source.predictor, "search", None), "beam", 1)
+
+
+def kinds_suffix(kinds: Sequence[str] | None) -> list[str]:
+    """The kinds as part of a file name; none if all of attention are chosen."""
+    chosen = check_kinds(kinds)
+    words = {kinds: word for word, kinds in KIND_GROUPS.items()}
+    return [] if chosen == KINDS else [words.get(chosen, "+".join(chosen))]
+
+
+def whole_groups(kinds: Sequence[str] | None) -> tuple[str, ...] | None:
+    """All kinds of attention, None, of feed-forward layers, or both, where any of them is asked for."""
+    both = [group for group in (KINDS, FFN_KINDS) if kinds is None or set(group) & set(kinds)]
+    return None if both == [KINDS] or kinds is None else tuple(kind for group in both for kind in group)

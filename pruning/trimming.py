@@ -1,0 +1,147 @@
+"""A run whose vocabulary has the pieces that a text needs: fewer rows of the embeddings and of the output
+layer, and nothing else.
+
+What stays: the pieces of the text's source lines, of its target lines where it has any, and of the model's
+own translations of the source lines; special tokens and languages; and what the tokenizer needs to write any
+other text (data/trimming.py). So the text's lines are cut into the same pieces, the encoder computes the
+same, and each piece that stays has the logit that it had. Greedy search then finds the same translation of
+every line whose translation is of pieces that stay, such as all lines of the text. A wider beam compares
+probabilities, which are of fewer pieces now: they are larger by the share of those that are gone, so that a
+line may change; how many do is counted.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headgates.analysis.significance import RESAMPLES, above_trivial, resample_counts, score
+from headgates.configs.prune import PruneConfig
+from headgates.data.atomic_folder import atomic_folder
+from headgates.data.parallel import digest_lines, folder_files, read_lines, read_pairs
+from headgates.data.text import DataError
+from headgates.lab.evaluation import evaluation_key, heads_of, measures_of, size_without
+from headgates.models.progress import reported, say
+from headgates.models.translator import Translator
+from headgates.models.trimmed import cut_otherwise, trim
+from headgates.pruning.points import finish_made
+from headgates.pruning.unpruned_model import UnprunedModel
+from headgates.records.folder import RunFolder
+from headgates.records.named_paths import check_free
+from headgates.records.row import ResultRow
+from headgates.records.source import Lines
+
+CHUNK = 500  # lines that are translated between two looks at the clock
+
+
+def trim_vocabulary(
+    unpruned: UnprunedModel, config: PruneConfig, path: Path
+) -> tuple[list[ResultRow], dict[str, Any]]:
+    """Write the run and return its source's row and its own on the test set, and what its result.json says
+    under `trimmed`. Raises ValueError where there is no such text, the tokenizer cannot be trimmed, or would
+    cut a line of the text in another way, and leaves nothing then."""
+    check_free(path)
+    whole = unpruned.translator
+    sources, targets = read_texts(config.trim_vocabulary, unpruned)
+    say(f"translating the {len(sources):,} lines of the text, whose pieces stay")
+    written = translated(whole, sources)
+    with atomic_folder(path) as place:
+        draft = RunFolder(place)
+        less, kept = trim(whole, place, sources, targets, written)
+        say("translating them with these pieces alone, and the test set with both models")
+        again = translated(less, sources)
+        rows, outputs = measured(unpruned, less)
+        both = (whole, less)
+        about: dict[str, Any] = {
+            "source": unpruned.folder.path.resolve().name,
+            "source_hash": unpruned.config.get("run_hash"),
+            "text_digest": digest_lines(sources, targets),
+            "pieces": {
+                side: [len(getattr(each, f"{side}_vocab")) for each in both] for side in ("source", "target")
+            },
+            "parameters": [row.parameters for row in rows],
+            "bytes": [weight_bytes(each) for each in both],
+            "text": {
+                "lines": len(sources),
+                "cut_otherwise": 0,  # or there would be no run
+                "translated_otherwise": sum(
+                    before != [kept[1][i] for i in after]
+                    for before, after in zip(written, again, strict=True)
+                ),
+            },
+            "test": {
+                "lines": len(outputs[0]),
+                "cut_otherwise": cut_otherwise(whole.source_vocab, less.source_vocab, unpruned.test[0]),
+                "translated_otherwise": sum(one != two for one, two in zip(*outputs, strict=True)),
+            },
+        }
+        above = above_trivial(outputs[1], unpruned.test[1], unpruned.task.metrics[0])
+        row = replace(rows[1], above_trivial=above)
+        finish_made(draft, path, unpruned, {"trimmed": about}, row, outputs[1])
+    return rows, about
+
+
+def read_texts(places: Sequence[str], source: UnprunedModel) -> Lines:
+    """The source lines and the target lines, which may be fewer, of files of source lines, pairs of files
+    SOURCE:TARGET, and folders with training text in the run's languages. Raises DataError at anything else,
+    and where there is no line."""
+    sources, targets = list[str](), list[str]()
+    for place in places:
+        files = place.split(":") if not Path(place).exists() else [place]
+        if Path(place).is_dir():
+            languages = {side: source.config.get(side) for side in ("src", "tgt")}
+            files = list(map(str, folder_files(Path(place), **languages)["train"]))
+        if len(files) > 2:
+            raise DataError(f"--trim-vocabulary {place}: expected a file, SOURCE:TARGET, or a folder")
+        if len(files) == 2:
+            text = read_pairs(*files, skip_empty=False)
+            sources, targets = sources + list(text.sources), targets + list(text.targets)
+        else:
+            sources += read_lines(files[0])
+    if not any(sources):
+        raise DataError(f"--trim-vocabulary {','.join(places)}: there is no line with text in it")
+    return sources, targets
+
+
+def translated(translator: Translator, lines: Sequence[str]) -> list[list[int]]:
+    """The ids of the best translation of every line, none for an empty one."""
+    sources = translator.encode(lines)
+    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+    chunks = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
+    found: list[list[int]] = [[] for _ in sources]
+    search = translator.search
+    for chosen in reported(chunks, len(sources), len, what="translated", report=say):
+        n_best = translator.n_best([sources[i] for i in chosen], search.beam, search.length_penalty)
+        for i, best in zip(chosen, n_best, strict=True):
+            found[i] = list(map(int, best[0].ids)) if best else []
+    return found
+
+
+def measured(unpruned: UnprunedModel, less: Translator) -> tuple[list[ResultRow], list[list[str]]]:
+    """The rows of the model with all pieces and with fewer, the second against the first, and their outputs
+    of the test set."""
+    task, counts = unpruned.task, resample_counts(len(unpruned.test[0]), RESAMPLES)
+    rows, outputs, scores = list[ResultRow](), list[list[str]](), []
+    for translator in (unpruned.translator, less):
+        begin = time.perf_counter()
+        outputs.append(task.outputs(translator, unpruned.test[0]))
+        seconds = time.perf_counter() - begin
+        scores.append(score(outputs[-1], unpruned.test[1], task.metrics))
+        rows.append(
+            ResultRow(
+                system="base",
+                measures=measures_of(scores[-1], scores[0], counts),
+                parameters=size_without(translator.model, None),
+                seconds=seconds,
+                evaluation=evaluation_key(task.prediction_settings(translator), unpruned.test),
+                reference="base",
+                **heads_of(translator.model, None),
+            )
+        )
+    return rows, outputs
+
+
+def weight_bytes(translator: Translator) -> int:
+    """The bytes of the model's weights, a table that is shared counted once."""
+    return sum(each.numel() * each.element_size() for each in translator.model.parameters())

@@ -1,0 +1,1 @@
+"""Runs on disk: folders, rows, locks, hashes, and the one way to open a trained model."""

@@ -1,0 +1,380 @@
+"""The run folder: what every script writes and reads.   One run is one base, or one gate setting on a base.
+
+config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json metrics.csv hypotheses/ scores/
+result.json
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headgates.configs.cli import RECORDED, from_dict, to_yaml
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.fields import check_types, shortened
+from headgates.configs.json_file import Kind, load_json
+from headgates.configs.own_file import own_file, own_files
+from headgates.configs.schema import FitConfig
+from headgates.configs.systems import file_name
+from headgates.configs.yaml_file import load_yaml
+from headgates.data.atomic_file import atomic_file
+from headgates.data.cache import own_cache
+from headgates.data.file_digest import check_digests, file_digest
+from headgates.data.ranks import first, is_first
+from headgates.models.progress import say
+from headgates.records.row import ResultRow
+
+VERSION = 1  # of all JSON files of a run
+CURE = "repeat the command that writes it with --fresh"
+NAME = re.compile(r"\w[\w.+:-]*")  # of a system
+# a part of a file's name -> what its readers rely on: keys and their types
+KEYS: Mapping[str, Mapping[str, Kind]] = {
+    "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
+    "stage.json": {
+        "weights": str,
+        "epochs": int,
+        "steps": int,
+        "best_epoch": int,
+        "losses": list,
+        "seconds": int | float,
+    },
+    "speed/levels-": {"widths": dict, "drop_order": dict | None, "dropped": list | None},
+    "speed/planned": {"rows": list},
+    "curves/": {"cache_key": dict | None, "finished": bool | None},
+    "cards.json": {"settings": dict, "heads": list, "contrasts": list | None},
+    "compare.json": {"title": str, "summary": list, "groups": list, "base_hash": str | None},
+    "-outputs.json": {"drafts": list, "changed": list},
+    "analysis/": {"head_maps": dict, "facts": dict, "tables": list},
+}
+
+
+class RunSettings(dict[str, Any]):
+    """The content of a config.yaml, `path`: a setting that it lacks is a ValueError that says what to do."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path, group: str = ""):
+        super().__init__(
+            {
+                key: RunSettings(value, path, f"{key}.") if isinstance(value, dict) else value
+                for key, value in content.items()
+            }
+        )
+        self.path, self.group = path, group
+
+    def __missing__(self, key: str) -> Any:
+        raise ValueError(f"{self.path} has no {self.group}{key}, which is needed here; {CURE}")
+
+
+yaml.SafeDumper.add_representer(RunSettings, yaml.SafeDumper.represent_dict)
+
+
+class RunFolder:
+    """One folder of `--runs`. Reading a file that is missing or broken raises ValueError with what to do."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def __truediv__(self, name: str) -> Path:
+        """The path of a file of the run. Raises ValueError where its name, or a link, leads out of the folder
+        (`own_file`)."""
+        return own_file(self.path, name)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """The folder of an existing run. Raises ValueError if there is none, naming the nearest."""
+        folder = cls(path)
+        if not (folder / "config.yaml").is_file():
+            siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
+            hint = did_you_mean(Path(path).name, siblings, prefix=f"{Path(path).parent}{os.sep}")
+            raise ValueError(f"no run at {path}, where a run folder would hold config.yaml{hint}")
+        return folder
+
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, as fit.py wrote them. Raises ValueError where the file holds none or
+        values of other types, or cannot be read."""
+        path = self / "config.yaml"
+        content = load_yaml(path)
+        if not content:
+            raise ValueError(f"{path} holds no settings; expected the configuration that fit.py wrote")
+        try:
+            check_types(FitConfig, content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; {CURE}") from error
+        for name in sorted(RECORDED & content.keys()):
+            if not isinstance(content[name], str | None):
+                raise ValueError(
+                    f"{path}: {name} is a {type(content[name]).__name__}, expected the hash of a run; {CURE}"
+                )
+        return RunSettings(content, path)
+
+    def run_hash(self) -> str | None:
+        """The hash of what the run was made from; None where there is none, with a warning where config.yaml
+        cannot be read: one broken run must not stop all commands."""
+        try:
+            return self.config().get("run_hash") if (self / "config.yaml").is_file() else None
+        except ValueError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+            return None
+
+    def is_original(self) -> bool:
+        """Whether the folder has the name that the run was made under: a copy beside it has not."""
+        return self.config().get("name") == self.path.resolve().name
+
+    def read_json(self, name: str, shape: type = dict, *, cure: str = CURE) -> Any:
+        """The content of a JSON file. Raises ValueError where there is none, where it is broken, where it is
+        no `shape`, or where it lacks the KEYS of its kind."""
+        keys = next((keys for part, keys in KEYS.items() if part in name), None)
+        try:
+            content = load_json(self / name, shape, keys, cure=cure)
+        except FileNotFoundError:
+            raise ValueError(
+                f"{self.path} has no {name}; is the run finished? (the same command with --resume "
+                f"continues it)"
+            ) from None
+        if isinstance(content, dict) and (found := content.pop("version", None)) != VERSION:
+            raise ValueError(f"{self / name} has version {found}, expected {VERSION}; {cure}")
+        return content
+
+    def cached(
+        self,
+        name: str,
+        cache_key: Mapping[str, Any],
+        make: Callable[[], dict[str, Any]],
+        *,
+        fresh: bool = False,
+        tell: bool = False,
+    ) -> dict[str, Any]:
+        """The content of a JSON file that was made with this cache key; made and written where there is none,
+        or if `fresh`. tell: say that it is there. Raises ValueError where it was made with another key.
+
+        The file is removed before `make` runs and written last, so it vouches for what `make` writes beside
+        it."""
+        if (content := first(lambda: None if fresh else self.stored(name, cache_key))) is not None:
+            if tell:
+                say(f"{name}: there already, made of the same; --fresh repeats it")
+            return content
+        if is_first():
+            (self / name).unlink(missing_ok=True)
+        content = plain(make())
+        self.write_json(name, {"cache_key": dict(cache_key), **content})
+        return content
+
+    def stored(self, name: str, cache_key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The content of a cached file, None where there is none; errors are those of `cached`."""
+        if not (self / name).is_file():
+            return None
+        content: dict[str, Any] = self.read_json(name)
+        check_cache_key(self / name, content.pop("cache_key", None), cache_key)
+        return content
+
+    def foreign(self, name: str, why: str) -> ValueError:
+        """The error for a file that is whole, but holds something else than our commands write."""
+        return ValueError(f"{self / name} is not what this program writes: {why}; {CURE}")
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file of the run; a mapping begins with the version of its form."""
+        content = {"version": VERSION, **content} if isinstance(content, dict) else content
+        self.write_text(name, json.dumps(content, indent=1) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file of the run, whole or not at all."""
+        path = self / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as file:
+            file.write(text.encode())
+
+    def result(self) -> dict[str, Any] | None:
+        """result.json, or None while no stage has ended."""
+        return self.read_json("result.json") if (self / "result.json").is_file() else None
+
+    def rows(self) -> list[ResultRow]:
+        """The systems of result.json, in its order; none while no stage has ended."""
+        return [ResultRow.from_json(row) for row in (self.result() or {}).get("rows") or []]
+
+    def row_of(self, system: str) -> ResultRow:
+        """The row of a system. Raises ValueError where result.json has not one of it."""
+        found = [row for row in self.rows() if row.system == system]
+        if len(found) != 1:
+            raise self.foreign("result.json", f"expected one row of {system}, got {len(found)}")
+        return found[0]
+
+    def own_system(self) -> str:
+        """What the run was made for: its base, or its gates made exactly 0 or 1."""
+        return check_name(str(self.read_json("result.json").get("system", "base")), self / "result.json")
+
+    def finished(self) -> bool:
+        result = self.result()
+        return bool(result and result.get("finished"))
+
+    def check_finished(self) -> None:
+        """Raises ValueError, saying how to go on, unless the run is finished."""
+        if not self.finished():
+            raise ValueError(
+                f"{self.path} is not finished; the command in its command.txt with --resume continues it"
+            )
+
+    def was_begun(self) -> bool:
+        """Whether a stage of the run has left a checkpoint to go on from."""
+        return any(self.path.glob("*last.pt")) or any(self.path.glob("*last.previous.pt"))
+
+    def systems(self) -> dict[str, dict[str, Any]]:
+        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or
+        None, "sha256": digests}."""
+        systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
+        for name, system in systems.items():
+            check_name(name, self / "systems.json")
+            if not (
+                isinstance(system, dict)
+                and isinstance(system.get("weights"), str)
+                and isinstance(system.get("xi", ""), dict | None)
+            ):
+                raise self.foreign(
+                    "systems.json", f"{name} has no weights, or gates that are no map of heads"
+                )
+        return systems
+
+    def weights_of(self, name: str) -> Path:
+        """The checkpoint of a system. Raises ValueError where it or the tokenizer is not the file that the
+        system was recorded with."""
+        system, runs = self.systems()[name], self.path.parent  # a run may have the weights of its base
+        weights, digests = system["weights"], system.get("sha256")
+        beside = Path(os.path.realpath(self.path / weights)).is_relative_to(os.path.realpath(runs))
+        far = name == "base" and not beside and closes_heads(self.config())
+        if far and isinstance(digests, Mapping):  # those of its own folder are left
+            digests = {file: digest for file, digest in digests.items() if file != weights}
+        check_digests(self.path, digests, cure="copy it again, or repeat the run with --fresh", home=runs)
+        return base_of(self).weights_of(name) if far else own_file(self.path, weights, home=runs)
+
+    def add_system(
+        self, name: str, weights: Path, xi: dict[str, list[Any]] | None, *, tokenizer: str = "vocab*"
+    ) -> None:
+        """Record a system with the digests of its files. tokenizer: the pattern of the tokenizer's files."""
+        systems = self.systems() if (self / "systems.json").is_file() else {}
+        files = [path for path in (weights, *sorted(self.path.glob(tokenizer))) if path.is_file()]
+        digests = {os.path.relpath(path, self.path): file_digest(path) for path in files}
+        systems[name] = {
+            "weights": os.path.relpath(weights, self.path),
+            "xi": xi,
+            **({"sha256": digests} if digests else {}),
+        }
+        self.write_json("systems.json", systems)
+
+    def finish_base(
+        self,
+        settings: Mapping[str, Any],
+        run_hash: str,
+        result: Mapping[str, Any],
+        *,
+        tokenizer: str = "vocab*",
+    ) -> None:
+        """Make this folder, with best.pt and the tokenizer in it, the run of a finished base that fit.py did
+        not train. result: what result.json holds beside."""
+        self.add_system("base", self / "best.pt", None, tokenizer=tokenizer)
+        self.write_text("config.yaml", to_yaml(from_dict(FitConfig, dict(settings)), run_hash=run_hash))
+        base = {"rows": [], "system": "base", "reference": "base", "finished": True}
+        self.write_json("result.json", base | dict(result))
+
+    def copy_files(self, other: "RunFolder", pattern: str) -> None:
+        """Copy the files of another run that match, such as its tokenizer."""
+        for file in own_files(other.path, pattern):
+            shutil.copyfile(file, self / file.name)
+
+    def write_command(self, facts: Mapping[str, Any], before: str = "") -> None:
+        """command.txt: what made the run, a line each, after what it says already."""
+        lines = "".join(f"{key}: {value}\n" for key, value in facts.items())
+        self.write_text("command.txt", before + lines)
+
+    def write_outputs(self, system: str, outputs: Iterable[str]) -> None:
+        """Keep what a system makes of the test set, a line each."""
+        self.write_text(
+            f"hypotheses/{file_name(system)}.txt", "".join(line + "\n" for line in outputs)
+        )
+
+    def outputs(self, system: str) -> list[str]:
+        """What a system made of the test set; the first rank may just have written it."""
+        path = self / f"hypotheses/{file_name(system)}.txt"
+        return first(lambda: lines_of(path))
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file, which may hold any character but a line feed."""
+    return path.read_bytes().decode().split("\n")[:-1]  # read_text would make a line end of "\r"
+
+
+def check_cache_key(path: Path, theirs: object, ours: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming what differs, unless a file was made with this cache key."""
+    known, ours = theirs if isinstance(theirs, dict) else {}, plain(ours)
+    if other := [key for key in ours if key not in known or known[key] != ours[key]]:
+        raise ValueError(
+            f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew"
+        )
+
+
+def plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping as JSON brings it back."""
+    back: dict[str, Any] = json.loads(json.dumps(content))
+    return back
+
+
+def check_name(system: str, path: Path) -> str:
+    """The name of a system, as part of names of files. Raises ValueError, naming the file that has it, where
+    it could lead elsewhere."""
+    if not NAME.fullmatch(system):
+        raise ValueError(
+            f"{path} has a system called {shortened(system)}; expected letters, digits, and any of "
+            f"'._+:-'; {CURE}"
+        )
+    return system
+
+
+def find_runs(root: str | Path) -> list[RunFolder]:
+    """All runs below a folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
+
+
+def closes_heads(config: Mapping[str, Any]) -> bool:
+    """Whether a run with this config.yaml closes heads of its base, by learned gates or, at a number of
+    heads, by scores."""
+    return config.get("gate", "none") != "none"
+
+
+def far_base(run: Path) -> Path:
+    """The file of the user's cache that says where the base of a run lies, if not beside it; unlike the run's
+    own files, nobody else has written it."""
+    return own_cache() / "bases" / hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:16]
+
+
+def base_of(folder: RunFolder) -> RunFolder:
+    """The run whose model has no gates: the run itself, or the base of a run that closes heads, which lies
+    beside it, or where this user's own fit.py found it (`far_base`): results are written to it, and a run of
+    others may name any folder. Raises ValueError if that base is gone, or is another one by now."""
+    config = folder.config()
+    if not closes_heads(config):
+        return folder
+    base = config.get("base")
+    if not base:
+        raise ValueError(
+            f"{folder.path} has gates and names no base, so there is no model without gates; give a base "
+            f"run (--gate none)"
+        )
+    runs = Path(os.path.realpath(folder.path)).parent
+    found, far = RunFolder(own_file(runs, Path(base).name)), far_base(folder.path)
+    if not (found / "config.yaml").is_file() and far.is_file():
+        found = RunFolder(far.read_text(encoding="utf-8"))
+    if not (found / "config.yaml").is_file():
+        raise ValueError(
+            f"the base of {folder.path} is not beside it: there is no run at {found.path}; copy the folder "
+            f"{shortened(base)} there, or train it again with the same settings and --gate none"
+        )
+    if config.get("base_hash") not in (None, found.config().get("run_hash")):
+        raise ValueError(
+            f"{found.path} is not the base that {folder.path} was made from (run_hash differs); for "
+            f"that base itself, give it"
+        )
+    return found

@@ -1,0 +1,82 @@
+"""Whether what a command line names is there, as far as the file system says. Scripts ask this before they
+import torch and Lightning, which takes seconds; nothing here imports them. What stands in the files is
+checked where they are read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headgates.configs.export import ABOUT
+from headgates.configs.prune import PruneConfig
+from headgates.configs.schema import FitConfig
+from headgates.configs.source import is_foreign
+from headgates.data import check_text
+from headgates.data.parallel import DataError, no_file
+from headgates.records.folder import RunFolder
+
+
+def check_run(source: str, *, exported: bool = False) -> None:
+    """Raises ValueError unless there is a run folder, or PREFIX:PLACE with a prefix of
+    `configs.source.SOURCES`, whose reader checks the place. exported: a folder that export.py wrote will do
+    too."""
+    if is_foreign(source):
+        return
+    if not (exported and (Path(source) / ABOUT).is_file()):
+        RunFolder.open(source)
+
+
+def new_run(config: PruneConfig) -> Path | None:
+    """The folder of --save NAME, beside SOURCE, or in --runs for a model of another library. Raises
+    ValueError where it is taken."""
+    if config.save is None:
+        return None
+    source = (
+        Path(config.source) if Path(config.source).name not in ("", "..") else Path(config.source).resolve()
+    )
+    path = (Path(config.runs) if is_foreign(config.source) else source.parent) / config.save
+    check_free(path)
+    return path
+
+
+def check_free(path: Path) -> None:
+    """Raises ValueError where something lies at the path of a new run."""
+    if path.exists():
+        raise ValueError(
+            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it "
+            f"first"
+        )
+
+
+def check_files(*paths: str | None) -> None:
+    """Raises DataError unless each of the paths that are given may be a file; it may also be a pipe."""
+    for path in map(Path, filter(None, paths)):
+        if not path.exists():
+            raise no_file(path)
+        if path.is_dir():
+            raise DataError(f"expected a file, got the folder {path}")
+
+
+def check_texts(places: Sequence[str]) -> None:
+    """Raises DataError unless each place of --trim-vocabulary is there: a file or folder, or two files
+    SOURCE:TARGET."""
+    for place in places:
+        files = [place] if Path(place).exists() else place.split(":")
+        if not Path(place).is_dir() and len(files) <= 2:  # more are refused where they are read
+            check_files(*files)
+
+
+def check_data_dir(data_dir: str | None) -> None:
+    """Raises DataError where --data-dir is given and no folder."""
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise DataError(
+            f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache"
+        )
+
+
+def check_fit(config: FitConfig) -> None:
+    """Raises ValueError where the base or the text of fit.py is not there. The text of a task of another kind
+    is that task's to find."""
+    check_data_dir(config.data_dir)
+    if config.base is not None:
+        check_run(config.base)
+    if config.task == "translation" and config.data is not None:
+        check_text(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)

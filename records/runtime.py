@@ -1,0 +1,218 @@
+"""CTranslate2 in the place of a run's own search on a CPU: exported once into the run's folder, checked and
+timed on its test lines, and kept there. What is kept is opened without torch.
+
+`auto` takes it only where it is faster and gives the same lines: every one of the checked lines, greedily and
+with the run's beam. int8 is asked for by name, and says how many of the checked lines it translates
+otherwise.
+"""
+
+import json
+import sys
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about, require_packages
+from headgates.configs.printable import printable
+from headgates.configs.schema import SearchConfig, read_search
+from headgates.configs.source import is_foreign
+from headgates.configs.systems import file_name
+from headgates.configs.translate import TranslateConfig
+from headgates.data.parallel import DataError, digest_lines
+from headgates.models.line_translator import LineTranslator
+from headgates.models.progress import Report
+from headgates.records.folder import RunFolder
+
+if TYPE_CHECKING:
+    from headgates.records.source import Source
+
+CHECKED = 100  # test lines, as `export.py` checks
+# beside the run's exports: how many lines int8 translates otherwise; why CTranslate2 is not this model
+INT8, REFUSED = "int8.json", "ct2-refused.json"
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may have a GPU for torch
+
+
+def kept_runtime(config: TranslateConfig, report: Report) -> LineTranslator | None:
+    """What `open_runtime` takes for a run, opened without torch: CTranslate2 where it was exported and
+    checked before and nothing has changed since; else None."""
+    may_have_gpu = sys.platform == "win32" or any(Path(driver).exists() for driver in DRIVERS)
+    on_cpu = config.device == "cpu" or (config.device is None and not may_have_gpu)
+    if config.runtime == "torch" or not on_cpu or is_foreign(config.source):
+        return None
+    run = RunFolder.open(config.source)
+    system = config.system or run.own_system()
+    if system not in run.systems():
+        return None
+    folder = run / exported_name(system)
+    if not is_kept(folder, run, system):
+        return None
+    run.weights_of(system)  # which raises where they have changed
+    search = read_search(run.config().get("search", {}), run.path)
+    if config.runtime == "auto":
+        if not is_checked(config, search) or why_not(folder, config, search):
+            return None
+    elif config.runtime == "int8" and not tell_int8(run, system, report):
+        return None
+    return opened(folder, config, search, report)
+
+
+def open_runtime(
+    source: "Source", config: TranslateConfig, report: Report, *, make: bool = True
+) -> LineTranslator:
+    """What translates for `--runtime torch|ct2|int8|auto`. make: whether auto may export the model, which
+    takes a while. report: takes a line for the user on what was taken. Raises ValueError where the runtime
+    that is named cannot be had."""
+    runtime, own = config.runtime, source.translator
+    if runtime == "torch":
+        return own
+    on_gpu = next(source.model.parameters()).device.type != "cpu"
+    if runtime != "auto":
+        if on_gpu:
+            raise ValueError(f"--runtime {runtime} translates on a CPU; give --device cpu, or leave it out")
+        folder = exported(source, report)
+        if runtime == "int8" and not tell_int8(source.folder, source.system, report):
+            count_int8(source, folder, config, report)
+        return opened(folder, config, own.search, report)
+    kept = is_kept(source.folder / exported_name(source.system), source.folder, source.system)
+    if on_gpu or not is_checked(config, own.search) or not (make or kept):
+        return own
+    try:
+        folder = exported(source, report)
+        if why := why_not(folder, config, own.search):
+            raise ValueError(why)
+        return opened(folder, config, own.search, report)
+    except (
+        ValueError,
+        OSError,
+    ) as error:  # also of a folder that may not be written to, a text that is not there, a package
+        why = " ".join(str(error).split())
+        report(printable(f"translating by the run's own search: {why} (--runtime torch says nothing)"))
+        return own
+
+
+def is_checked(config: TranslateConfig, search: SearchConfig) -> bool:
+    """Whether nothing is asked for but the best lines of the run's own search, or of greedy search: there
+    CTranslate2 is known to give the same, or not to."""
+    return (
+        config.n_best <= 1
+        and not config.scores
+        and config.length_penalty in (None, search.length_penalty)
+        and config.beam in (None, 1, search.beam)
+    )
+
+
+def why_not(folder: Path, config: TranslateConfig, search: SearchConfig) -> str | None:
+    """Why auto does not take what is kept: a checked line was translated otherwise, or it was slower."""
+    found, sentences = found_by_check(folder, config, search)
+    if found["differing"]:
+        return (
+            f"CTranslate2 translates {found['differing']} of {sentences} test lines otherwise, at "
+            f"near ties (scores at most {found['largest_score_gap']:.1e} nats a token apart); --runtime ct2 "
+            f"takes it all the same"
+        )
+    return None if found["speedup"] > 1 else f"CTranslate2 has {found['speedup']:.2f} times its speed here"
+
+
+def found_by_check(folder: Path, config: TranslateConfig, search: SearchConfig) -> tuple[dict[str, Any], int]:
+    """What the check found with the beam that is asked for, and on how many lines."""
+    parity = read_about(folder)["parity"]
+    name = "greedy" if 1 in (config.beam, search.beam) else f"beam_{search.beam}"
+    return parity[name], parity["sentences"]
+
+
+def opened(folder: Path, config: TranslateConfig, search: SearchConfig, report: Report) -> LineTranslator:
+    """The model of such a folder; auto says what it took."""
+    if config.runtime == "auto":
+        found, sentences = found_by_check(folder, config, search)
+        report(
+            f"translating by CTranslate2: {found['speedup']:.1f} times as fast as the run's own search, "
+            f"and the same on {sentences} test lines (--runtime torch takes its own)"
+        )
+    compute_type = "int8" if config.runtime == "int8" else "float32"
+    return open_exported(folder, threads=config.threads, compute_type=compute_type)
+
+
+def exported_name(system: str) -> str:
+    return f"exported/{file_name(system)}-ct2"
+
+
+def made_of(run: RunFolder, system: str) -> str:
+    """Digits that change with a system's weights, gates or search, by what the run's files say."""
+    about = {"system": run.systems()[system], "search": run.config().get("search", {})}
+    return digest_lines([json.dumps(about, sort_keys=True)])
+
+
+def is_kept(folder: Path, run: RunFolder, system: str) -> bool:
+    """Whether `exported` wrote this folder, and the system is still what it was."""
+    return is_exported(folder) and read_about(folder).get("made_of") == made_of(run, system)
+
+
+def exported(source: "Source", report: Report) -> Path:
+    """The folder of this system for CTranslate2, inside the run's, written there unless it is. Raises
+    ValueError where it cannot be."""
+    run, system, now = source.folder, source.system, made_of(source.folder, source.system)
+    folder = run / exported_name(system)
+    if is_kept(folder, run, system):
+        return folder
+    from headgates.bridges.formats import check_target_folder, export
+    from headgates.bridges.parity import ParityError
+
+    require_packages(FORMATS["ct2"].packages)  # before anything is said of an export
+    refused = f"exported/{file_name(system)}-{REFUSED}"
+    if (run / refused).is_file() and (known := run.read_json(refused)).get("made_of") == now:
+        raise ValueError(known["why"])
+    check_target_folder(folder, fresh=True)
+    try:
+        lines, references = source.lines("test", CHECKED)
+    except DataError as error:
+        raise ValueError(
+            f"the test lines of the run, by which CTranslate2 is checked, are not there: {error}"
+        ) from error
+    report(f"{folder}: exporting {system} for CTranslate2 and checking it on {len(lines)} test lines, once")
+    facts = export_facts(source) | {"made_of": now}
+    try:
+        export(
+            source.translator, "ct2", folder, lines=lines, references=references, provenance=facts, fresh=True
+        )
+    except ParityError as error:
+        run.write_json(refused, {"made_of": now, "why": str(error)})
+        raise
+    return folder
+
+
+def export_facts(source: "Source") -> dict[str, Any]:
+    """What export.json says of where a model comes from."""
+    from headgates.records.provenance import device_name, provenance
+
+    config = source.folder.config()
+    about = {"run": source.folder.path.resolve().name, "system": source.system, "weights": source.weights}
+    return {
+        **about,
+        "src": config.get("src"),
+        "tgt": config.get("tgt"),
+        **provenance(device_name(), "32", config.get("seed", 0)),
+    }
+
+
+def tell_int8(run: RunFolder, system: str, report: Report) -> bool:
+    """Say how many of the run's test lines int8 translates otherwise. False where they are not counted."""
+    name = f"exported/{file_name(system)}-{INT8}"
+    known = run.read_json(name) if (run / name).is_file() else {}
+    if known.get("made_of") != made_of(run, system):
+        return False
+    report(f"int8: {known['differing']} of {known['lines']} test lines are not those of fp32")
+    return True
+
+
+def count_int8(source: "Source", folder: Path, config: TranslateConfig, report: Report) -> None:
+    """Count them, once, and say it."""
+    lines, _ = source.lines("test", CHECKED)
+    found = open_exported(folder, threads=config.threads, compute_type="int8").translate(lines)
+    exact = open_exported(folder, threads=config.threads).translate(lines)
+    known = {
+        "made_of": made_of(source.folder, source.system),
+        "lines": len(lines),
+        "differing": sum(one != another for one, another in zip_longest(found, exact)),
+    }
+    source.folder.write_json(f"exported/{file_name(source.system)}-{INT8}", known)
+    tell_int8(source.folder, source.system, report)

@@ -1,0 +1,26 @@
+"""Text that does not fit its settings: one clear error, and nothing left or lost in the folder of runs."""
+
+import pytest
+
+from headgates.data import DataError
+from headgates.pruning.protocol import make_runs
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--text.vocab-size", "7"), ("--text.max-length", "1")],
+    ids=["tiny vocabulary", "all pairs too long"],
+)
+def test_text_that_does_not_fit_its_settings_leaves_no_half_written_run(configure, tmp_path, flags):
+    with pytest.raises(DataError):
+        make_runs(configure(*flags))
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_bad_text_leaves_the_other_files_of_its_folder_alone(configure, tmp_path):
+    mine = tmp_path / "runs/mine/thesis.tex"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years")
+    with pytest.raises(DataError):
+        make_runs(configure("--text.vocab-size", "7", "--gate", "none", "--name", "mine"))
+    assert [path.name for path in mine.parent.iterdir()] == ["thesis.tex"]

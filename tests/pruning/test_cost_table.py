@@ -1,0 +1,65 @@
+"""Tables of costs: what they predict for a shape is what a model of that shape costs, where costs add up."""
+
+import pytest
+import torch
+
+from headgates.pruning.cost_table import CostTable, cost_table
+from headgates.pruning.planned import parameters
+from headgates.pruning.shape import Shape, shaped
+from tests.worlds.searched_model import random_model
+
+DEEP = {"encoder_layers": 3, "decoder_layers": 2}
+
+
+def uneven(model) -> Shape:
+    whole = Shape.of(model)
+    opened = {site: place % (site.heads + 1) for place, site in enumerate(whole.open)}
+    return Shape(opened, frozenset({("encoder", 1)}))
+
+
+def padded_heads(model) -> float:
+    """A runtime that fills every attention up to the most heads of its stack, and takes 5 for a layer."""
+    cost = 11.0
+    for stack in (model.encoder, model.decoder):
+        most = max(
+            each.heads
+            for layer in stack.layers
+            for each in (layer.self_attention, getattr(layer, "cross_attention", layer.self_attention))
+        )
+        cost += len(stack.layers) * (5 + 3 * most)
+    return cost
+
+
+@pytest.mark.parametrize("decoder_mixer", ["attention", "ssru"])
+def test_a_table_of_parameters_predicts_those_of_an_uneven_shape_without_a_layer(make_model, decoder_mixer):
+    model = random_model(make_model, decoder_mixer=decoder_mixer, **DEEP)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    assert table.cost(Shape.of(model)) == pytest.approx(parameters(model))
+    assert table.cost(uneven(model)) == pytest.approx(parameters(shaped(model, uneven(model))))
+
+
+def test_attentions_that_are_padded_cost_what_the_widest_of_their_stack_does(make_model):
+    model = random_model(make_model, **DEEP)
+    table, shape = cost_table(model, padded_heads, unit="seconds", padded=True), uneven(model)
+    assert table.cost(shape) == pytest.approx(padded_heads(shaped(model, shape)))
+    assert table.cost(shape) > cost_table(model, padded_heads, unit="seconds", padded=False).cost(shape)
+
+
+def test_a_table_comes_back_from_its_file(make_model):
+    model = random_model(make_model, **DEEP)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    again = CostTable.from_json(table.to_json())
+    assert again.cost(uneven(model)) == table.cost(uneven(model))
+    with pytest.raises(ValueError, match="--fresh"):
+        CostTable.from_json({"unit": "seconds"})
+
+
+def test_measured_noise_never_makes_a_wider_part_cheaper(make_model):
+    model, noise = random_model(make_model, **DEEP), torch.Generator().manual_seed(3)
+
+    def measured(each) -> float:
+        return parameters(each) * (1 + 0.2 * float(torch.rand((), generator=noise)))
+
+    for part in cost_table(model, measured, unit="seconds", padded=False).parts:
+        assert list(part.costs) == sorted(part.costs)
+        assert part.costs[0] >= 0

@@ -1,0 +1,193 @@
+"""Plans without a search, where an order's lowest close first; and the smaller model beside them."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from headgates.configs.schema import ModelConfig
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
+from headgates.models.depth import STACKS, skipped
+from headgates.pruning.cost_table import cost_table
+from headgates.pruning.plan import Planned, Planner
+from headgates.pruning.planned import Plans, parameters
+from headgates.pruning.planned_run import shares_of_blocks
+from headgates.pruning.shape import Shape, shaped
+from headgates.pruning.smaller_model import largest_model, narrower, weights
+from tests.pruning.test_cost_table import DEEP, padded_heads
+from tests.worlds.searched_model import random_model
+
+WIDE = {**DEEP, "ffn": 48}
+
+
+def planner(model, scores: dict[str, float]) -> Planner:
+    """With the same score for all of a site, that of its kind or name; 1 elsewhere."""
+    order = HeadMap(
+        {
+            site: torch.full((site.heads,), scores.get(site.name, scores.get(site.kind, 1.0)))
+            for site in find_sites(model, ALL_KINDS)
+        }
+    )
+    return Planner(model, order, [], [], loss=None, units=1)
+
+
+def test_what_scores_nothing_closes_first_and_no_more_than_the_budget_asks(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    whole = table.cost(Shape.of(model))
+    opened = Shape.of(model).open
+    without = Shape({site: 0 if site.kind in FFN_KINDS else n for site, n in opened.items()})
+    budget = (whole + table.cost(without)) / 2
+    found = planner(model, {"encoder.1.enc-ffn": 0.0}).lowest_first(table, whole - 1)
+    (changed,) = [site for site, n in found.shape.open.items() if n < site.heads]
+    assert (changed.name, found.shape.open[changed]) == ("encoder.1.enc-ffn", changed.heads - 16)
+    found = planner(model, {"enc-ffn": 0.0, "dec-ffn": 0.0}).lowest_first(table, budget)
+    assert found.cost <= budget
+    assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)  # no head before the last neuron
+    block = whole - table.cost(Shape({**opened, changed: changed.heads - 16}))
+    assert budget - found.cost < block + 1  # one block fewer is not enough
+
+
+def test_what_matters_least_closes_before_what_costs_most(make_model):
+    model = random_model(make_model, **WIDE)
+
+    def cost(each) -> float:
+        return parameters(each) + 1e6 * Shape.of(each).count(KINDS)
+
+    table = cost_table(model, cost, unit="parameters", padded=False)
+    found = planner(model, {"enc-ffn": 0.01, "dec-ffn": 0.01}).lowest_first(table, cost(model) - 1)
+    assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)
+
+
+def test_a_block_of_neurons_closes_before_heads_that_are_as_far_open_as_it_or_more(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    made = planner(model, {"enc-ffn": 0.5, "dec-ffn": 0.5})  # heads 1
+    made.order = shares_of_blocks(made.order)
+    found = made.lowest_first(table, table.cost(made.whole) - 1)
+    assert found.shape.count(KINDS) == made.whole.count(KINDS)
+
+
+def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, padded_heads, unit="seconds", padded=True)
+    cost = table.cost(Shape.of(model))
+    found = planner(model, {"dec-self": 0.1, "cross": 0.1}).lowest_first(table, cost - 1)
+    opened = {n for site, n in found.shape.open.items() if site.kind in ("dec-self", "cross")}
+    assert len(opened) == 1
+    assert opened < {1, 2, 3}
+    least = planner(model, {}).lowest_first(table, table.rest + 1e-3)
+    assert least is None or len(least.shape.dropped) == 3  # one layer stays in each stack
+    assert planner(model, {}).lowest_first(table, 0.0) is None
+    assert "it costs" in planner(model, {}).too_small(table, 0.0)  # no loss is measured to say so
+
+
+def test_the_limit_of_gates_is_the_whole_cost_at_no_speedup_and_less_by_what_is_saved(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    whole = table.cost(Shape.of(model))
+    all_open, less = table.limit(model, whole), table.limit(model, 0.9 * whole)
+    assert all_open.total == pytest.approx(all_open.whole)
+    site = next(site for site in less.price if site.kind == "enc-self")
+    unit = (whole - table.cost(Shape({**Shape.of(model).open, site: 0}))) / site.heads / less.price[site]
+    assert all_open.total - less.total == pytest.approx(0.1 * whole / unit)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
+def test_the_smaller_model_is_the_largest_of_all_widths_and_depths_that_fit(share):
+    model = ModelConfig(d_model=64, ffn=128, heads=4, encoder_layers=2, decoder_layers=5)
+    budget = share * weights(model)
+    every = [
+        weights(ModelConfig(d_model=n.d_model, ffn=n.ffn, heads=n.heads, encoder_layers=2, decoder_layers=d))
+        for n in narrower(model)
+        for d in range(1, 6)
+    ]
+    found, cost = largest_model(model, weights, budget)
+    assert cost == weights(found) == max(each for each in every if each <= budget)
+    with pytest.raises(ValueError, match="no smaller model is as fast"):
+        largest_model(model, weights, 1.0)
+
+
+def test_layers_that_go_together_are_measured_together_against_the_whole_model(make_model):
+    model = random_model(make_model, **{**DEEP, "decoder_layers": 3}).eval()
+    ids = torch.randint(3, 17, (2, 3, 5), generator=torch.Generator().manual_seed(1))
+    batch = {"source": ids[0], "target_in": ids[1]}
+
+    def loss(model, batch):
+        return model(**batch).logsumexp(-1).sum()
+
+    plan = Planner(
+        model,
+        HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ALL_KINDS)}),
+        [],
+        [batch],
+        loss=loss,
+        units=1,
+    )
+    plan.__dict__["known"] = plan.drop_losses()
+    with torch.no_grad():
+        whole = float(loss(model, batch))
+        rises = {}
+        for dropped, rise in plan.drops:
+            with skipped(model, Shape({}, dropped).dropped_by_stack):
+                assert rise == pytest.approx(float(loss(model, batch)) - whole, abs=1e-3)
+            rises[dropped] = rise
+    assert len(rises) == 3 * 3
+    assert plan.drops[0] == (frozenset(), 0.0)
+    assert len(plan.drops[-1][0]) == 4
+    alone = {layer: rises.get(frozenset({layer})) for layer in Shape.of(model).layers}
+    first = {
+        stack: min(n for (own, n), rise in alone.items() if own == stack and rise is not None)
+        for stack in STACKS
+    }
+    with torch.no_grad():  # the first to go is that which adds least alone
+        for stack, number in first.items():
+            for other in range(3):
+                with skipped(model, {stack: [other]}):
+                    assert float(loss(model, batch)) - whole >= rises[frozenset({(stack, number)})] - 1e-3
+
+
+@pytest.mark.parametrize("slower", [0.7, 1.0, 1.3])  # the machine, since its table was made
+def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_model, slower):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="milliseconds", padded=False)
+    plans, whole = Plans.__new__(Plans), table.cost(Shape.of(model))
+
+    class Timer:  # whatever is pruned takes a tenth more than its parts
+        def __call__(self, each):
+            return slower * parameters(each) * (1.0 if parameters(each) == whole else 1.1)
+
+    plans.budget, plans.timer, plans.unpruned = "speedup", Timer(), SimpleNamespace(model=model)
+    plans.timer.whole = slower * whole
+    order, target = planner(model, {}), 0.8 * whole
+    first = order.lowest_first(table, target)
+    found = plans.reached(first, whole, target, lambda budget: order.lowest_first(table, budget))
+    assert plans.timer(shaped(model, first.shape)) > slower * 1.01 * target
+    assert plans.timer(shaped(model, found.shape)) == pytest.approx(slower * found.cost)
+    assert 0.9 * target < found.cost <= 1.01 * target
+    kept = plans.reached(first, whole, target, lambda budget: None)  # nothing smaller: what there is
+    assert kept.shape == first.shape
+    assert kept.cost > target
+
+
+@pytest.mark.parametrize("asked", [90.0, 100.0, 110.0])
+def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked):
+    """Plans cost what a staircase gives them: at one step too much, at the next far too little."""
+    plans = Plans.__new__(Plans)
+    plans.budget, plans.unpruned = "speedup", SimpleNamespace(model=None)
+
+    def plan(budget: float) -> Planned:
+        cost = 1.2 * budget if budget > 0.9 * asked else 0.7 * budget + 0.35 * asked
+        return Planned(SimpleNamespace(key=budget, words="", cost=cost), budget, loss=-cost)
+
+    class Timer:
+        whole = 200.0
+
+        def __call__(self, model):
+            return model.cost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgates.pruning.planned.shaped", lambda _, shape: shape)
+        plans.timer = Timer()
+        found = plans.reached(plan(asked), Timer.whole, asked, plan)
+    assert 0.97 * asked <= found.cost <= 1.01 * asked
