@@ -31,7 +31,7 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 from benchmarks.benchmark import ROOT, Answer, Flag, count_flag, run
 from benchmarks.costs import SEED, opened, untrained
 from benchmarks.product_step import product_step
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.data import load_corpus, parallel
 from headgates.data.toy import generate
 from headgates.lab.measure import alternate, interval_text, ratio_by_round
@@ -55,15 +55,15 @@ def make_corpus(folder: Path, pairs: int) -> None:
 
 def open_data(folder: Path) -> Any:
     """The batches of a corpus as fit.py has them; its vocabulary lies beside it."""
-    data = opened(load_corpus(folder, src="en", tgt="de"), FitConfig().text, folder / "vocabulary")
+    data = opened(load_corpus(folder, src="en", tgt="de"), Settings().text, folder / "vocabulary")
     _ = data.report
     return data
 
 
 def trainer(data: Any) -> Any:
     """A function that trains fit.py's default model on a batch."""
-    model = untrained(FitConfig(), data)
-    step = product_step(model, FitConfig().train, "32")
+    model = untrained(Settings(), data)
+    step = product_step(model, Settings().train, "32")
     return lambda batch: step(batch.to(model.output.weight.device))
 
 

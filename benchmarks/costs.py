@@ -31,7 +31,7 @@ from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.obs import obs
 from headgates.configs.cli import from_dict
-from headgates.configs.schema import FitConfig, TextConfig
+from headgates.configs.settings import Settings, TextConfig
 from headgates.configs.yaml_file import load_yaml
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
@@ -72,14 +72,14 @@ def opened(corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: i
     )
 
 
-def untrained(config: FitConfig, data: TranslationData) -> Transformer:
+def untrained(config: Settings, data: TranslationData) -> Transformer:
     """The model of the settings, in evaluation mode, on the best device."""
     torch.manual_seed(SEED)
     model = Transformer(config.model, len(data.source_vocab), len(data.target_vocab))
     return model.to(best_device()).eval()
 
 
-def gates(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+def gates(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     precision = resolve_precision(config, device_name())
     plain = product_step(copy.deepcopy(model), config.finetuning, precision)
     gated = gated_step(
@@ -88,7 +88,7 @@ def gates(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Bl
     return {PLAIN: lambda: plain.block(batches), "with gates": lambda: gated.block(batches)}
 
 
-def importances(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+def importances(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     def plain() -> None:
         for batch in batches:
             torch.autograd.grad(batch_loss(model, batch), list(model.parameters()))
@@ -101,7 +101,7 @@ def importances(config: FitConfig, model: Transformer, batches: Sequence[Batch])
     }
 
 
-def relevances(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+def relevances(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     plain = product_step(copy.deepcopy(model), config.train, "32")
     return {
         PLAIN: lambda: plain.block(batches),
@@ -110,7 +110,7 @@ def relevances(config: FitConfig, model: Transformer, batches: Sequence[Batch]) 
     }
 
 
-def refits(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+def refits(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     closed = HeadMap({site: torch.arange(site.heads) % 2 == 1 for site in find_sites(model)})
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
@@ -129,12 +129,12 @@ def refits(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> B
     return {PLAIN: plain, **{how: partial(refit, how) for how in ("out", "out+ffn", "out+ffn+v")}}
 
 
-def surgeon(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+def surgeon(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     plain = importances(config, model, batches)[PLAIN]
     return {PLAIN: plain, "obs": lambda: obs(model, batches)}
 
 
-def values(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
+def values(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     """Of planted text: nothing but the width and the heads of a site decides what it costs."""
     heads, width, inputs = (
         config.model.heads // 2,
@@ -169,7 +169,7 @@ WHAT = {
 def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of each block's seconds to the plain pass's, round by round."""
     settings = SIZES[size] if size in SIZES else load_yaml(ROOT / f"configs/{size}.yaml")
-    config = from_dict(FitConfig, settings)
+    config = from_dict(Settings, settings)
     corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
     with tempfile.TemporaryDirectory() as folder:
         data = opened(corpus, config.text, folder, sentences=options.sentences)

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.planted_heads import Stream
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, attach, detach, find_sites

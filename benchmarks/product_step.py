@@ -14,7 +14,7 @@ import torch
 from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 
 from headgates.configs.methods import METHODS
-from headgates.configs.schema import GateConfig, StageConfig
+from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data.batch import Batch
 from headgates.gates import LambdaBudget, attach
 from headgates.lightning_modules.gating import Gating

@@ -23,7 +23,8 @@ from torch import Tensor
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from benchmarks.product_step import product_step
 from headgates.bridges.hf import FAMILIES, architecture, our_tensor
-from headgates.configs.schema import FitConfig, ModelConfig, StageConfig, TextConfig
+from headgates.configs.settings import ModelConfig, Settings, TextConfig
+from headgates.configs.stages import StageConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
 from headgates.lab.measure import alternate, interval_text, median_and_range, ratio_by_round
@@ -179,7 +180,7 @@ def measure(width: int, batches: list[Batch], *, precision: str, rounds: int) ->
 
 def answer(options: argparse.Namespace) -> Answer:
     width = max(options.widths)
-    sizes = FitConfig(model=ModelConfig(d_model=width, ffn=4 * width), text=TextConfig(max_tokens=MAX_TOKENS))
+    sizes = Settings(model=ModelConfig(d_model=width, ffn=4 * width), text=TextConfig(max_tokens=MAX_TOKENS))
     precision, batches = resolve_precision(sizes, device_name()), make_batches(options.steps)
     results = [
         measure(width, batches, precision=precision, rounds=options.rounds) for width in options.widths

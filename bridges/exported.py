@@ -21,7 +21,7 @@ from headgates.configs.fields import one_line
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
 from headgates.configs.printable import printable
-from headgates.configs.schema import read_search
+from headgates.configs.settings import read_search
 from headgates.data.file_digest import check_digests
 from headgates.data.ranks import cpu_threads
 from headgates.data.text import reworded

@@ -39,7 +39,7 @@ from headgates.bridges.foreign import (
 )
 from headgates.configs.fields import shortened
 from headgates.configs.own_file import own_file, own_files
-from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.text import reworded
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary

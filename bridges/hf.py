@@ -45,7 +45,7 @@ from headgates.bridges.hf_vocab import load as load_vocabs
 from headgates.configs.fields import shortened
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_files
-from headgates.configs.schema import ModelConfig, read_search
+from headgates.configs.settings import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded

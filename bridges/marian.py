@@ -38,7 +38,7 @@ from headgates.bridges.marian_vocab import MarianVocab, read_sides
 from headgates.configs.fields import check_ranges, shortened
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
-from headgates.configs.schema import ModelConfig, read_search
+from headgates.configs.settings import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.configs.yaml_file import load_yaml, parse_yaml
 from headgates.data.npz import read_npz

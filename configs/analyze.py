@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from headgates.configs.fields import check_plain_name
-from headgates.configs.schema import KINDS, REQUIRED, check_ranges, setting
+from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
+from headgates.configs.kinds import KINDS
 from headgates.configs.source import SourceOptions
 
 WHAT = [

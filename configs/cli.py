@@ -35,7 +35,7 @@ C = TypeVar("C")
 ROOT = Path(__file__).resolve().parents[1]
 
 # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
-RECORDED = {"base_hash", "run_hash"}
+RECORDED = {"base", "base_hash", "run_hash", "recipe"}
 CONFIG = Setting("config", str, about=About("the path of a YAML file"))  # of every command, and no setting
 
 
@@ -92,6 +92,23 @@ def to_yaml(config: Any, **recorded: Any) -> str:
     base_hash) is kept with it."""
     assert set(recorded) <= RECORDED  # or --config would refuse the file
     return dump_yaml(to_dict(config) | recorded)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> value of nested settings."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the changes, group by group."""
+    new = dict(settings)
+    for name, value in changes.items():
+        key = str(name).replace("-", "_")
+        new[key] = merged(new.get(key) or {}, value) if isinstance(value, dict) else value
+    return new
 
 
 def config_hash(mapping: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headgates.configs.schema import REQUIRED, check_ranges, setting
+from headgates.configs.fields import REQUIRED, check_ranges, setting
 from headgates.configs.source import is_foreign
 
 

@@ -4,7 +4,7 @@ to measure."""
 from dataclasses import dataclass
 from typing import Literal
 
-from headgates.configs.schema import REQUIRED, check_ranges, setting
+from headgates.configs.fields import REQUIRED, check_ranges, setting
 from headgates.configs.source import SourceOptions
 
 ABOUT = "export.json"  # the file that makes a folder an exported one

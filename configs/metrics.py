@@ -6,7 +6,7 @@ own system (base, base-continued or that of its gates). Every system of the comp
 `systems/<system>/bleu`, `systems/<system>/chrf` and `systems/<system>/heads_open` beside them.
 """
 
-from headgates.configs.schema import KINDS
+from headgates.configs.kinds import KINDS
 
 HISTORY = {
     "train/loss": "mean cross-entropy of the steps since the last row, nats per target token, with label "

@@ -8,6 +8,8 @@ from typing import Any
 def imported(path: str) -> Any:
     """The object at "module:name". Raises ValueError where there is none: a table's line is wrong."""
     module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f"expected module:function, got {path!r}")
     try:
         return getattr(import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:

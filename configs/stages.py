@@ -4,9 +4,8 @@ itself."""
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from headgates.configs.closing import RECONSTRUCTIONS
 from headgates.configs.fields import setting
-from headgates.configs.methods import METHODS
+from headgates.configs.learned import LEARNED
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class FinetuneConfig:
     """Training that starts from the base, with gates, after pruning and without either alike; what is not
     here is as in the base's training."""
 
-    epochs: int = setting(3, "passes over the training data", at_least=1)
     lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
     optimizer: Literal["adamw", "muon"] | None = setting(None, "default that of --train.optimizer", rare=True)
     muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0, rare=True)
@@ -59,11 +57,11 @@ class FinetuneConfig:
         rare=True,
     )
 
-    def stage(self, train: StageConfig) -> StageConfig:
-        """All settings of the stage. train: those of the base."""
+    def stage(self, train: StageConfig, epochs: int) -> StageConfig:
+        """All settings of a stage of so many epochs. train: those of the base."""
         return replace(
             train,
-            epochs=self.epochs,
+            epochs=epochs,
             optimizer=self.optimizer or train.optimizer,
             lr=self.lr,
             muon_lr=self.muon_lr,
@@ -86,14 +84,8 @@ class GateTraining:
         at_least=0,
         below=1,
     )
-    reconstruct: str | None = setting(
-        None,
-        "choose the heads first, on frozen weights, then refit these and train all; default: gates and "
-        "weights train together",
-        choices=RECONSTRUCTIONS,
-    )
     choose_epochs: int = setting(
-        1, "epochs of choosing heads on frozen weights, with --gates.reconstruct", at_least=1, rare=True
+        1, "epochs of choosing heads on frozen weights, before a refit", at_least=1, rare=True
     )
 
 
@@ -122,7 +114,7 @@ class DistillConfig:
 if TYPE_CHECKING:
     GateConfig = GateTraining
 else:  # each method brings the options of its own
-    CLASSES = dict.fromkeys(method.options for method in METHODS.values())
+    CLASSES = dict.fromkeys(each.options for each in LEARNED.values())
     OPTIONS = [(option.name, option.type, option) for options in CLASSES for option in fields(options)]
     GateConfig = make_dataclass("GateConfig", OPTIONS, bases=(GateTraining,), frozen=True)
     GateConfig.__module__ = __name__  # or no other process could be handed one

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from headgates.configs.fields import check_plain_name
+from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
 from headgates.configs.grid import GridOptions
-from headgates.configs.schema import REQUIRED, check_ranges, check_runs, setting
+from headgates.configs.settings import check_runs
 
 
 @dataclass(frozen=True)

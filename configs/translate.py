@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from headgates.configs.schema import REQUIRED, check_ranges, setting
+from headgates.configs.fields import REQUIRED, check_ranges, setting
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ and speed.
 import copy
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,8 +26,6 @@ from headgates.analysis.significance import (
     score,
 )
 from headgates.configs.cli import config_hash
-from headgates.configs.methods import GateMethod
-from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, detach, heads_left, remove
@@ -36,13 +33,9 @@ from headgates.models.depth import Layers, drop_layers, layers_left
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name
-from headgates.records.row import COMPARED, Measure, ResultRow
+from headgates.records.row import BASE, COMPARED, Measure, ResultRow
 from headgates.records.source import Lines, Source
 from headgates.tasks.base import Predictor, Task
-
-BINARISING_GAP = (
-    0.3  # of the metric that decides, between soft and exact gates, above which the user is warned
-)
 
 
 def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = None) -> dict[str, Measure]:
@@ -97,7 +90,7 @@ def size_without(model: nn.Module, closed: HeadMap | None, layers: Layers | None
 def scored_on(source: Source, test: Lines) -> Scored:
     """A run's system on another test set, whose outputs its folder keeps."""
     key = evaluation_key(source.task.prediction_settings(source.predictor), test)
-    kept, name = RunFolder(source.folder / f"evaluations/{config_hash(key)}"), file_name(source.system)
+    kept, name = RunFolder(source.folder / f"evaluations/{config_hash(key)}"), source.system
     if not (kept / f"hypotheses/{name}.txt").is_file():
         kept.write_outputs(source.system, source.task.outputs(source.predictor, test[0]))
     return score(kept.outputs(source.system), test[1], source.task.metrics)
@@ -154,7 +147,7 @@ class Evaluation:
         )
         self.add_scored(row, outputs, weights, xi)
         metric = self.task.metrics[0]
-        say(f"{system}: {row.open_words}, {metric.title} {row.main.value:.2f}")
+        say(f"{row.label}: {row.open_words}, {metric.title} {row.main.value:.2f}")
         return row
 
     def add_scored(self, row: ResultRow, outputs: Sequence[str], weights: Path, xi: HeadMap | None) -> None:
@@ -203,14 +196,6 @@ class Evaluation:
             kept.write_outputs(system, self.folder.outputs(system))
             kept.write_json("result.json", {"rows": [row.to_json()], **here})
 
-    def repeat(
-        self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str
-    ) -> None:
-        """Add a row for a system that is the same model as another of this run."""
-        row = next(row for row in self.rows if row.system == other)
-        self.copy_row(row, self.folder, other, weights, xi, system=system, same_as=other)
-        say(f"{system}: {because}, so it is {other}, {self.task.metrics[0].title} {row.main.value:.2f}")
-
     def choose_reference(self) -> None:
         """Compare every row with the base whose full-validation loss is lower. A base that others trained has
         no loss, and comes last."""
@@ -227,17 +212,5 @@ class Evaluation:
         assert self.reference is not None
         scored, row.reference = self.scored[row.system], self.reference
         row.measures = measures_of(scored, self.scored[self.reference], self.counts)
-        if "base" in self.scored:
-            row.p_value_vs_base = measures_of(scored, self.scored["base"], self.counts)[row.metric].p_value
-
-    def warn_about_binarising(self, method: GateMethod) -> None:
-        """Warn where making the gates exactly 0 or 1 changed the outputs' score."""
-        value = {row.system: row.main.value for row in self.rows}
-        soft, exact = value.get(method.soft), value.get(method.exact)
-        if soft is not None and exact is not None and abs(soft - exact) > BINARISING_GAP:
-            warnings.warn(
-                f"making the gates exactly 0 or 1 changed {self.task.metrics[0].title} from {soft:.2f} to "
-                f"{exact:.2f}: gates are still "
-                "between; give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
-                stacklevel=2,
-            )
+        if BASE in self.scored:
+            row.p_value_vs_base = measures_of(scored, self.scored[BASE], self.counts)[row.metric].p_value

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from headgates.configs.fields import to_dict
-from headgates.configs.schema import FitConfig, StageConfig
+from headgates.configs.settings import Settings
+from headgates.configs.stages import StageConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import after_first
@@ -23,7 +24,7 @@ class ExperimentText:
     """prefix: how the names of its runs begin, `<data>-<src>-<tgt>` for translation; test: the source and
     reference lines that are evaluated."""
 
-    def __init__(self, config: FitConfig, corpus: Corpus | None = None):
+    def __init__(self, config: Settings, corpus: Corpus | None = None):
         """corpus: the text, where it has been read already."""
         self.config, self.settings = config, to_dict(config)
         self.task = task_named(config.task)
@@ -41,7 +42,7 @@ class ExperimentText:
         self._data: TranslationData | None = None
         self.distilled: dict[str, TranslationData] = {}  # with translations of a base (distilled_text.py)
 
-    def with_settings(self, config: FitConfig) -> "ExperimentText":
+    def with_settings(self, config: Settings) -> "ExperimentText":
         """The same text for a configuration that reads the same, such as another method's on the same
         base."""
         other = copy(self)
@@ -81,10 +82,16 @@ class ExperimentText:
         predictor.model.to(best_device(), torch.float32)
         return predictor
 
-    def source(self, base: RunFolder) -> Source:
-        """A fresh copy of a base's best model as a source of scores, on the text of this configuration."""
+    def source(self, base: RunFolder, predictor: Predictor | None = None) -> Source:
+        """A fresh copy of a base's best model, or the one that is given, on the text of this
+        configuration."""
         source = Source(
-            base, base.own_system(), self.task, self.load(base), self.settings, self.config.data_dir
+            base,
+            base.own_system(),
+            self.task,
+            predictor or self.load(base),
+            self.settings,
+            self.config.data_dir,
         )
         source.corpus = self.corpus  # read already
         return source

@@ -1,32 +1,30 @@
 """The context around a run: its folder is claimed or found finished, stages are trained in it, rows are
 added, and its result is written.
 
-    with lab.run("toy-en-de-l0-0.01-s1", gate="l0", on=base) as run:
+    with lab.run("toy-en-de-l0-0.01-s1", PRUNED, key, on=base, recipe=recipe) as run:
         if not run.done:
-            run.train("gates", module)
-            run.evaluation.add("l0", weights, predictor, open_heads)
-            run.finish("l0")
+            run.compare_with(continued, predictor)
+            result = run.train_on("gates", predictor, gating=gating)
+            run.evaluation.add(PRUNED, weights, predictor)
+            run.finish(PRUNED)
 
 Every stage ends with its files in the folder, so a crash loses no finished stage, and `--resume` continues.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from headgates.configs.heads_per_kind import check_budget, parse_budget
-from headgates.configs.methods import METHODS
-from headgates.configs.schema import FitConfig, StageConfig
-from headgates.configs.speed_methods import AS_LONG, SPEED_METHODS, speed_rows
-from headgates.configs.systems import PLANNED as PLANNED_ROWS
-from headgates.configs.systems import score_rows
+from headgates.configs.recipe import Recipe
+from headgates.configs.settings import Settings
+from headgates.configs.stages import StageConfig
 from headgates.data.ranks import first, is_first
-from headgates.lab.base_settings import open_base, with_base_settings
-from headgates.lab.distilled_text import distilled_data
+from headgates.lab.distilled_text import distilled_data, distilled_seconds
 from headgates.lab.evaluation import Evaluation
 from headgates.lab.experiment_text import ExperimentText
 from headgates.lab.tracker import make_tracker
@@ -43,37 +41,13 @@ from headgates.lightning_modules.stage import (
 from headgates.lightning_modules.stage_callback import Watcher
 from headgates.models.cpu_kernels import bound_caches, change_dropout
 from headgates.models.progress import minutes, say
-from headgates.pruning.scores import ScoreRequest
-from headgates.records.fingerprint import (
-    BASE,
-    CONTINUED,
-    PLANNED,
-    SCORED,
-    base_fingerprint,
-    stage_fingerprint,
-)
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name, provenance
+from headgates.records.row import BASE, CONTINUED
 from headgates.records.run_lock import RunLocks, abandon_run, claim_run
-from headgates.records.source import Source, best_device
-from headgates.tasks.base import Predictor, Task
+from headgates.records.source import best_device
+from headgates.tasks.base import Predictor
 
-JOBS = {  # what the tracker calls a run
-    BASE: "base",
-    CONTINUED: "base-continued",
-    SCORED: "scores",
-    PLANNED: "plan",
-}
-SHARES = (
-    0.75,
-    0.625,
-    0.5,
-    0.375,
-    0.25,
-    0.1875,
-    0.125,
-    0.0625,
-)  # of the gated heads, where --curve names no counts
 SALT = 262_072_178  # the stages base, base-continued and gates have 0, 1 and 2, as in recorded results
 
 
@@ -83,86 +57,79 @@ def stage_seed(seed: int, stage: str) -> int:
 
 
 class Lab:
-    """What all runs of one configuration share: text, machine, tracker and locks. finished: called on every
-    run that is found or made; the commands write pages there."""
+    """What all runs of one command share: settings, text, machine, tracker and locks."""
 
-    def __init__(
-        self, config: FitConfig, text: ExperimentText | None = None, finished: "Finished" = lambda run: None
-    ):
-        """text: that of the configuration, where it has been read already. Raises ValueError where --base is
-        no finished base, or a setting contradicts it."""
-        self.named_base = None if config.base is None else open_base(config)
-        if self.named_base is not None:
-            config = with_base_settings(config, self.named_base)
-        self.config, self.finished = config, finished
+    def __init__(self, settings: Settings, text: ExperimentText | None = None, asked: Recipe | None = None):
+        """text: that of the settings, where it has been read already. asked: the recipe that the command is
+        for, None for a base; a tracker tells its run from others that are made on the way."""
         bound_caches()
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        self.precision = resolve_precision(config, device_name(), say)
-        self.machine = Machine(
-            config.devices,
-            self.precision,
-            config.logger,
-            nodes=config.num_nodes,
-            strategy=config.strategy,
-            checkpoint_minutes=config.checkpoint_minutes,
-            checkpoint_steps=config.checkpoint_steps,
-        )
-        # of the code that runs, whatever is checked out later
-        self.provenance = provenance(device_name(), self.precision, config.seed)
-        self.tracker = make_tracker(config, self.provenance)
-        self.text = ExperimentText(config) if text is None else text.with_settings(config)
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        self.settings, self.asked = settings, asked
+        self.text = ExperimentText(settings) if text is None else text.with_settings(settings)
         self.task = self.text.task
-        check_target_heads(config, self.task)
         self.locks = RunLocks()
+        self.tracker = make_tracker(settings.logger, self.provenance(settings.seed))
+
+    @cached_property
+    def precision(self) -> str:
+        """Of training; measured when it is first asked for."""
+        return resolve_precision(self.settings, device_name(), say)
+
+    @cached_property
+    def machine(self) -> Machine:
+        settings = self.settings
+        return Machine(
+            settings.devices,
+            self.precision,
+            settings.logger,
+            nodes=settings.num_nodes,
+            strategy=settings.strategy,
+            checkpoint_minutes=settings.checkpoint_minutes,
+            checkpoint_steps=settings.checkpoint_steps,
+        )
+
+    def provenance(self, seed: int) -> dict[str, Any]:
+        """What made a number; of a command that trains nothing, in fp32."""
+        return provenance(device_name(), self.__dict__.get("precision", "32"), seed)
 
     @contextmanager
-    def run(self, name: str, *, gate: str, on: RunFolder | None = None, **cache_key: Any) -> Iterator["Run"]:
-        """The run of this configuration that `gate` makes: BASE, CONTINUED, SCORED or a method's name. name:
-        of its folder, unless the command asks for this run and names it. on: its base. cache_key: what it
-        depends on beside the fingerprint.
+    def run(
+        self,
+        name: str,
+        kind: str,
+        key: Mapping[str, Any],
+        *,
+        on: RunFolder | None = None,
+        recipe: Recipe | None = None,
+    ) -> Iterator["Run"]:
+        """The run that this key is of, found or begun. name: of its folder, unless the command asks for
+        this run and names it. kind: BASE, CONTINUED or PRUNED. on: its base.
 
         A run that fails before anything was trained leaves no folder that would block the corrected
         command."""
-        config, corpus, job = self.config, self.text.corpus, JOBS.get(gate, "gates")
-        if on is None:
-            key = base_fingerprint(config, corpus, self.precision)
-        else:
-            key = stage_fingerprint(
-                config, corpus, self.precision, base_hash=str(on.run_hash()), gate=gate, test=self.text.test
-            )
-        asked, whole = job == config.job, gate in (BASE, CONTINUED)
-        if whole:  # which has no settings of how heads are closed
-            config = replace(
-                config,
-                gate="none",
-                heads=None,
-                neurons=None,
-                heads_per_kind=[],
-                curve=[],
-                max_drop=None,
-                speedup=None,
-                runtime="auto",
-                systems=[row for row in config.systems if row not in PLANNED_ROWS],
-            )
+        settings, asked = self.settings, recipe == self.asked
+        seed = settings.seed if recipe is None else recipe.seed
+        named = settings.name if asked and settings.name else name
         folder, done = first(
             lambda: claim_run(
-                config,
-                config.name if asked and config.name else name,
-                key | cache_key,
-                facts=self.provenance,
+                replace(settings, seed=seed),
+                named,
+                dict(key),
+                facts=self.provenance(seed),
                 locks=self.locks,
                 files=self.task.tokenizer_files,
                 base=on,
-                fresh=config.fresh and asked,
-                strict=not whole and not config.unique,
+                recipe=recipe,
+                fresh=settings.fresh and (asked or (self.asked is None and recipe is not None)),
+                strict=asked and not settings.unique,
             )
         )
-        again = "" if whole else "; --fresh repeats it"
-        say(f"{job if whole else 'run'}: {folder.path}" + f" (finished, same configuration{again})" * done)
-        if done and asked and config.name not in (None, folder.path.name):
-            say(f"--name {config.name} is not needed: the same run is finished as {folder.path.name}")
-        run = Run(self, folder, on or folder, job, done)
+        again = "; --fresh repeats it" if asked else ""
+        say(f"{kind if kind in (BASE, CONTINUED) else 'run'}: {folder.path}" + f" (finished{again})" * done)
+        if done and asked and settings.name not in (None, folder.path.name):
+            say(f"--name {settings.name} is not needed: the same run is finished as {folder.path.name}")
+        run = Run(self, folder, on or folder, kind, recipe, done)
         try:
             yield run
         except ValueError:
@@ -171,43 +138,28 @@ class Lab:
             raise
         if done or run.made:
             self.locks.release()  # others may now build on it
-            if job in ("base", "gates", "plan"):  # the others have no page
-                self.finished(run)
         if run.made and run.tracked:
             self.tracker.finish(self.text.test)
+
+    def complete(self, folder: RunFolder, kind: str, base: RunFolder) -> None:
+        """Let the tracker log what is not logged yet of the run that the command is for."""
+        self.tracker.complete(folder, kind, base, self.text.test)
 
     def close(self) -> None:
         self.tracker.close()
         self.locks.release()
 
-    @property
-    def stages(self) -> dict[str, int]:
-        """The stages in their order, finished ones too, and the epochs of each; a base that --base names is
-        none."""
-        totals = self.task.heads_by_kind(self.config)
-        total = None if totals is None else sum(totals[kind] for kind in self.config.kinds)
-        stages = stage_epochs(self.config, total)
-        return {name: epochs for name, epochs in stages.items() if name != "base" or not self.named_base}
-
-    def score_request(self, source: Source) -> ScoreRequest:
-        """For the scores of what carries gates."""
-        config = self.config
-        return ScoreRequest(
-            source,
-            valid=source.lines("valid"),
-            kinds=config.kinds if config.gated_neurons else None,
-            seed=config.seed,
-            sentences=config.sentences,
-        )
-
 
 class Run:
-    """A run in its folder. base: what it starts from, itself for a base; done: found finished; made: finished
-    just now."""
+    """A run in its folder. base: what it starts from, itself for a base; done: found finished; made:
+    finished just now."""
 
-    def __init__(self, lab: Lab, folder: RunFolder, base: RunFolder, job: str, done: bool):
-        self.lab, self.folder, self.base, self.job, self.done = lab, folder, base, job, done
-        self.config, self.task, self.text = lab.config, lab.task, lab.text
+    def __init__(
+        self, lab: Lab, folder: RunFolder, base: RunFolder, kind: str, recipe: Recipe | None, done: bool
+    ):
+        self.lab, self.folder, self.base, self.kind, self.done = lab, folder, base, kind, done
+        self.settings, self.task, self.text = lab.settings, lab.task, lab.text
+        self.seed = lab.settings.seed if recipe is None else recipe.seed
         self.made = self.tracked = False
 
     # ---------------------------------------------------------------- models
@@ -219,7 +171,8 @@ class Run:
     def track(self) -> None:
         """Let the tracker follow the run from here on."""
         if not self.tracked:
-            self.lab.tracker.open(self.folder, self.job, self.base)
+            asked = (self.kind == BASE) if self.lab.asked is None else self.kind not in (BASE, CONTINUED)
+            self.lab.tracker.open(self.folder, self.kind, self.base, asked=asked)
             self.tracked = True
 
     def train(
@@ -236,9 +189,9 @@ class Run:
     ) -> StageResult:
         """Train a stage and return its result; a stage whose result is on disk is not run again.
 
-        seeded_as: the stage whose seed it has, its own by default. distilled: on the base's translations, if
-        the configuration says so. beside: gating and distilling of the module."""
-        seed = stage_seed(self.config.seed, seeded_as or name)
+        seeded_as: the stage whose seed it has, its own by default. distilled: on the base's translations,
+        if the settings say so. beside: gating and distilling of the module."""
+        seed = stage_seed(self.seed, seeded_as or name)
         module = StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
         record = f"{prefix}stage.json"
         if first((self.folder / record).is_file):
@@ -248,12 +201,10 @@ class Run:
             return result
         self.track()
         data = self.text.data(self.folder)
-        if distilled and self.config.distill.sequences:
+        if distilled and self.settings.distill.sequences:
             data = distilled_data(self.text, self.folder, self.base)
         data.accumulate = stage.accumulate
         data.seed = seed  # a new order of batches: the seed of the stage, not of the base again
-        stages = self.lab.stages
-        place = list(stages).index(name) + 1 if name in stages else 0
         result = run_stage(
             name,
             module,
@@ -262,9 +213,8 @@ class Run:
             self.lab.machine,
             stage,
             prefix=prefix,
-            resume=self.config.resume,
-            place=f"stage {place} of {len(stages)}" if place else "",
-            later=sum([*stages.values()][place:]) if place else 0,
+            resume=self.settings.resume,
+            place="",
             loggers=self.lab.tracker.loggers(name),
             watchers=[*watchers, *self.lab.tracker.watchers(name)],
         )
@@ -279,25 +229,25 @@ class Run:
         return result
 
     def train_on(
-        self,
-        name: str,
-        predictor: Predictor,
-        stage: StageConfig | None = None,
-        *,
-        whole: bool = False,
-        **beside: Any,
+        self, name: str, predictor: Predictor, stage: StageConfig, *, whole: bool = False, **beside: Any
     ) -> StageResult:
-        """Train on from the base, helped alike whatever was done to the base's heads. stage: fine-tuning,
-        unless given. whole: the decoder too, whatever --freeze-decoder says. beside: of `train`."""
-        config = self.config
-        if config.freeze_decoder and not whole:
+        """Train on from the base, helped alike whatever was done to the base's heads. whole: the decoder too,
+        whatever freeze_decoder says. beside: of `train`."""
+        settings = self.settings
+        if settings.freeze_decoder and not whole:
             freeze_decoder(predictor.model)
-        if config.finetune.dropout is not None:
-            change_dropout(predictor.model, config.finetune.dropout)
-        beside["distilling"] = (
-            Distilling(self.load().model, config.distill) if config.distill.weight else None
-        )
-        return self.train(name, predictor, stage or config.finetuning, distilled=True, **beside)
+        if settings.finetune.dropout is not None:
+            change_dropout(predictor.model, settings.finetune.dropout)
+        teach = settings.distill.weight
+        beside["distilling"] = Distilling(self.load().model, settings.distill) if teach else None
+        return self.train(name, predictor, stage, distilled=True, **beside)
+
+    def compute_of(self, result: StageResult | None, choice: float, refit: float = 0.0) -> dict[str, float]:
+        """The seconds of what made a row, by `ResultRow.compute`; parts that it has not are left out."""
+        parts = {"choice": choice, "refit": refit}
+        if result is not None:
+            parts |= {"text": distilled_seconds(self.text, self.base), "training": result.seconds}
+        return {name: round(seconds, 1) for name, seconds in parts.items() if seconds}
 
     # ---------------------------------------------------------------- rows
 
@@ -311,14 +261,14 @@ class Run:
         """Begin the rows with those of the bases, the better of which is the reference."""
         self.track()
         evaluation = self.begin_rows(predictor)
-        evaluation.borrow("base", self.base, self.text.settings)
+        evaluation.borrow(BASE, self.base, self.text.settings)
         if continued is not None:
-            evaluation.borrow("base-continued", continued, self.text.settings)
+            evaluation.borrow(CONTINUED, continued, self.text.settings)
         evaluation.choose_reference()
         return evaluation
 
-    def finish(self, system: str) -> None:
-        """Write the result. system: the run's own."""
+    def finish(self, system: str, **about: Any) -> None:
+        """Write the result. system: the run's own; about: what result.json holds beside."""
         self.folder.write_json(
             "result.json",
             {
@@ -326,90 +276,9 @@ class Run:
                 "system": system,
                 "reference": self.evaluation.reference,
                 "finished": True,
-                **self.lab.provenance,
+                **about,
+                **self.lab.provenance(self.seed),
                 "data": self.text.about(self.folder),
             },
         )
         self.made = True
-
-
-Finished = Callable[[Run], None]
-
-
-def stage_epochs(config: FitConfig, total: int | None) -> dict[str, int]:
-    """stage -> its epochs, of a configuration, in their order. total: the heads of the gated kinds, None
-    where only the model itself says."""
-    method, more = METHODS.get(config.gate), config.finetune.epochs
-    stages = {"base": config.train.epochs}
-    if config.base_alone:
-        return stages
-    stages |= {"base-continued": more} if "base-continued" in config.systems else {}
-    if config.gate == PLANNED:
-        for name, rows in speed_rows(config.systems).items():
-            if name == "plan-learned":
-                stages[f"{name}: choice"] = config.gates.choose_epochs
-            if SPEED_METHODS[name].prunes:
-                stages |= {row: more for row in rows if row != name}
-            else:
-                stages[name] = config.train.epochs if name == "uniform" else AS_LONG * more
-        return stages
-    learned = ["gates"] if method else []
-    if config.is_curve:
-        counts = config.curve if total is None else curve_counts(config, total)
-        learned = [f"{count} heads" for count in counts]
-    for name in learned:
-        chosen = config.gates.reconstruct is not None
-        stages |= ({f"{name}: choice": config.gates.choose_epochs} if chosen else {}) | {name: more}
-    if config.is_curve:
-        return stages
-    trained = [row.name for rows in score_rows(config.systems).values() for row in rows if row.trained]
-    stages |= dict.fromkeys(trained, more)
-    scratch = method is not None and method.scratch in config.systems
-    again = {method.scratch: config.train.epochs, f"{method.scratch}, on": more} if method and scratch else {}
-    return stages | again
-
-
-def check_target_heads(config: FitConfig, task: Task) -> None:
-    """Raises ValueError where more heads are to stay open than the gated kinds have, unless only the model
-    itself will tell."""
-    totals = task.heads_by_kind(config)
-    if totals is None:
-        return
-    gated = {kind: totals[kind] for kind in config.kinds}
-    if config.heads_per_kind:
-        check_budget(parse_budget(config.heads_per_kind), gated)
-    if config.is_curve:
-        curve_counts(config, sum(gated.values()))
-    check_targets(config, gated)
-
-
-def curve_counts(config: FitConfig, total: int) -> list[int]:
-    """The numbers of heads of a configuration with `curve` or `max_drop`, from many to few. total: of the
-    gated kinds. Raises ValueError where the model has no more than one of them."""
-    chosen = config.curve or sorted({round(total * share) for share in SHARES} - {0, total}, reverse=True)
-    if too_many := [count for count in chosen if count >= total]:
-        kinds = ", ".join(config.kinds)
-        raise ValueError(
-            f"--curve: expected fewer heads than the {total} of {kinds}, got {', '.join(map(str, too_many))}"
-        )
-    return chosen
-
-
-def check_targets(config: FitConfig, totals: Mapping[str, int]) -> None:
-    """Raises ValueError where more heads or neurons are to stay open than the gated kinds have. totals: kind
-    -> heads or neurons."""
-    heads = [kind for kind in config.kinds if kind not in config.gated_neurons]
-    for flag, count, kinds in (
-        ("heads", config.heads, heads),
-        ("neurons", config.neurons, config.gated_neurons),
-    ):
-        if count is not None:
-            check_count(flag, count, sum(totals.get(kind, 0) for kind in kinds), kinds)
-
-
-def check_count(flag: str, count: int, total: int, kinds: Sequence[str]) -> None:
-    """Raises ValueError where more `flag`, heads or neurons, are to stay open than these kinds have."""
-    if count > total:
-        raise ValueError(
-            f"--{flag}: cannot keep {count} of {total} {flag} of {', '.join(kinds)}; give a smaller number"
-        )

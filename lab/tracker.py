@@ -19,7 +19,6 @@ import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from headgates.configs.schema import FitConfig
 from headgates.data.ranks import is_first
 from headgates.lab import wandb_tables
 from headgates.lightning_modules.remembers import Remembers
@@ -31,6 +30,7 @@ from headgates.records.table import read_table
 
 STATE = "wandb.json"
 PROJECT = "headgates"
+CHOICE = ": choice"  # the end of the name of a stage that trains gates alone
 AGAIN, WITHOUT = "tries again next time", "goes on without it"
 AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # the run that `wandb agent` wants
 # Nothing of the machine is logged but the load of its processors and memory.
@@ -44,9 +44,9 @@ class Tracker:
     They are called in this order: for each folder `open`, then `loggers` and `watchers` for each of its
     stages, then `finish`; after all folders `complete`, for the run that was asked for, and `close`."""
 
-    def open(self, folder: RunFolder, job: str, base: RunFolder) -> None:
-        """Follow this folder from now on. job: base, base-continued, scores or gates, which is also its first
-        stage; base: the run it starts from, itself for a base."""
+    def open(self, folder: RunFolder, kind: str, base: RunFolder, *, asked: bool) -> None:
+        """Follow this folder from now on. kind: base, base-continued or pruned; base: the run it starts from,
+        itself for a base; asked: whether the command was started for this run."""
 
     def loggers(self, stage: str) -> list[Logger]:
         """Where a stage's numbers go beside metrics.csv."""
@@ -59,17 +59,17 @@ class Tracker:
     def finish(self, test: Lines) -> None:
         """Log the results of the folder, whose result.json is written. test: source and reference lines."""
 
-    def complete(self, folder: RunFolder, job: str, base: RunFolder, test: Lines) -> None:
+    def complete(self, folder: RunFolder, kind: str, base: RunFolder, test: Lines) -> None:
         """Log what is not logged yet of a finished run, even if an earlier command finished it."""
 
     def close(self) -> None:
         """End what is still open, however the command ends."""
 
 
-def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
+def make_tracker(logger: str, facts: dict[str, Any]) -> Tracker:
     """A tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device and
     versions of this process. Raises ValueError as `is_followed` does."""
-    return WandbTracker(config.job, facts) if is_first() and is_followed(config.logger) else Tracker()
+    return WandbTracker(facts) if is_first() and is_followed(logger) else Tracker()
 
 
 def is_followed(logger: str) -> bool:
@@ -95,8 +95,8 @@ def project() -> str:
 class FollowedRun:
     """The open W&B run of a folder."""
 
-    def __init__(self, run: Any, folder: RunFolder, job: str, config: dict[str, Any]):
-        self.run, self.folder, self.job, self.config = run, folder, job, config
+    def __init__(self, run: Any, folder: RunFolder, config: dict[str, Any]):
+        self.run, self.folder, self.config = run, folder, config
         self.ended = self.lost = False
         self.state = {"project": run.project, "entity": run.entity or None, "id": run.id, "logged": False}
         self.offline = run.settings.mode == "offline"
@@ -166,13 +166,13 @@ class FollowedRun:
 
 
 class StageLogger(WandbLogger):
-    """Lightning's logger, for one stage: the names of the folder's first stage stand alone, those of another
-    begin with its name."""
+    """Lightning's logger, for one stage: names of the stage that chooses heads on frozen weights begin with
+    `choice`, those of others stand alone."""
 
     LOGGER_JOIN_CHAR = "/"
 
     def __init__(self, followed: FollowedRun, stage: str):
-        super().__init__(experiment=followed.run, prefix="" if stage == followed.job else stage)
+        super().__init__(experiment=followed.run, prefix="choice" if stage.endswith(CHOICE) else "")
         self.followed = followed
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
@@ -219,14 +219,14 @@ class WandbWatcher(Remembers, Watcher):
 
 
 class WandbTracker(Tracker):
-    """Follows runs with W&B. asked: the job of the run that the command was started for."""
+    """Follows runs with W&B."""
 
-    def __init__(self, asked: str, facts: dict[str, Any]):
-        self.asked, self.facts = asked, facts
+    def __init__(self, facts: dict[str, Any]):
+        self.facts = facts
         self.agent = {name: os.environ[name] for name in AGENT if name in os.environ}
         self.runs: list[FollowedRun] = []  # only the last may still be open
 
-    def open(self, folder: RunFolder, job: str, base: RunFolder) -> None:
+    def open(self, folder: RunFolder, kind: str, base: RunFolder, *, asked: bool) -> None:
         """Raises ValueError where W&B refuses: the name, the login, no network."""
         import wandb
 
@@ -234,9 +234,9 @@ class WandbTracker(Tracker):
             wandb.teardown()  # it reads its environment once
             for name in self.agent:
                 os.environ.pop(name, None)
-            os.environ.update(self.agent if job == self.asked else {})
+            os.environ.update(self.agent if asked else {})
         config = wandb_tables.configuration(folder, self.facts)
-        self.runs.append(open_run(folder, job, config, base))
+        self.runs.append(open_run(folder, kind, config, base))
 
     def loggers(self, stage: str) -> list[Logger]:
         return [StageLogger(self.runs[-1], stage)]
@@ -247,12 +247,12 @@ class WandbTracker(Tracker):
     def finish(self, test: Lines) -> None:
         self.runs[-1].finish(test)
 
-    def complete(self, folder: RunFolder, job: str, base: RunFolder, test: Lines) -> None:
+    def complete(self, folder: RunFolder, kind: str, base: RunFolder, test: Lines) -> None:
         before = state_of(folder)
         seen = any(run.folder.path == folder.path for run in self.runs)
         if seen or (before.get("logged") and not self.agent):
             return
-        self.open(folder, job, base)
+        self.open(folder, kind, base, asked=True)
         if self.runs[-1].state["id"] != before.get("id"):  # a W&B run that has not seen the training
             with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 for row in csv.DictReader(file):
@@ -275,7 +275,7 @@ def state_of(folder: RunFolder) -> dict[str, Any]:
     return dict(folder.read_json(STATE)) if (folder / STATE).is_file() else {}
 
 
-def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:
+def open_run(folder: RunFolder, kind: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:
     """The open W&B run of a folder, in the group of its base.
 
     Raises ValueError where W&B refuses: the name, the login, no network."""
@@ -296,13 +296,13 @@ def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolde
             save_dir=folder.path,
             id=run_id,
             group=f"{base.path.name}-{base_hash[:6]}",  # siblings stand together
-            job_type=job,
+            job_type=kind,
             mode=mode,
             config=config,
             settings=wandb.Settings(console="off", host="", silent=silent, **private),
             **where,
         )
-        return FollowedRun(logger.experiment, folder, job, config)
+        return FollowedRun(logger.experiment, folder, config)
     except wandb.Error as error:
         why = " ".join(str(error).split())
         raise ValueError(f"W&B: {why} (WANDB_MODE=offline keeps runs here for now)") from error
@@ -332,7 +332,7 @@ def log_grid(
     name: str,
     *,
     logger: str,
-    job: str,
+    kind: str,
     base: RunFolder,
     config: Mapping[str, Any],
     summary: Mapping[str, Any],
@@ -346,7 +346,7 @@ def log_grid(
 
     rows = read_table(folder, f"{name}.csv")
     table = list(rows[0]), [list(row.values()) for row in rows]
-    run = open_run(folder, job, {"base_hash": base.run_hash(), **config}, base)
+    run = open_run(folder, kind, {"base_hash": base.run_hash(), **config}, base)
     try:
         run.attempt(
             {

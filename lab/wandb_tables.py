@@ -5,11 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headgates.configs.methods import METHODS, method_of
-from headgates.configs.schema import KINDS
-from headgates.configs.systems import file_name
+from headgates.configs.kinds import KINDS
 from headgates.gates import GateBank
-from headgates.records.folder import RunFolder, lines_of
+from headgates.records.folder import RunFolder, lines_of, recipe_of
 from headgates.records.row import ResultRow
 from headgates.records.source import Lines
 from headgates.records.table import with_ends
@@ -19,8 +17,7 @@ PATHS = ("data", "data_dir", "base", "runs", "encoder")
 RECORDED = ("commit", "device", "versions")  # facts of the process that trained the run
 NUMBERS = ("log_alpha", "open_prob", "open")  # of a head
 SENTENCES = 50  # number of test sentences in the table of translations
-REMOVED = {f"{method.removed}.pt": "model" for method in METHODS.values()}
-FILES = {"gates.json": "gates", **REMOVED, "report.html": "report"}  # -> type of the artifact
+FILES = {"gates.json": "gates", "best.pt": "model", "report.html": "report"}  # -> type of the artifact
 
 Table = tuple[list[Any], list[list[Any]]]  # columns, rows
 
@@ -70,7 +67,7 @@ def translations(folder: RunFolder, test: Lines) -> Table:
     """A row for each of the first test sentences: source, reference, and the output of every system."""
     systems = [row.system for row in folder.rows()]
     # not folder.outputs: the other ranks are not asked
-    outputs = (lines_of(folder / f"hypotheses/{file_name(system)}.txt") for system in systems)
+    outputs = (lines_of(folder / f"hypotheses/{system}.txt") for system in systems)
     columns = [*test, *outputs]
     rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
     return ["source", "reference", *systems], rows
@@ -94,7 +91,7 @@ def artifact_name(folder: RunFolder, file: str) -> str:
 
 
 def aliases(config: dict[str, Any]) -> list[str]:
-    """The names by which an artifact is found beside `latest`: what controls its gates, seed and commit."""
-    method = method_of(config)
-    gated = [f"{method.controlled_by}-{method.control_word(config)}"] if method else []
-    return [*gated, f"seed-{config['seed']}", str(config["commit"])]
+    """The names by which an artifact is found beside `latest`: what made it, seed and commit."""
+    recipe = recipe_of(config)
+    made = [] if recipe is None else [f"{recipe.choose}-{recipe.budget.file_word}".replace(":", ".")]
+    return [*made, f"seed-{config['seed']}", str(config["commit"])]

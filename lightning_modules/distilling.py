@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headgates.configs.schema import DistillConfig
+from headgates.configs.stages import DistillConfig
 from headgates.tasks.base import Task
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.significance import score
-from headgates.configs.schema import StageConfig
+from headgates.configs.stages import StageConfig
 from headgates.data.ranks import all_sum
 from headgates.gates import GateBank, NotANumber
 from headgates.lightning_modules.distilling import Distilling

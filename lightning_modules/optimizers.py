@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from headgates.configs.schema import StageConfig
+from headgates.configs.stages import StageConfig
 
 # steps towards an orthogonal matrix; with torch's five a toy step took longer and the model learned no better
 NEWTON_SCHULZ = 3

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from headgates.configs.json_file import load_json
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.data import ranks
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import cache_folder
@@ -26,7 +26,7 @@ WORK = 1e10  # multiply-adds, about, of the largest step that is measured
 LENGTH = 20  # tokens of its sentences
 
 
-def resolve_precision(config: FitConfig, machine: str, report: Report = lambda text: None) -> str:
+def resolve_precision(config: Settings, machine: str, report: Report = lambda text: None) -> str:
     """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs where a training step of such a model
     was timed faster in it. Every process of a run takes what the first one measured. machine: its name for
     users, by which the measurement is kept; report: takes a line on what was found."""
@@ -43,7 +43,7 @@ def resolve_precision(config: FitConfig, machine: str, report: Report = lambda t
     return precision
 
 
-def known_gain(config: FitConfig, machine: str) -> float:
+def known_gain(config: Settings, machine: str) -> float:
     """`bf16_gain`, measured unless it was before, with the same sizes, processor, threads and torch."""
     model, text = config.model, config.text
     sizes = [model.d_model, model.ffn, model.heads, text.vocab_size, text.max_tokens, model.decoder_mixer]
@@ -61,7 +61,7 @@ def known_gain(config: FitConfig, machine: str) -> float:
     return gain
 
 
-def bf16_gain(config: FitConfig) -> float:
+def bf16_gain(config: Settings) -> float:
     """How many times as fast as in fp32 a training step is under autocast to bf16: forward, loss and
     gradients of the configuration's model, of two layers a side at most."""
     small = product_seconds(torch.float32) / product_seconds(torch.bfloat16)

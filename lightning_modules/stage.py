@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
-from headgates.configs.schema import StageConfig
+from headgates.configs.stages import StageConfig
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import wait
 from headgates.lightning_modules.checkpoints import WholeFiles, checkpoint_to_resume

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgates.configs.fields import check_ranges, shortened
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.data.vocab import Vocabulary

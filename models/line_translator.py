@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # so that a stream of lines needs neither torch nor a tokenizer before its first line
-    from headgates.configs.schema import SearchConfig
+    from headgates.configs.settings import SearchConfig
     from headgates.data.vocab import Vocabulary
     from headgates.models.beam import Hypothesis
 

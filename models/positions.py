@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 
 
 def frequencies(config: ModelConfig) -> Tensor:

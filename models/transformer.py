@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headgates.configs.fields import check_ranges
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import ALL_KINDS, HeadGate, find_sites
 from headgates.gates.attach_modes import scale_heads

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.data.batch import pad
 from headgates.data.vocab import Vocabulary
 from headgates.gates.evaluation_mode import evaluation_mode

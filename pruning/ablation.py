@@ -205,9 +205,7 @@ def ablate(
 
     def make() -> tuple[list[Row], dict[str, Any]]:
         found = [
-            score_ablations(
-                unpruned, text, ablations, name=name if alone else f"{name}-{split}", fresh=fresh
-            )
+            score_ablations(unpruned, text, ablations, name=name if alone else f"{name}-{split}", fresh=fresh)
             for split, text in texts.items()
         ]
         base = found[-1].base

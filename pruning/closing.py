@@ -19,16 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import query_tokens
-from headgates.analysis.optimal_ablation import fold_optimal
-from headgates.configs.closing import CLOSINGS
+from headgates.configs.closing import RESAMPLE, ZERO
+from headgates.configs.recipe import Recipe
 from headgates.configs.stages import DistillConfig
 from headgates.data import ranks
 from headgates.data.batch import Batch
 from headgates.data.parallel import ParallelText
-from headgates.gates import HeadMap, HeadSite, fold_mean, reconstruct, resampled, rescale, zero_heads
+from headgates.gates import HeadMap, HeadSite, fold_mean, reconstruct, resampled, zero_heads
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.outputs import outputs_of
 from headgates.gates.reconstruct import unpruned_copy
+from headgates.lab.lab import Run
 from headgates.lightning_modules.distilling import Distilling
 from headgates.models.sublayers import sublayers
 from headgates.records.source import BATCH_TOKENS, Source
@@ -42,6 +43,12 @@ def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
     if hasattr(model, "target_specials"):
         return query_tokens(model, site, batch)
     return batch.source != model.source_specials.padding
+
+
+def calibration_of(run: Run, recipe: Recipe, source: Source) -> "Calibration":
+    """The text that a recipe's closing is calibrated on. source: the model that closes, on the run's text."""
+    settings = run.settings
+    return Calibration(source, settings.calibration_sentences, settings.calibration_targets, seed=recipe.seed)
 
 
 @dataclass(eq=False)
@@ -87,13 +94,6 @@ class Calibration:
         self.source.task.loss(model, batch)
 
 
-def optimal(
-    model: nn.Module, closed: HeadMap, calibration: Calibration, *arguments: Any, **options: Any
-) -> None:
-    """`fold_optimal` by the loss of the run's task. Arguments as `reconstruct`."""
-    fold_optimal(model, closed, calibration, *arguments, loss=calibration.source.task.loss, **options)
-
-
 def distill(
     model: nn.Module, closed: HeadMap, calibration: Calibration, *arguments: Any, **options: Any
 ) -> None:
@@ -126,13 +126,10 @@ def distill(
 
 
 PASSES, RATE, STEP_TOKENS = 5, 1e-3, 1000  # of `distill`
-OF_STREAM = ("out+ffn", "out+ffn+v", "distill")  # of models whose residual stream is known
+OF_STREAM = ("out+ffn+v", "distill")  # of models whose residual stream is known
 HOW: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,
-    "optimal": optimal,
-    "rescale": rescale,
     "out": reconstruct,
-    "out+ffn": partial(reconstruct, sublayers=sublayers),
     "out+ffn+v": partial(reconstruct, sublayers=sublayers, values=True),
     "distill": distill,
 }
@@ -146,10 +143,10 @@ def check_closing(how: str, model: nn.Module) -> None:
 
 def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None) -> None:
     """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what
-    `how` makes of them, an entry of CLOSINGS.
+    `how` makes of them, of configs/closing.py.
 
     calibration: None will do for "zero". Raises ValueError at a text that is empty."""
-    if how == "zero":
+    if how == ZERO:
         zero_heads(model, closed)
         return
     assert calibration is not None  # ways that are calibrated are given a text
@@ -165,7 +162,7 @@ def closed_heads(
 ) -> Iterator[None]:
     """The heads are closed within the context; afterwards the model is, bit for bit, as it was. Errors are
     those of `close_heads`."""
-    if not CLOSINGS[how].permanent:
+    if how == RESAMPLE:
         assert calibration is not None
         with resampled(
             model,

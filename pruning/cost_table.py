@@ -1,7 +1,7 @@
 """What each part of a Transformer costs: a table from some whole models that are measured, each with a part
 made smaller everywhere.
 
-    T(shape) = rest + sum over layers that stay [ layer(stack) + sum over parts part(width) ]
+    T(subnet) = rest + sum over layers that stay [ layer(stack) + sum over parts part(width) ]
 
 A part is a kind of attention or feed-forward layer. Its cost at a width is what the model costs with all of
 its sites at that width, less what it costs with all of them at 0, divided by their number; a stack's bare
@@ -11,14 +11,25 @@ of multiply-adds, of parameters, and of milliseconds that are measured on this m
 (CTranslate2), their kinds are one part, as wide as the widest of the stack.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, Limit, find_sites
-from headgates.pruning.shape import Shape, shaped
+from headgates.gates import (
+    ALL_KINDS,
+    FFN_KINDS,
+    KINDS,
+    WIDTH,
+    HeadMap,
+    HeadSite,
+    Limit,
+    Subnet,
+    find_sites,
+)
 
 SHARES = (0.75, 0.5, 0.25, 0.0)  # of a part's heads or neurons, measured beside all
 PADDED = (
@@ -26,6 +37,27 @@ PADDED = (
     ("dec-self", "cross"),
 )  # kinds that have one number of heads where a stack is filled up
 Measure = Callable[[Any], float]  # a model -> what it costs
+Layer = tuple[str, int]  # stack and number
+
+
+def open_units(subnet: Subnet) -> dict[HeadSite, int]:
+    """How many heads or neurons stay at each site."""
+    return {site: int(row.sum()) for site, row in subnet.units.items()}
+
+
+def layers_of(subnet: Subnet) -> dict[Layer, dict[str, HeadSite]]:
+    """Layer -> its sites by kind, encoder first; dropped ones too."""
+    found: dict[Layer, dict[str, HeadSite]] = {}
+    for site in sorted(subnet.units, key=lambda site: (site.stack == "decoder", site.layer, site)):
+        found.setdefault((site.stack, site.layer), {})[site.kind] = site
+    return found
+
+
+def made_small(model: Any, subnet: Subnet) -> Any:
+    """A copy of a model with this part alone."""
+    copied = copy.deepcopy(model)
+    subnet.remove(copied)
+    return copied
 
 
 @dataclass(frozen=True)
@@ -51,25 +83,25 @@ class CostTable:
     layers: Mapping[str, float]
     parts: tuple[Part, ...]
 
-    def cost(self, shape: Shape) -> float:
-        """What a model of this shape costs."""
+    def cost(self, subnet: Subnet) -> float:
+        """What a model costs of which this stays."""
+        opened = open_units(subnet)
+        left = {
+            layer: {kind: opened[site] for kind, site in sites.items()}
+            for layer, sites in layers_of(subnet).items()
+            if all(map(subnet.has, sites.values()))
+        }
+        widest: dict[tuple[str, str], int] = {}  # of each kind in a stack
+        for (stack, _), widths in left.items():
+            for kind, width in widths.items():
+                widest[stack, kind] = max(width, widest.get((stack, kind), 0))
         total = self.rest
-        left = list(shape.left)
-        for (stack, _), widths in left:
+        for (stack, _), widths in left.items():
             total += self.layers[stack]
             for part in self.parts:
-                own = [widths[kind] for kind in part.kinds if kind in widths]
-                if own and part.padded:
-                    own = [
-                        max(
-                            each[kind]
-                            for (other, _), each in left
-                            if other == stack
-                            for kind in part.kinds
-                            if kind in each
-                        )
-                    ]
-                total += part.cost(max(own)) if own else 0.0
+                if own := [kind for kind in part.kinds if kind in widths]:
+                    all_widths = (widest[stack, kind] if part.padded else widths[kind] for kind in own)
+                    total += part.cost(max(all_widths))
         return total
 
     def limit(self, model: Any, budget: float) -> Limit:
@@ -87,7 +119,7 @@ class CostTable:
         heads = [price for site, price in shares.items() if site.kind in KINDS]
         unit = max(sum(heads) / len(heads), 1e-12)
         gated = sum(price * site.heads for site, price in shares.items())
-        total = max(0.0, budget - (self.cost(Shape.of(model)) - gated))
+        total = max(0.0, budget - (self.cost(Subnet.of(model)) - gated))
         return Limit({site: price / unit for site, price in shares.items()}, total / unit)
 
     def to_json(self) -> dict[str, Any]:
@@ -109,12 +141,15 @@ class CostTable:
 
 
 def smaller(model: Any, kinds: tuple[str, ...], share: float) -> Any:
-    """A copy in which all sites of these kinds have so large a share of their heads or neurons."""
-    opened = {
-        site: kept_units(site.heads, share, site.kind) if site.kind in kinds else site.heads
-        for site in find_sites(model, ALL_KINDS)
-    }
-    return shaped(model, Shape(opened))
+    """A copy in which all sites of these kinds have so large a share of their heads or neurons: the first
+    ones, as what it costs does not depend on which."""
+    closed = HeadMap(
+        {
+            site: torch.arange(site.heads) >= kept_units(site.heads, share, site.kind)
+            for site in find_sites(model, kinds)
+        }
+    )
+    return made_small(model, Subnet.of(model).without(closed))
 
 
 def kept_units(units: int, share: float, kind: str) -> int:
@@ -162,13 +197,13 @@ def cost_table(
         )
         report(f"{', '.join(group)}: {costs[-1] * layers / whole:.0%} of the {unit} of the whole model")
     table = CostTable(unit, 0.0, {"encoder": 0.0, "decoder": 0.0}, tuple(parts))
-    shape, bare = Shape.of(model), {}
+    whole_subnet, bare = Subnet.of(model), {}
     for stack in ("encoder", "decoder"):
         gone = half_of_layers(model, stack)
         bare[stack] = 0.0
         if gone:
-            less = replace(shape, dropped=frozenset((stack, number) for number in gone))
-            of_parts = table.cost(shape) - table.cost(less)
-            bare[stack] = max(0.0, (whole - measure(shaped(model, less)) - of_parts) / len(gone))
+            less = whole_subnet.without(layers={stack: gone})
+            of_parts = table.cost(whole_subnet) - table.cost(less)
+            bare[stack] = max(0.0, (whole - measure(made_small(model, less)) - of_parts) / len(gone))
     table = replace(table, layers=bare)
-    return replace(table, rest=max(0.0, whole - table.cost(shape)))
+    return replace(table, rest=max(0.0, whole - table.cost(whole_subnet)))

@@ -1,23 +1,24 @@
-"""The head scores of configs/scores.py, kept in the run folder; the lowest close first.   Michel et al. 2019,
+"""The head scores of choosers.py, kept in the run folder; the lowest close first.   Michel et al. 2019,
 sections 4.1 and 4.2."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from torch import Generator, Tensor
 
 from headgates.analysis.closing import close_to
+from headgates.configs.recipe import Recipe
 from headgates.configs.registry import imported
-from headgates.configs.scores import SCORES, Score
 from headgates.data import ranks
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, find_sites
 from headgates.gates.headmap import KIND_GROUPS, check_kinds
+from headgates.lab.lab import Run
 from headgates.models.progress import minutes, say
+from headgates.pruning.choosers import STANDS, Score, score_named
 from headgates.records.source import Lines, Source
 
 
@@ -32,7 +33,6 @@ class ScoreRequest:
     kinds: Sequence[str] | None = None
     seed: int = 1
     sentences: int = 0
-    absolute: Literal["sentence", "token", "batch"] = "sentence"
     closed: HeadMap | None = None  # heads that are closed already, for a score computed again
     fresh: bool = False
     file: str = ""  # where the scores are kept, without a suffix
@@ -58,18 +58,29 @@ class ScoreRequest:
         return self.source.task.top_logits
 
 
+def request_of(run: Run, recipe: Recipe, source: Source) -> ScoreRequest:
+    """What a recipe asks of its score. source: the base, on the run's text."""
+    return ScoreRequest(
+        source,
+        valid=source.lines("valid"),
+        kinds=recipe.kinds if recipe.gates_neurons else None,
+        seed=recipe.seed,
+        sentences=run.settings.sentences,
+    )
+
+
 def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     """The scores of every head of the source's model, read from scores/ in the run folder, or computed and
     written there.
 
     Scores of a model with heads already closed (`closed`) are always computed and never kept."""
-    return score_parts(name, request)[SCORES[name].part]
+    return score_parts(name, request)[score_named(name).part]
 
 
 def score_parts(name: str, request: ScoreRequest) -> dict[str, HeadMap]:
     """All that the score's function gives, as `head_scores` reads or computes it, by part (`Score.part`)."""
-    score, source = SCORES[name], request.source
-    if request.closed is None and not measures_each_head(score):
+    score, source = score_named(name), request.source
+    if request.closed is None and not score.measures_outputs:
         request = replace(request, kinds=whole_groups(request.kinds))  # one file, which others read too
     request = replace(request, file=f"scores/{score_file(name, request)}")
     if request.closed is not None:
@@ -92,7 +103,7 @@ def timed_scores(score: Score, request: ScoreRequest) -> dict[str, Any]:
 
 def scoring_seconds(name: str, request: ScoreRequest) -> float:
     """The seconds that `head_scores` took, then or now."""
-    if not measures_each_head(SCORES[name]):
+    if not score_named(name).measures_outputs:
         request = replace(request, kinds=whole_groups(request.kinds))
     file = f"scores/{score_file(name, request)}.json"
     content = request.source.folder.stored(file, cache_key(name, request))
@@ -101,14 +112,15 @@ def scoring_seconds(name: str, request: ScoreRequest) -> float:
 
 def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
     """All that the scores depend on."""
-    score, source = SCORES[name], request.source
-    outputs = measures_each_head(score)
+    score, source = score_named(name), request.source
+    outputs = score.measures_outputs
     return {
         "function": score.function,
         "weights": source.weights,
         "text": source.corpus.digest(),
-        "pairs": [pairs_read(score, request), pairs_sampled(score, request)] if score.reads_pairs else None,
-        "absolute": request.absolute if score.from_gradients else None,
+        "pairs": [pairs_read(score, request), pairs_sampled(score, request)]
+        if score.sample is not None
+        else None,
         "seed": request.seed if draws(score, request) else None,
         "valid": digest_lines(*request.valid) if outputs else None,
         "beam": beam_of(source) if outputs else None,
@@ -136,7 +148,7 @@ def compute_scores(score: Score, request: ScoreRequest) -> dict[str, HeadMap]:
     a function that gives one HeadMap."""
     begin = time.monotonic()
     found = call(score.function, score, request)
-    if score.reads_pairs and request.closed is None:
+    if score.sample is not None and request.closed is None:
         count = pairs_sampled(score, request)
         pairs = f"{f'a sample of {count:,}' if count else 'the'} training pairs"
         say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
@@ -172,14 +184,13 @@ def pairs_sampled(score: Score, request: ScoreRequest) -> int:
 
 def draws(score: Score, request: ScoreRequest) -> bool:
     """Whether the score depends on the seed: by its sample, or by what it draws itself."""
-    return "seed" in score.takes or (score.reads_pairs and pairs_sampled(score, request) > 0)
+    return "seed" in score.takes or (score.sample is not None and pairs_sampled(score, request) > 0)
 
 
-def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
-    """Signed and normalised scores: the lowest closes first. l2: divide by each layer's norm; default: as the
-    score does."""
-    score = SCORES[name]
-    scores = scores.l2_per_layer() if (score.l2 if l2 is None else l2) else scores
+def ranked(name: str, scores: HeadMap) -> HeadMap:
+    """Signed and normalised scores: the lowest closes first."""
+    score = score_named(name)
+    scores = scores.l2_per_layer() if score.l2 else scores
     return scores.map(lambda row: score.sign * row)
 
 
@@ -215,7 +226,7 @@ def closed_by(
 def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool = False) -> HeadMap:
     """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score
     does not. by_kind: each kind keeps its number."""
-    score = SCORES[name]
+    score = score_named(name)
     refine = score.refine
     if refine is None:
         return closed
@@ -226,32 +237,29 @@ def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool 
     return better
 
 
-def step_counts(heads: int, step: float) -> list[int]:
-    """How many heads are closed at each step of a curve: ceil(heads * i * step), from 0 to all, as the
-    paper's code counts."""
-    counts = {0}
-    for i in range(1, math.ceil(1 / step - 1e-9) + 1):
-        counts.add(min(heads, math.ceil(heads * i * step - 1e-9)))  # 10 * 3 * 0.1 is a little above 3
-    return sorted(counts | {heads})
-
-
 def score_file(name: str, request: ScoreRequest) -> str:
     """The file name in scores/, with everything the scores depend on beside the model and its own text."""
-    score, beam = SCORES[name], beam_of(request.source)
-    outputs, lines, kinds = measures_each_head(score), len(request.valid[0]), kinds_suffix(request.kinds)
+    score, beam = score_named(name), beam_of(request.source)
+    outputs, lines, kinds = score.measures_outputs, len(request.valid[0]), kinds_suffix(request.kinds)
     sampled = pairs_sampled(score, request)
-    asked = request.sentences or (0 if score.from_gradients else score.sample)  # importance of all needs none
+    asked = request.sentences or (
+        0 if score.sample == STANDS else score.sample
+    )  # importance of all needs none
     marks = {
-        request.absolute: score.from_gradients and request.absolute != "sentence",
-        f"sampled{sampled}": score.reads_pairs and sampled,
-        f"n{asked}": score.reads_pairs and asked and not sampled,
+        f"sampled{sampled}": score.sample is not None and sampled,
+        f"n{asked}": score.sample is not None and asked and not sampled,
         f"beam{beam}": outputs and beam > 1,
         f"v{lines}": outputs and lines < len(request.source.corpus.valid),
         "+".join(kinds): (outputs or not {*FFN_KINDS}.isdisjoint(request.kinds or ())) and kinds,
         f"seed{request.seed}": score.by_chance or (draws(score, request) and request.seed != 1),
     }
     said = [mark for mark, differs in marks.items() if differs]
-    return "-".join([score.family or name, *said, *text_suffix(request.source)])
+    return "-".join([file_word(score.family or name), *said, *text_suffix(request.source)])
+
+
+def file_word(name: str) -> str:
+    """A score's name in those of files."""
+    return name.replace(":", ".")
 
 
 def text_suffix(source: Source) -> list[str]:
@@ -267,12 +275,6 @@ def text_suffix(source: Source) -> list[str]:
         for name in ("train_sentences", "max_length")
         if settings.get(name) != own.get(name)
     ]
-
-
-def measures_each_head(score: Score) -> bool:
-    """Whether each head needs outputs of its own, so that the file holds only the kinds that were asked for,
-    and names them."""
-    return "valid" in score.takes
 
 
 def beam_of(source: Source) -> int:

@@ -5,7 +5,7 @@ layers. A deep encoder before a shallow decoder is known to be the better shape 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 
 SHARES = (1.0, 0.75, 0.5, 0.375, 0.25)  # of the width
 

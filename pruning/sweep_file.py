@@ -14,7 +14,7 @@ from typing import Any
 from headgates.configs.cli import read
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.configs.yaml_file import load_yaml
 from headgates.records.named_paths import check_fit
 
@@ -99,9 +99,9 @@ def words_after_program(command: Any) -> list[str]:
     return [str(word) for word in command[place + 1 :]]
 
 
-def trial_config(words: list[str], data_dir: str | None) -> FitConfig:
+def trial_config(words: list[str], data_dir: str | None) -> Settings:
     """The configuration of a trial. Raises ValueError where fit.py would, and at flags that no trial has."""
-    config = read(FitConfig, words)
+    config = read(Settings, words)
     if config.name is not None or config.fresh:
         raise ValueError("--name and --fresh are of one run; leave them out, runs name themselves")
     config = replace(config, data_dir=data_dir or config.data_dir)

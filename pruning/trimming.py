@@ -10,79 +10,66 @@ probabilities, which are of fewer pieces now: they are larger by the share of th
 line may change; how many do is counted.
 """
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headgates.analysis.significance import RESAMPLES, above_trivial, resample_counts, score
-from headgates.configs.prune import PruneConfig
-from headgates.data.atomic_folder import atomic_folder
+from headgates.configs.recipe import Pieces, Recipe
 from headgates.data.parallel import digest_lines, folder_files, read_lines, read_pairs
 from headgates.data.text import DataError
-from headgates.lab.evaluation import evaluation_key, heads_of, measures_of, size_without
+from headgates.lab.lab import Run
 from headgates.models.progress import reported, say
 from headgates.models.translator import Translator
 from headgates.models.trimmed import cut_otherwise, trim
-from headgates.pruning.points import finish_made
-from headgates.pruning.unpruned_model import UnprunedModel
-from headgates.records.folder import RunFolder
-from headgates.records.named_paths import check_free
-from headgates.records.row import ResultRow
-from headgates.records.source import Lines
+from headgates.records.row import BASE, PRUNED
+from headgates.records.source import Lines, Source
 
 CHUNK = 500  # lines that are translated between two looks at the clock
 
 
-def trim_vocabulary(
-    unpruned: UnprunedModel, config: PruneConfig, path: Path
-) -> tuple[list[ResultRow], dict[str, Any]]:
-    """Write the run and return its source's row and its own on the test set, and what its result.json says
-    under `trimmed`. Raises ValueError where there is no such text, the tokenizer cannot be trimmed, or would
-    cut a line of the text in another way, and leaves nothing then."""
-    check_free(path)
-    whole = unpruned.translator
-    sources, targets = read_texts(config.trim_vocabulary, unpruned)
+def trimmed(run: Run, recipe: Recipe) -> dict[str, Any]:
+    """Write the model with these pieces alone into the run's folder, add its row, and return what its
+    result.json says of it. Raises ValueError where there is no such text, the tokenizer cannot be trimmed,
+    or would cut a line of the text in another way."""
+    assert isinstance(recipe.budget, Pieces)
+    source = run.text.source(run.base)
+    whole = source.translator
+    sources, targets = read_texts(recipe.budget.texts, source)
     say(f"translating the {len(sources):,} lines of the text, whose pieces stay")
     written = translated(whole, sources)
-    with atomic_folder(path) as place:
-        draft = RunFolder(place)
-        less, kept = trim(whole, place, sources, targets, written)
-        say("translating them with these pieces alone, and the test set with both models")
-        again = translated(less, sources)
-        rows, outputs = measured(unpruned, less)
-        both = (whole, less)
-        about: dict[str, Any] = {
-            "source": unpruned.folder.path.resolve().name,
-            "source_hash": unpruned.config.get("run_hash"),
-            "text_digest": digest_lines(sources, targets),
-            "pieces": {
-                side: [len(getattr(each, f"{side}_vocab")) for each in both] for side in ("source", "target")
-            },
-            "parameters": [row.parameters for row in rows],
-            "bytes": [weight_bytes(each) for each in both],
-            "text": {
-                "lines": len(sources),
-                "cut_otherwise": 0,  # or there would be no run
-                "translated_otherwise": sum(
-                    before != [kept[1][i] for i in after]
-                    for before, after in zip(written, again, strict=True)
-                ),
-            },
-            "test": {
-                "lines": len(outputs[0]),
-                "cut_otherwise": cut_otherwise(whole.source_vocab, less.source_vocab, unpruned.test[0]),
-                "translated_otherwise": sum(one != two for one, two in zip(*outputs, strict=True)),
-            },
-        }
-        above = above_trivial(outputs[1], unpruned.test[1], unpruned.task.metrics[0])
-        row = replace(rows[1], above_trivial=above)
-        finish_made(draft, path, unpruned, {"trimmed": about}, row, outputs[1])
-    return rows, about
+    for file in run.folder.path.glob(run.task.tokenizer_files):
+        file.unlink()  # the base's
+    less, kept = trim(whole, run.folder.path, sources, targets, written)
+    say("translating them with these pieces alone, and the test set with both models")
+    again = translated(less, sources)
+    weights = run.folder / "best.pt"
+    run.task.save_model(weights, less)
+    row = run.evaluation.add(PRUNED, weights, less, None, recipe=recipe)
+    both = (whole, less)
+    base_outputs, outputs = (run.folder.outputs(system) for system in (BASE, PRUNED))
+    return {
+        "text_digest": digest_lines(sources, targets),
+        "pieces": {
+            side: [len(getattr(each, f"{side}_vocab")) for each in both] for side in ("source", "target")
+        },
+        "parameters": [run.evaluation.rows[0].parameters, row.parameters],
+        "bytes": [weight_bytes(each) for each in both],
+        "text": {
+            "lines": len(sources),
+            "cut_otherwise": 0,  # or there would be no run
+            "translated_otherwise": sum(
+                before != [kept[1][i] for i in after] for before, after in zip(written, again, strict=True)
+            ),
+        },
+        "test": {
+            "lines": len(outputs),
+            "cut_otherwise": cut_otherwise(whole.source_vocab, less.source_vocab, run.text.test[0]),
+            "translated_otherwise": sum(one != two for one, two in zip(base_outputs, outputs, strict=True)),
+        },
+    }
 
 
-def read_texts(places: Sequence[str], source: UnprunedModel) -> Lines:
+def read_texts(places: Sequence[str], source: Source) -> Lines:
     """The source lines and the target lines, which may be fewer, of files of source lines, pairs of files
     SOURCE:TARGET, and folders with training text in the run's languages. Raises DataError at anything else,
     and where there is no line."""
@@ -116,30 +103,6 @@ def translated(translator: Translator, lines: Sequence[str]) -> list[list[int]]:
         for i, best in zip(chosen, n_best, strict=True):
             found[i] = list(map(int, best[0].ids)) if best else []
     return found
-
-
-def measured(unpruned: UnprunedModel, less: Translator) -> tuple[list[ResultRow], list[list[str]]]:
-    """The rows of the model with all pieces and with fewer, the second against the first, and their outputs
-    of the test set."""
-    task, counts = unpruned.task, resample_counts(len(unpruned.test[0]), RESAMPLES)
-    rows, outputs, scores = list[ResultRow](), list[list[str]](), []
-    for translator in (unpruned.translator, less):
-        begin = time.perf_counter()
-        outputs.append(task.outputs(translator, unpruned.test[0]))
-        seconds = time.perf_counter() - begin
-        scores.append(score(outputs[-1], unpruned.test[1], task.metrics))
-        rows.append(
-            ResultRow(
-                system="base",
-                measures=measures_of(scores[-1], scores[0], counts),
-                parameters=size_without(translator.model, None),
-                seconds=seconds,
-                evaluation=evaluation_key(task.prediction_settings(translator), unpruned.test),
-                reference="base",
-                **heads_of(translator.model, None),
-            )
-        )
-    return rows, outputs
 
 
 def weight_bytes(translator: Translator) -> int:

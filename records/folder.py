@@ -16,13 +16,13 @@ from typing import Any
 
 import yaml
 
-from headgates.configs.cli import RECORDED, from_dict, to_yaml
+from headgates.configs.cli import from_dict, to_yaml
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import check_types, shortened
 from headgates.configs.json_file import Kind, load_json
 from headgates.configs.own_file import own_file, own_files
-from headgates.configs.schema import FitConfig
-from headgates.configs.systems import file_name
+from headgates.configs.recipe import Recipe
+from headgates.configs.settings import Settings
 from headgates.configs.yaml_file import load_yaml
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import own_cache
@@ -103,10 +103,10 @@ class RunFolder:
         if not content:
             raise ValueError(f"{path} holds no settings; expected the configuration that fit.py wrote")
         try:
-            check_types(FitConfig, content)
+            check_types(Settings, content)
         except ValueError as error:
             raise ValueError(f"{path}: {error}; {CURE}") from error
-        for name in sorted(RECORDED & content.keys()):
+        for name in sorted({"base", "base_hash", "run_hash"} & content.keys()):
             if not isinstance(content[name], str | None):
                 raise ValueError(
                     f"{path}: {name} is a {type(content[name]).__name__}, expected the hash of a run; {CURE}"
@@ -245,7 +245,7 @@ class RunFolder:
         system, runs = self.systems()[name], self.path.parent  # a run may have the weights of its base
         weights, digests = system["weights"], system.get("sha256")
         beside = Path(os.path.realpath(self.path / weights)).is_relative_to(os.path.realpath(runs))
-        far = name == "base" and not beside and closes_heads(self.config())
+        far = name == "base" and not beside and is_made(self.config())
         if far and isinstance(digests, Mapping):  # those of its own folder are left
             digests = {file: digest for file, digest in digests.items() if file != weights}
         check_digests(self.path, digests, cure="copy it again, or repeat the run with --fresh", home=runs)
@@ -276,7 +276,7 @@ class RunFolder:
         """Make this folder, with best.pt and the tokenizer in it, the run of a finished base that fit.py did
         not train. result: what result.json holds beside."""
         self.add_system("base", self / "best.pt", None, tokenizer=tokenizer)
-        self.write_text("config.yaml", to_yaml(from_dict(FitConfig, dict(settings)), run_hash=run_hash))
+        self.write_text("config.yaml", to_yaml(from_dict(Settings, dict(settings)), run_hash=run_hash))
         base = {"rows": [], "system": "base", "reference": "base", "finished": True}
         self.write_json("result.json", base | dict(result))
 
@@ -293,12 +293,12 @@ class RunFolder:
     def write_outputs(self, system: str, outputs: Iterable[str]) -> None:
         """Keep what a system makes of the test set, a line each."""
         self.write_text(
-            f"hypotheses/{file_name(system)}.txt", "".join(line + "\n" for line in outputs)
+            f"hypotheses/{system}.txt", "".join(line + "\n" for line in outputs)
         )
 
     def outputs(self, system: str) -> list[str]:
         """What a system made of the test set; the first rank may just have written it."""
-        path = self / f"hypotheses/{file_name(system)}.txt"
+        path = self / f"hypotheses/{system}.txt"
         return first(lambda: lines_of(path))
 
 
@@ -338,10 +338,16 @@ def find_runs(root: str | Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
 
 
-def closes_heads(config: Mapping[str, Any]) -> bool:
-    """Whether a run with this config.yaml closes heads of its base, by learned gates or, at a number of
-    heads, by scores."""
-    return config.get("gate", "none") != "none"
+def recipe_of(config: Mapping[str, Any]) -> Recipe | None:
+    """How a run with this config.yaml was made of its base; None where it is a base. Raises ValueError where
+    the file holds no recipe."""
+    content = config.get("recipe")
+    return None if content is None else Recipe.from_json(content)
+
+
+def is_made(config: Mapping[str, Any]) -> bool:
+    """Whether a run with this config.yaml was made of a base by a recipe."""
+    return config.get("recipe") is not None
 
 
 def far_base(run: Path) -> Path:
@@ -351,17 +357,16 @@ def far_base(run: Path) -> Path:
 
 
 def base_of(folder: RunFolder) -> RunFolder:
-    """The run whose model has no gates: the run itself, or the base of a run that closes heads, which lies
+    """The base: the run itself, or the run that its recipe started from, which lies
     beside it, or where this user's own fit.py found it (`far_base`): results are written to it, and a run of
     others may name any folder. Raises ValueError if that base is gone, or is another one by now."""
     config = folder.config()
-    if not closes_heads(config):
+    if not is_made(config):
         return folder
     base = config.get("base")
     if not base:
         raise ValueError(
-            f"{folder.path} has gates and names no base, so there is no model without gates; give a base "
-            f"run (--gate none)"
+            f"{folder.path} was made by a recipe and names no base; give a base"
         )
     runs = Path(os.path.realpath(folder.path)).parent
     found, far = RunFolder(own_file(runs, Path(base).name)), far_base(folder.path)
@@ -370,7 +375,7 @@ def base_of(folder: RunFolder) -> RunFolder:
     if not (found / "config.yaml").is_file():
         raise ValueError(
             f"the base of {folder.path} is not beside it: there is no run at {found.path}; copy the folder "
-            f"{shortened(base)} there, or train it again with the same settings and --gate none"
+            f"{shortened(base)} there, or train it again with the same settings"
         )
     if config.get("base_hash") not in (None, found.config().get("run_hash")):
         raise ValueError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgates.configs.export import ABOUT
 from headgates.configs.prune import PruneConfig
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.configs.source import is_foreign
 from headgates.data import check_text
 from headgates.data.parallel import DataError, no_file
@@ -72,7 +72,7 @@ def check_data_dir(data_dir: str | None) -> None:
         )
 
 
-def check_fit(config: FitConfig) -> None:
+def check_fit(config: Settings) -> None:
     """Raises ValueError where the base or the text of fit.py is not there. The text of a task of another kind
     is that task's to find."""
     check_data_dir(config.data_dir)

@@ -7,11 +7,13 @@ What this version does not know is kept as it is.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from headgates.configs.systems import BASES, label, record
+from headgates.configs.recipe import Recipe
 
+BASE, CONTINUED, PRUNED = "base", "base-continued", "pruned"  # systems of a run
+UNPRUNED = {BASE: "unpruned", CONTINUED: "unpruned, trained as long"}  # what tables call them
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
 PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
 COMPARED = (
@@ -64,7 +66,8 @@ class ResultRow:
     `training`. parameters: without those of closed heads. seconds: of translating the test set once; None
     where closed heads were only masked, which saves no time, or on another machine. stage: how it was
     trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the
-    system of this run that it equals."""
+    system of this run that it equals. recipe: how it was made; None of a base. loss: on validation, in nats
+    per unit."""
 
     system: str
     heads_open: int
@@ -79,6 +82,8 @@ class ResultRow:
     parameters: int | None = None
     seconds: float | None = None
     evaluation: dict[str, Any] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    loss: float | None = None
     expected_open_heads: float | None = None
     expected_open_neurons: float | None = None
     stage: dict[str, Any] | None = None
@@ -87,9 +92,6 @@ class ResultRow:
     reference: str | None = None
     p_value_vs_base: float | None = None
     same_as: str | None = None
-    lines_unlike_masked: int | None = (
-        None  # of the model without its closed heads: lines that differ from those of the masked one
-    )
     others: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -101,6 +103,11 @@ class ResultRow:
     def main(self) -> Measure:
         """The metric that decides."""
         return self.measures[self.metric]
+
+    @property
+    def label(self) -> str:
+        """What figures and tables call it."""
+        return UNPRUNED.get(self.system) or (self.recipe.label if self.recipe else self.system)
 
     @property
     def open_words(self) -> str:
@@ -129,11 +136,12 @@ class ResultRow:
 
     @property
     def is_base(self) -> bool:
-        return self.system in BASES
+        return self.system in UNPRUNED
 
     def to_json(self) -> dict[str, Any]:
         row = {name: value for name in PLAIN_FIELDS if (value := getattr(self, name)) is not None}
-        row |= record(self.system, (self.stage or {}).get("epochs"))
+        if self.recipe is not None:
+            row["recipe"] = self.recipe.to_json()
         for metric, measure in self.measures.items():
             row |= measure.columns(metric)
         if self.main.p_value is not None:
@@ -144,36 +152,18 @@ class ResultRow:
     def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
         """Raises ValueError where a row lacks what every row has: its system, its heads, a metric."""
         try:
-            made = {"p_value_vs_reference", *record("")}  # of other fields, when written
-            rest = {name: value for name, value in row.items() if name not in made}
+            rest = {name: value for name, value in row.items() if name != "p_value_vs_reference"}
+            recipe = rest.pop("recipe", None)
             measures = {metric: read_measure(metric, rest) for metric in metric_names(row)}
             plain_values = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
             if not measures:
                 raise ValueError("no metric with its signature")
-            return cls(**plain_values, measures=measures, others=rest)
+            made_by = None if recipe is None else Recipe.from_json(recipe)
+            return cls(**plain_values, measures=measures, recipe=made_by, others=rest)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(
                 f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
             ) from error
-
-
-def one_each(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[str]]:
-    """The rows with each model once, and what is said of the rows that are left out: those that equal
-    another, and a model without its closed heads, whose parameters and seconds the row of the same gates
-    takes over."""
-    kept, notes = {row.system: row for row in rows}, []
-    for row in rows:
-        exact = kept.get(row.system.removesuffix("-removed"))
-        if row.same_as in kept:
-            notes.append(f"{label(row.system)}: the same model as {label(row.same_as)}")
-            del kept[row.system]
-        elif exact is not None and exact is not row:
-            kept[exact.system] = replace(exact, parameters=row.parameters, seconds=row.seconds)
-            lines = row.lines_unlike_masked or 0
-            same = f"all but {lines} lines are" if lines else "every line is"
-            notes.append(f"{label(row.system)}: {same} the same, and seconds are of this model")
-            del kept[row.system]
-    return [kept[row.system] for row in rows if row.system in kept], notes
 
 
 def search_words(settings: Mapping[str, Any]) -> str:
@@ -209,4 +199,4 @@ def metric_names(row: Mapping[str, Any]) -> list[str]:
     return sorted(names, key=lambda name: list(row).index(name) if name in row else len(row))
 
 
-PLAIN_FIELDS = [each.name for each in fields(ResultRow) if each.name not in ("measures", "others")]
+PLAIN_FIELDS = [each.name for each in fields(ResultRow) if each.name not in ("measures", "recipe", "others")]

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from headgates.configs.cli import config_hash, to_yaml
 from headgates.configs.own_file import own_file
-from headgates.configs.schema import FitConfig
+from headgates.configs.recipe import Recipe
+from headgates.configs.settings import Settings
 from headgates.data.atomic_file import remove_leftovers
 from headgates.data.cache import lock_folder, open_lock
 from headgates.models.progress import say
@@ -63,7 +64,7 @@ class RunLocks:
 
 
 def claim_run(
-    config: FitConfig,
+    config: Settings,
     name: str,
     fingerprint: dict[str, Any],
     *,
@@ -71,6 +72,7 @@ def claim_run(
     locks: RunLocks,
     files: str,
     base: RunFolder | None = None,
+    recipe: Recipe | None = None,
     fresh: bool = False,
     strict: bool = False,
 ) -> tuple[RunFolder, bool]:
@@ -124,14 +126,15 @@ def claim_run(
         remove_leftovers(Path(place))
     recorded: dict[str, Any] = {"run_hash": wanted}
     if base is not None:
-        recorded |= {"base_hash": base.run_hash()}
+        recorded |= {"base": str(base.path), "base_hash": base.run_hash()}
         folder.copy_files(base, files)
         if base.path.resolve().parent != folder.path.resolve().parent:
             far_base(folder.path).parent.mkdir(parents=True, exist_ok=True)
             far_base(folder.path).write_text(str(base.path.resolve()), encoding="utf-8")
+    if recipe is not None:
+        recorded["recipe"] = recipe.to_json()
     settings = replace(
         config,
-        base=str(base.path) if base else None,
         name=folder.path.name,
         resume=False,  # how the folder is found is not part of the run
         fresh=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headgates.analysis.metrics import Metric
-from headgates.configs.heads_per_kind import KIND_GROUPS, KINDS
+from headgates.configs.kinds import KIND_GROUPS, KINDS
 from headgates.configs.methods import method_of
 from headgates.configs.systems import BASES, place
 from headgates.models.progress import Report, say

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about, require_packages
 from headgates.configs.printable import printable
-from headgates.configs.schema import SearchConfig, read_search
+from headgates.configs.settings import SearchConfig, read_search
 from headgates.configs.source import is_foreign
 from headgates.configs.systems import file_name
 from headgates.configs.translate import TranslateConfig

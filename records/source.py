@@ -21,7 +21,7 @@ import torch
 from headgates.analysis.significance import above_trivial, score
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.configs.source import OPTIONS, SOURCES, SourceOptions, is_foreign, split_source
 from headgates.data import Corpus
 from headgates.data.batch import Batch
@@ -165,7 +165,7 @@ def open_source(
     unpruned: bool = False,
     finished: bool = False,
     device: str | None = None,
-    options: SourceOptions | FitConfig | None = None,
+    options: SourceOptions | Settings | None = None,
 ) -> Source:
     """Open a trained model.
 
@@ -200,7 +200,7 @@ def open_source(
     )
 
 
-def find_run(source: str | Path, options: SourceOptions | FitConfig | None = None) -> RunFolder:
+def find_run(source: str | Path, options: SourceOptions | Settings | None = None) -> RunFolder:
     """The run folder of a SOURCE; what a foreign model became lies in the options' `runs`. Raises ValueError
     if there is none, naming the nearest, or if a run is given options that are for other libraries'
     models."""
@@ -220,7 +220,7 @@ def find_run(source: str | Path, options: SourceOptions | FitConfig | None = Non
     return RunFolder.open(source)
 
 
-def text_settings(options: SourceOptions | FitConfig) -> dict[str, Any]:
+def text_settings(options: SourceOptions | Settings) -> dict[str, Any]:
     """The settings that name the text of a model of another library; none where it is given none."""
     names = ("data", "src", "tgt", "data_dir")
     given = {name: value for name in names if (value := getattr(options, name))}

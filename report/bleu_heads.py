@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headgates.configs.schema import KINDS
+from headgates.configs.kinds import KINDS
 from headgates.configs.systems import label
 from headgates.models.progress import Report, say
 from headgates.records.folder import RunFolder

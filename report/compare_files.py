@@ -17,7 +17,7 @@ from typing import Any
 
 from headgates.analysis.metrics import Metric
 from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
-from headgates.configs.schema import KINDS
+from headgates.configs.kinds import KINDS
 from headgates.configs.systems import BASES, label
 from headgates.models.progress import Report
 from headgates.records.folder import RunFolder

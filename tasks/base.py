@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.metrics import Metric
-from headgates.configs.schema import DistillConfig, FitConfig
+from headgates.configs.settings import Settings
+from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import ParallelText, read_pairs
@@ -81,21 +82,21 @@ class Task(ABC):
             f"{settings.get('src')} to {settings.get('tgt')}",
         )
 
-    def cache_key(self, config: FitConfig) -> dict[str, Any]:
+    def cache_key(self, config: Settings) -> dict[str, Any]:
         """What a new base depends on beside the text and the settings that all tasks have: plain values."""
         return {}
 
-    def heads_by_kind(self, config: FitConfig) -> dict[str, int] | None:
+    def heads_by_kind(self, config: Settings) -> dict[str, int] | None:
         """Kind of attention -> heads of the model of a configuration; None where only the model itself
         says."""
         return None
 
     @abstractmethod
-    def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
+    def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
         """Write what a new base needs beside its weights: its tokenizer."""
 
     @abstractmethod
-    def new_predictor(self, folder: Path, config: FitConfig) -> Predictor:
+    def new_predictor(self, folder: Path, config: Settings) -> Predictor:
         """An untrained model, with the tokenizer that `prepare_folder` wrote."""
 
     @abstractmethod

@@ -28,7 +28,8 @@ from headgates.bridges.classifier import (
     save_classifier,
 )
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
-from headgates.configs.schema import DistillConfig, FitConfig, ModelConfig
+from headgates.configs.settings import ModelConfig, Settings
+from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.label_batches import LabelledData
@@ -74,14 +75,14 @@ class Classification(Task):
         name = str(settings.get("data")).removeprefix("hf:").rstrip("/").replace(":", "-")
         return f"{Path(name).name}-{encoder}", f"labels by {encoder}"
 
-    def cache_key(self, config: FitConfig) -> dict[str, Any]:
+    def cache_key(self, config: Settings) -> dict[str, Any]:
         return {"encoder": encoder_digest(encoder_folder(encoder_of(config)))}
 
-    def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
+    def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
         encoder = encoder_folder(encoder_of(config))
         write_vocabs(encoder, folder, labels_of(corpus.train), max_positions=longest_input(encoder))
 
-    def new_predictor(self, folder: Path, config: FitConfig) -> Labeller:
+    def new_predictor(self, folder: Path, config: Settings) -> Labeller:
         source_vocab, labels = self.vocabs(folder)
         return Labeller(
             new_classifier(encoder_folder(encoder_of(config)), len(labels), source_vocab.specials),
@@ -145,7 +146,7 @@ class Classification(Task):
         return model.top_logits(batch.source)
 
 
-def encoder_of(config: FitConfig) -> str:
+def encoder_of(config: Settings) -> str:
     """The encoder that a base is made of. Raises ValueError where there is none, or settings of our own model
     are given with it."""
     if config.encoder is None:

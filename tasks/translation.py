@@ -15,7 +15,8 @@ from torch import Tensor
 from headgates.analysis.batches import sampled_targets
 from headgates.analysis.metrics import BLEU, CHRF
 from headgates.configs.fields import to_dict
-from headgates.configs.schema import DistillConfig, FitConfig, read_search
+from headgates.configs.settings import Settings, read_search
+from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import make_vocabs
@@ -65,7 +66,7 @@ class Translation(Task):
         data, folder, src, tgt = (settings.get(name) for name in ("data", "data_dir", "src", "tgt"))
         return load_corpus(data, data_dir=folder, src=src, tgt=tgt)
 
-    def heads_by_kind(self, config: FitConfig) -> dict[str, int]:
+    def heads_by_kind(self, config: Settings) -> dict[str, int]:
         model = config.model
         cross = model.decoder_layers * model.heads_of_decoder
         own = cross if model.decoder_mixer == "attention" else 0
@@ -78,7 +79,7 @@ class Translation(Task):
             "dec-ffn": model.decoder_layers * widths["dec-ffn"],
         }
 
-    def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
+    def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
         make_vocabs(
             corpus,
             folder,
@@ -87,7 +88,7 @@ class Translation(Task):
             pairs=config.text.vocab_pairs,
         )
 
-    def new_predictor(self, folder: Path, config: FitConfig) -> Translator:
+    def new_predictor(self, folder: Path, config: Settings) -> Translator:
         source_vocab, target_vocab = load_vocabs(folder)
         source, target = source_vocab.specials, target_vocab.specials
         model = Transformer(

@@ -26,7 +26,7 @@ from headgates.bridges.exported import FORMATS, open_exported, require_packages
 from headgates.bridges.formats import export
 from headgates.configs.export import ExportConfig
 from headgates.configs.methods import method_of
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.gates import detach, heads_left, remove
 from headgates.gates.sites import BANK
 from headgates.lab.measure import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from headgates.configs.cli import read
-from headgates.configs.heads_per_kind import ABOUT, KINDS, check_budget, parse_budget
+from headgates.configs.kinds import ABOUT, KINDS, check_budget, parse_budget
 from headgates.configs.schema import setting
 from headgates.gates import headmap
 

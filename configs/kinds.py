@@ -1,9 +1,7 @@
-"""Budgets of heads for each kind of attention: `--heads-per-kind enc-self=4,dec-self=8,cross=12` keeps so
-many of each open.
+"""Kinds of attention and of feed-forward layers, and numbers of heads for each: `--heads
+enc-self=4,dec-self=8,cross=12` keeps so many of each open.
 
-In a configuration class: `heads_per_kind: list[str] = setting([], ABOUT)`, a list of KIND=HEADS.
-`parse_budget` makes a dict of it and checks what can be known without a model, in `__post_init__`;
-`check_budget` checks it against a model's heads.
+`parse_budget` checks what can be known without a model, `check_budget` the rest.
 """
 
 import re
@@ -11,13 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from headgates.configs.did_you_mean import did_you_mean
 
-FLAG = "--heads-per-kind"
+FLAG = "--heads"
 KINDS = ["enc-self", "dec-self", "cross"]
 FFN_KINDS = ["enc-ffn", "dec-ffn"]  # of feed-forward layers
-KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": [*KINDS, *FFN_KINDS]}  # words for several kinds
+ALL_KINDS = [*KINDS, *FFN_KINDS]
+KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": ALL_KINDS}  # words for several kinds
 KIND_WORDS = [*KIND_GROUPS, *KINDS, *FFN_KINDS]
-# the setting's help
-ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"
 
 
 def kinds_named(words: Sequence[str]) -> list[str]:

@@ -14,8 +14,8 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from random import Random
@@ -25,11 +25,10 @@ from typing import Any
 from headgates.analysis.batches import frozen, on_device
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
-from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, find_sites
-from headgates.models.depth import skipped
+from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, Subnet, find_sites
+from headgates.gates.depth import skipped
 from headgates.models.prefix import KeptStates
-from headgates.pruning.cost_table import CostTable
-from headgates.pruning.shape import Layer, Shape
+from headgates.pruning.cost_table import CostTable, Layer, layers_of, open_units
 
 SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
 LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
@@ -47,14 +46,19 @@ def widths_of(site: HeadSite) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A shape, what it costs, and what the model in this shape adds to the loss of the text that was planned
-    on, in nats per unit; `summed`: what its layers add one by one. None where no loss was looked at."""
+class Plan:
+    """What stays, what that costs, and what it adds to the loss of the text that was planned on, in nats
+    per unit; `summed`: what its layers add one by one. None where no loss was looked at."""
 
-    shape: Shape
+    subnet: Subnet
     cost: float
     loss: float | None = None
     summed: float | None = None
+
+
+def key_of(subnet: Subnet) -> tuple[Any, ...]:
+    """What tells subnets of one order apart: the numbers at each site, and the layers."""
+    return tuple(open_units(subnet).values()), tuple(subnet.layers.items())
 
 
 class Planner:
@@ -83,7 +87,8 @@ class Planner:
         self.valid = [on_device(batch, device) for batch in valid]
         self.order, self.batches, self.kept, self.report = order, batches, kept, report
         self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
-        self.planned, self.whole, self.whole_layers = {*self.sites}, Shape.of(model), whole_layers
+        self.planned, self.whole, self.whole_layers = {*self.sites}, Subnet.of(model), whole_layers
+        self.layers = layers_of(self.whole)
 
     @cached_property
     def levels(self) -> Levels:
@@ -149,8 +154,8 @@ class Planner:
                 return text_loss(self.model, self.valid, self.loss) - base
 
         orders: dict[str, list[int]] = {}
-        for stack in dict.fromkeys(stack for stack, _ in self.whole.layers):
-            left, gone = [n for own, n in self.whole.layers if own == stack], list[int]()
+        for stack in dict.fromkeys(stack for stack, _ in self.layers):
+            left, gone = [n for own, n in self.layers if own == stack], list[int]()
             while len(left) > 1:
                 gone.append(min(left, key=lambda n: rise({stack: [*gone, n]})))
                 left.remove(gone[-1])
@@ -183,11 +188,11 @@ class Planner:
         ]
 
     def sites_of(self, layer: Layer) -> list[HeadSite]:
-        return [site for site in self.whole.layers[layer].values() if site in self.planned]
+        return [site for site in self.layers[layer].values() if site in self.planned]
 
     def cost_of(self, table: CostTable, layer: Layer, widths: Sequence[int]) -> float:
         """What the layer costs, where the table fills no attention up beyond it."""
-        own = {kind: site.heads for kind, site in self.whole.layers[layer].items()}
+        own = {kind: site.heads for kind, site in self.layers[layer].items()}
         own |= {site.kind: width for site, width in zip(self.sites_of(layer), widths, strict=True)}
         parts = (
             part.cost(max(own[kind] for kind in part.kinds if kind in own))
@@ -206,108 +211,104 @@ class Planner:
         for chosen in itertools.product(*(range(count + 1) for count in most.values())):
             yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
-    def candidates(self, table: CostTable, budgets: Sequence[float]) -> list[list[Shape]]:
-        """The shapes of least summed loss for each budget, best first: the best for each number of heads that
-        padded attentions may have, and for all layers that may be gone; none where no shape meets it."""
-        found: list[dict[Any, tuple[float, Shape]]] = [{} for _ in budgets]
-        if (largest := max(budgets) - table.rest) <= 0:
-            return [[] for _ in budgets]
+    def candidates(self, table: CostTable, budget: float) -> list[Subnet]:
+        """The LOOKED_AT subnets of least summed loss for a budget, best first: the best for each number of
+        heads that padded attentions may have, and for all layers that may be gone; none where nothing meets
+        it."""
+        found: dict[Any, float] = {}
+        if (most := budget - table.rest) <= 0:
+            return []
         for fixed in self.fixed_heads(table):
             kept: dict[Layer, tuple[list[tuple[int, ...]], list[Option]]] = {}
-            for layer in self.whole.layers:
+            for layer in self.layers:
                 choices = self.choices(layer, fixed)
                 options = [Option(self.cost_of(table, layer, widths), loss) for widths, loss in choices]
                 places = undominated(options)
                 kept[layer] = [choices[place][0] for place in places], [options[place] for place in places]
             for dropped, added in self.drops:
                 left = [layer for layer in kept if layer not in dropped]
-                sack = Knapsack([kept[layer][1] for layer in left], largest)
-                for own, budget in zip(found, budgets, strict=True):
-                    if (answer := sack.at(budget - table.rest)) is not None:
-                        chosen, loss = answer
-                        picked = {layer: kept[layer][0][o] for layer, o in zip(left, chosen, strict=True)}
-                        shape = self.shape_of(picked, dropped)
-                        own[shape.key] = loss + added, shape
-        return [[shape for _, shape in sorted(own.values(), key=itemgetter(0))] for own in found]
+                if (answer := Knapsack([kept[layer][1] for layer in left], most).at(most)) is not None:
+                    chosen, loss = answer
+                    picked = tuple(kept[layer][0][option] for layer, option in zip(left, chosen, strict=True))
+                    found[tuple(zip(left, picked, strict=True))] = loss + added
+        best = sorted(found, key=lambda key: found[key])[:LOOKED_AT]
+        return [self.subnet_of(dict(picked)) for picked in best]
 
     def too_small(self, table: CostTable, budget: float) -> str:
-        """Why no shape meets a budget."""
+        """Why nothing meets a budget."""
         least = table.cost(self.smallest())
         full = table.cost(self.whole)
         return (
-            f"no shape costs {budget / full:.0%} of the {table.unit} of the whole model: without all that "
-            f"may close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
+            f"nothing costs {budget / full:.0%} of the {table.unit} of the whole model: without all that may close "
+            f"it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
         )
 
-    def smallest(self) -> Shape:
+    def smallest(self) -> Subnet:
         """All closed that may close; where layers may go, one is left in each stack."""
-        opened = {site: 0 if site in self.planned else site.heads for site in self.whole.open}
-        return self.without_empty(Shape(opened))
+        return self.without_empty({site: 0 for site in self.sites})
 
-    def shape_of(self, picked: Mapping[Layer, Sequence[int]], dropped: frozenset[Layer]) -> Shape:
-        opened = dict(self.whole.open)
-        for layer in self.whole.layers:
-            for place, site in enumerate(self.sites_of(layer)):
-                opened[site] = 0 if layer in dropped else picked[layer][place]
-        return Shape(opened, dropped)
-
-    # ---------------------------------------------------------------- the loss of a whole shape
-
-    def closed(self, shape: Shape) -> HeadMap:
-        """True for the heads and neurons that the shape closes, those of dropped layers left out."""
-        return HeadMap(
-            {
-                site: ~highest(self.order[site], shape.open[site])
-                for site in self.sites
-                if (site.stack, site.layer) not in shape.dropped
-            }
-        )
-
-    def rise(self, shape: Shape) -> float:
-        """What the whole shape adds to the loss of the text, each output projection refitted by itself."""
-        base = self.base  # before anything is closed
+    def subnet_of(self, picked: Mapping[Layer, Sequence[int]]) -> Subnet:
+        """picked: of each layer that stays, the widths of its sites."""
         widths = {
-            site: shape.stays(site) for site in self.sites if (site.stack, site.layer) not in shape.dropped
+            site: width
+            for layer, own in picked.items()
+            for site, width in zip(self.sites_of(layer), own, strict=True)
         }
+        return self.subnet(widths, [layer for layer in self.layers if layer not in picked])
+
+    def subnet(self, widths: Mapping[HeadSite, int], dropped: Iterable[Layer] = ()) -> Subnet:
+        """The units of highest order stay, so many at each of these sites; other sites stay whole."""
+        gone: dict[str, list[int]] = {}
+        for stack, number in dropped:
+            gone.setdefault(stack, []).append(number)
+        closed = HeadMap({site: ~highest(self.order[site], width) for site, width in widths.items()})
+        return self.whole.without(closed, gone)
+
+    # ---------------------------------------------------------------- the loss of a whole subnet
+
+    def widths(self, subnet: Subnet) -> dict[HeadSite, int]:
+        """The numbers at the sites of this order in the layers that stay."""
+        return {
+            site: n for site, n in open_units(subnet).items() if site in self.planned and subnet.has(site)
+        }
+
+    def rise(self, subnet: Subnet) -> float:
+        """What the whole subnet adds to the loss of the text, each output projection refitted by itself."""
+        base = self.base  # before anything is closed
+        widths = self.widths(subnet)
         with (
             self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),
-            skipped(self.model, shape.dropped_by_stack),
+            skipped(self.model, subnet.dropped),
         ):
             return text_loss(self.model, self.valid, self.loss) - base
 
-    def summed(self, shape: Shape) -> float:
+    def summed(self, subnet: Subnet) -> float:
         """The sum of what its layers add one by one."""
-        return dict(self.drops)[shape.dropped] + sum(
-            self.rises[site, shape.open[site]]
-            for site in self.sites
-            if (site.stack, site.layer) not in shape.dropped
-        )
+        gone = frozenset((stack, n) for stack, numbers in subnet.dropped.items() for n in numbers)
+        return dict(self.drops)[gone] + sum(self.rises[site, n] for site, n in self.widths(subnet).items())
 
-    def groups(self, table: CostTable, shape: Shape) -> Iterator[list[HeadSite]]:
+    def groups(self, table: CostTable, subnet: Subnet) -> Iterator[list[HeadSite]]:
         """The sites that change together: those of a part that is padded to one number of heads, else each
         alone. None of dropped layers."""
         for part in table.parts:
-            own = [
-                site
-                for site in self.sites
-                if site.kind in part.kinds and (site.stack, site.layer) not in shape.dropped
-            ]
+            own = [site for site in self.sites if site.kind in part.kinds and subnet.has(site)]
             for group in [own] if part.padded else [[site] for site in own]:
                 if group:
                     yield group
 
     # ---------------------------------------------------------------- one by one
 
-    def lowest_first(self, table: CostTable, budget: float) -> Planned | None:
-        """The shape that is left when what scores lowest closes first: heads, and blocks of neurons by their
-        sum; heads of attentions that are padded close together, by the mean of theirs. A layer whose
-        sub-layers are all closed is dropped. None where the budget is never met."""
+    def lowest_first(self, table: CostTable, budget: float) -> Plan | None:
+        """What is left when what scores lowest closes first: heads, and blocks of neurons by their sum;
+        heads of attentions that are padded close together, by the mean of theirs. A layer whose sub-layers
+        are all closed is dropped. None where the budget is never met."""
         scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
-        shape = self.whole
-        while (cost := table.cost(shape)) > budget:
+        subnet = self.whole
+        while (cost := table.cost(subnet)) > budget:
             found: list[tuple[float, dict[HeadSite, int]]] = []
-            for sites in self.groups(table, shape):
-                left = {site: shape.open[site] for site in sites if shape.open[site]}
+            widths = self.widths(subnet)
+            for sites in self.groups(table, subnet):
+                left = {site: widths[site] for site in sites if widths[site]}
                 fewer = {site: n - self.block(site, n) for site, n in left.items()}
                 if left:
                     lost = fmean(
@@ -318,61 +319,63 @@ class Planner:
             if not found:
                 return None
             _, lowest = min(found, key=itemgetter(0))
-            shape = self.without_empty(replace(shape, open={**shape.open, **lowest}))
-        return Planned(shape, cost)
+            subnet = self.without_empty({site: 0 for site in self.sites} | widths | lowest)
+        return Plan(subnet, cost)
 
     def block(self, site: HeadSite, opened: int) -> int:
         """How many close together at a site: a head, or neurons down to a multiple of 16."""
         return 1 if site.kind not in FFN_KINDS else min(opened, opened % WIDTH or WIDTH)
 
-    def without_empty(self, shape: Shape) -> Shape:
-        """The same, its layers dropped that have nothing open, but for the last of a stack."""
-        dropped = set(shape.dropped)
-        for layer, sites in shape.layers.items():
-            last = sum(own == layer[0] and (own, n) not in dropped for own, n in shape.layers) == 1
-            if self.whole_layers and not last and not any(shape.open[site] for site in sites.values()):
-                dropped.add(layer)
-        return replace(shape, dropped=frozenset(dropped))
+    def without_empty(self, widths: Mapping[HeadSite, int]) -> Subnet:
+        """The subnet of these widths, its layers dropped that have nothing open, but for the last of a
+        stack."""
+        dropped: set[Layer] = set()
+        for (stack, number), sites in self.layers.items():
+            last = sum(own == stack and (own, n) not in dropped for own, n in self.layers) == 1
+            opened = any(widths.get(site, site.heads) for site in sites.values())
+            if self.whole_layers and not last and not opened:
+                dropped.add((stack, number))
+        return self.subnet(widths, dropped)
 
     # ---------------------------------------------------------------- local search
 
-    def plan(self, candidates: Sequence[Shape], table: CostTable, budget: float, *, seed: int = 1) -> Planned:
-        """The best of the first candidates by the loss of the whole, after TRIES changes, each of which stays
-        where that loss falls."""
+    def plan(self, candidates: Sequence[Subnet], table: CostTable, budget: float, *, seed: int = 1) -> Plan:
+        """The best candidate by the loss of the whole, after TRIES changes, each of which stays where that
+        loss falls."""
         rng = Random(seed)
-        losses = [self.rise(shape) for shape in candidates[:LOOKED_AT]]
-        loss, best = min(zip(losses, candidates, strict=False), key=itemgetter(0))
-        tried = {shape.key for shape in candidates[:LOOKED_AT]}
+        losses = [self.rise(subnet) for subnet in candidates]
+        loss, best = min(zip(losses, candidates, strict=True), key=itemgetter(0))
+        tried = {key_of(subnet) for subnet in candidates}
         for _ in range(TRIES):
             other = self.neighbour(best, table, budget, rng)
-            if other is None or other.key in tried:
+            if other is None or key_of(other) in tried:
                 continue
-            tried.add(other.key)
+            tried.add(key_of(other))
             if (rise := self.rise(other)) < loss:
                 best, loss = other, rise
-        return Planned(best, table.cost(best), loss / self.units, self.summed(best) / self.units)
+        return Plan(best, table.cost(best), loss / self.units, self.summed(best) / self.units)
 
-    def neighbour(self, shape: Shape, table: CostTable, budget: float, rng: Random) -> Shape | None:
-        """A shape in which one site is smaller, and others are larger as the budget allows; sites that are
+    def neighbour(self, subnet: Subnet, table: CostTable, budget: float, rng: Random) -> Subnet | None:
+        """A subnet in which one site is smaller, and others are larger as the budget allows; sites that are
         padded to one number of heads change together. None where there is none."""
-        groups = [*self.groups(table, shape)]
-        changed = stepped(shape, rng.choice(groups), -1)
+        groups = [*self.groups(table, subnet)]
+        changed = self.stepped(subnet, rng.choice(groups), -1)
         if changed is None:
             return None
         for group in rng.sample(groups, len(groups)):
-            larger = stepped(changed, group, 1)
+            larger = self.stepped(changed, group, 1)
             if larger is not None and table.cost(larger) <= budget:
                 changed = larger
         return changed if table.cost(changed) <= budget else None
 
-
-def stepped(shape: Shape, sites: Sequence[HeadSite], step: int) -> Shape | None:
-    """These sites one width up or down; None where one cannot."""
-    opened = dict(shape.open)
-    for site in sites:
-        widths = widths_of(site)
-        place = widths.index(opened[site]) + step
-        if not 0 <= place < len(widths):
-            return None
-        opened[site] = widths[place]
-    return Shape(opened, shape.dropped)
+    def stepped(self, subnet: Subnet, sites: Sequence[HeadSite], step: int) -> Subnet | None:
+        """These sites one width up or down; None where one cannot."""
+        opened = self.widths(subnet)
+        for site in sites:
+            widths = widths_of(site)
+            place = widths.index(opened[site]) + step
+            if not 0 <= place < len(widths):
+                return None
+            opened[site] = widths[place]
+        gone = [(stack, n) for stack, numbers in subnet.dropped.items() for n in numbers]
+        return self.subnet(opened, gone)

@@ -1,0 +1,260 @@
+"""The flags that say which smaller models to make: the same in every command that makes some."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, ZERO
+from headgates.configs.fields import setting
+from headgates.configs.heads_per_kind import (
+    ALL_KINDS,
+    FFN_KINDS,
+    KIND_WORDS,
+    KINDS,
+    kinds_named,
+    parse_budget,
+)
+from headgates.configs.learned import LEARNED
+from headgates.configs.recipe import (
+    LAYERS,
+    PIECES,
+    Budget,
+    Lambda,
+    Layers,
+    MaxDrop,
+    Pieces,
+    Recipe,
+    Share,
+    Speed,
+    Units,
+    plain,
+)
+
+PLAN = "plan"
+LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
+LEARNED_EPOCHS = 3  # of training where gates learn, unless --epochs says otherwise
+FLAGS = ("lambda", "heads", "speedup", "params", "macs", "max_drop", "drop_layers", "trim_vocabulary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeFlags:
+    """Which smaller models: how much stays, what closes, and how it is trained. Several values of a flag make
+    several models."""
+
+    lam: list[float] = setting(
+        [],
+        "Price of each expected open head, in nats per target token; learned gates find the number.",
+        at_least=0,
+    )
+    heads: list[str] = setting(
+        [], "Heads that stay in all, such as 36,24; or of each kind, such as enc-self=4,dec-self=8,cross=12."
+    )
+    neurons: list[int] = setting(
+        [], "Feed-forward neurons that stay in all; each layer keeps a multiple of 16.", at_least=0
+    )
+    speedup: list[float] = setting([], "Times as fast as the base, by --runtime.", above=1)
+    params: list[float] = setting([], "Share of the parameters that stays.", above=0, below=1)
+    macs: list[float] = setting([], "Share of the multiply-adds that stays.", above=0, below=1)
+    max_drop: float | None = setting(
+        None, "Points that the smallest model may lose on validation.", at_least=0
+    )
+    drop_layers: list[str] = setting([], "Layers that go, such as encoder.2,decoder.1, counted from 0.")
+    trim_vocabulary: list[str] = setting(
+        [], "Files of source lines, SOURCE:TARGET files, or folders: the pieces that they need stay."
+    )
+    kinds: list[str] = setting(
+        [],
+        f"What may close: {', '.join(KIND_WORDS[:3])}, or some of {', '.join(ALL_KINDS)}. Default heads; all "
+        "where a plan decides.",
+        items=KIND_WORDS,
+    )
+    closed_output: str = setting(
+        ZERO,
+        "What a closed head outputs: "
+        + "; ".join(f"{name}: {about}" for name, about in CLOSED_OUTPUTS.items())
+        + ".",
+        choices=CLOSED_OUTPUTS,
+    )
+    refit: list[str] = setting(
+        [],
+        f"Weights that are refitted: {NO_REFIT}; "
+        + "; ".join(f"{name}: {about}" for name, about in REFITS.items())
+        + f". Default {NO_REFIT}; out+ffn+v where a plan decides.",
+        items=[NO_REFIT, *REFITS],
+    )
+    epochs: list[int] = setting(
+        [],
+        f"Passes over the training text afterwards. Default {LEARNED_EPOCHS} for learned gates, else 0.",
+        at_least=0,
+    )
+    seeds: int = setting(1, "Seeds of samples, gates and training, from --seed on.", at_least=1)
+    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+        "auto",
+        "What translates: the run's own search (torch), CTranslate2 (ct2), its int8 form, or the fastest "
+        "that gives the same (auto).",
+    )
+    batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
+
+    def recipes(self, choosers: Sequence[str], seed: int, *, default: Sequence[Budget] = ()) -> list[Recipe]:
+        """Every combination of the values, whole seeds one after the other; within a seed by training, then
+        size. choosers: what chooses; where there are none, what suits the budget. default: the budgets
+        where no flag gives one. Raises ValueError at values that make no recipe."""
+        budgets = self.budgets() or list(default)
+        choices = product(
+            range(seed, seed + self.seeds), self.epochs or [None], budgets, names_for(choosers, budgets)
+        )
+        found = dict[Recipe, None]()
+        for each_seed, epochs, budget, choose in choices:
+            if epochs is None:
+                epochs = LEARNED_EPOCHS * (choose in LEARNED)
+            for refit in self.refits(choose, budget):
+                recipe = Recipe(
+                    name_for(choose, budget),
+                    budget,
+                    self.kinds_for(choose, budget),
+                    self.closed_output,
+                    refit,
+                    epochs,
+                    each_seed,
+                )
+                check(recipe)
+                found[plain(recipe)] = None
+        return list(found)
+
+    def refits(self, choose: str, budget: Budget) -> list[str | None]:
+        usual = "out+ffn+v" if decides(choose, budget) else NO_REFIT
+        return [None if name == NO_REFIT else name for name in self.refit or [usual]]
+
+    def kinds_for(self, choose: str, budget: Budget) -> tuple[str, ...]:
+        usual = ["all"] if decides(choose, budget) else ["heads"]
+        return tuple(kinds_named(self.kinds or usual))
+
+    def budgets(self) -> list[Budget]:
+        """How much may stay, from the most to the least; none where no flag says so. Raises ValueError at two
+        flags that say it in different ways."""
+        given = [name for name in FLAGS if self.value(name)]
+        given += ["neurons"] * bool(self.neurons and not self.heads)
+        over = self.max_drop is not None and given in (["speedup", "max_drop"], ["heads", "max_drop"])
+        if len(given) > 1 and not over:
+            first, second, *_ = (f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"{first} and {second} say in two ways how much stays: give one of them")
+        if self.max_drop is not None:
+            return [self.drop_budget()]
+        if not given:
+            if self.runtime != "auto":
+                raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
+            return []
+        if self.heads or self.neurons:
+            return [*units_of(self.heads, self.neurons)]
+        if self.drop_layers:
+            return [Layers(tuple(map(checked_layer, self.drop_layers)))]
+        if self.trim_vocabulary:
+            return [Pieces(tuple(self.trim_vocabulary))]
+        budgets: list[Budget] = [Lambda(price) for price in sorted(self.lam)]
+        budgets += [Speed(factor, self.runtime, self.batch) for factor in sorted(self.speedup)]
+        for of, shares in (("params", self.params), ("macs", self.macs)):
+            budgets += [Share(of, share) for share in sorted(shares, reverse=True)]
+        return budgets
+
+    def drop_budget(self) -> MaxDrop:
+        assert self.max_drop is not None
+        heads = [units.heads or 0 for units in units_of(self.heads, []) if not units.by_kind]
+        over = tuple(sorted(self.speedup) or sorted(map(float, heads), reverse=True))
+        return MaxDrop(self.max_drop, over, self.runtime, self.batch)
+
+    def value(self, name: str) -> object:
+        found = getattr(self, "lam" if name == "lambda" else name)
+        return found is not None if name == "max_drop" else found
+
+
+def units_of(heads: Sequence[str], neurons: Sequence[int]) -> Iterable[Units]:
+    """Every number of heads with every number of neurons, the most first. Raises ValueError at words that are
+    neither numbers nor KIND=HEADS."""
+    by_kind = [word for word in heads if "=" in word]
+    counts = [word for word in heads if "=" not in word]
+    if wrong := [word for word in counts if not re.fullmatch(r"[0-9]+", word)]:
+        raise ValueError(f"--heads: expected whole numbers such as 36,24, or KIND=HEADS, got {wrong[0]!r}")
+    if by_kind and counts:
+        raise ValueError("--heads: give numbers in all, or a number of each kind, not both")
+    each: list[Units] = [Units(heads=int(count)) for count in counts] or [Units()]
+    if by_kind:
+        given = parse_budget(by_kind)
+        each = [Units(heads=sum(given.values()), by_kind=tuple(given.items()))]
+    each.sort(key=lambda units: -(units.heads or 0))
+    for units in each:
+        for count in sorted(neurons, reverse=True) or [None]:
+            yield Units(units.heads, count, units.by_kind)
+
+
+def checked_layer(name: str) -> str:
+    if not LAYER.fullmatch(name):
+        raise ValueError(
+            f"--drop-layers {name}: expected layers such as encoder.2 or decoder.1, separated by commas"
+        )
+    return name
+
+
+def decides(choose: str, budget: Budget) -> bool:
+    """Whether heads, neurons and layers are traded off against each other, so that all may close."""
+    return isinstance(budget, Share | Speed) or (isinstance(budget, MaxDrop) and choose == PLAN)
+
+
+def names_for(choosers: Sequence[str], budgets: Sequence[Budget]) -> Sequence[str]:
+    """What chooses, where the command does not say: learned gates for a price, a plan for a speed, a size
+    or a drop, else importance."""
+    if choosers:
+        return choosers
+    if any(isinstance(budget, Lambda) for budget in budgets):
+        return ["l0"]
+    return (
+        [PLAN] if any(isinstance(budget, Share | Speed | MaxDrop) for budget in budgets) else ["importance"]
+    )
+
+
+def name_for(choose: str, budget: Budget) -> str:
+    """What chooses, or that the command itself does."""
+    return LAYERS if isinstance(budget, Layers) else PIECES if isinstance(budget, Pieces) else choose
+
+
+def check(recipe: Recipe) -> None:
+    """Raises ValueError at a budget that what chooses cannot have, or that does not fit the kinds."""
+    choose, budget = recipe.choose, recipe.budget
+    learned = LEARNED.get(choose)
+    if isinstance(budget, Lambda) and (learned is None or not learned.by_price):
+        raise ValueError(
+            f"--lambda is a price that learned gates pay, and {choose} has none: give --heads, or choose l0"
+        )
+    if choose == PLAN and isinstance(budget, Lambda | Units):
+        raise ValueError("a plan reaches a speed or a size: give --speedup, --params or --macs")
+    if choose == "uniform" and not isinstance(budget, Speed):
+        raise ValueError("uniform is the smaller model that is as fast: give --speedup")
+    if isinstance(budget, Pieces) and (recipe.epochs or recipe.closing != ZERO):
+        raise ValueError(
+            "--trim-vocabulary is a step of its own, so that what it changes is seen: give the run that it "
+            "makes to a second command"
+        )
+    if isinstance(budget, Units):
+        gated = {
+            "heads": [kind for kind in recipe.kinds if kind in KINDS],
+            "neurons": [kind for kind in recipe.kinds if kind in FFN_KINDS],
+        }
+        numbers = {"heads": budget.heads, "neurons": budget.neurons}
+        for what, kinds in gated.items():
+            word = "heads" if what == "heads" else "ffn"
+            if numbers[what] is not None and not kinds:
+                raise ValueError(
+                    f"--{what} {numbers[what]}: --kinds {','.join(recipe.kinds)} has no {what}; add --kinds "
+                    f"{word}, or take --kinds all"
+                )
+            if kinds and numbers[what] is None:
+                raise ValueError(
+                    f"--kinds {','.join(recipe.kinds)} names {what}: give --{what} too, or fewer --kinds"
+                )
+        if budget.by_kind and {kind for kind, _ in budget.by_kind} != {*gated["heads"]}:
+            words = ",".join(f"{kind}={count}" for kind, count in budget.by_kind)
+            raise ValueError(
+                f"--heads {words}: expected a number for each of --kinds {','.join(gated['heads'])}; give "
+                "them all, or fewer --kinds"
+            )

@@ -1,0 +1,132 @@
+"""Bases: trained from text, or opened as a run names them, with the settings that what is made of them
+takes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytorch_lightning as pl
+
+from headgates.configs.cli import flat, from_dict, merged
+from headgates.configs.settings import OF_THE_BASE, OF_THE_COMMAND, Settings
+from headgates.configs.source import SourceOptions, is_foreign
+from headgates.data.ranks import first
+from headgates.lab.lab import Lab, Run
+from headgates.models.progress import say
+from headgates.pruning.dynamics import Dynamics
+from headgates.records.fingerprint import base_fingerprint
+from headgates.records.folder import RunFolder
+from headgates.records.row import BASE
+from headgates.records.source import find_run
+from headgates.tasks.base import Predictor
+
+
+def base_run(lab: Lab) -> RunFolder:
+    """The base of the lab's settings: a finished run of the same text and settings, or one that is trained
+    now."""
+    settings, text = lab.settings, lab.text
+    key = base_fingerprint(settings, text.corpus, lab.precision)
+    with lab.run(f"{text.prefix}-none-s{settings.seed}", BASE, key) as run:
+        if run.done:
+            if lab.asked is None:
+                evaluate_again(run)
+            return run.folder
+        first(lambda: lab.task.prepare_folder(run.folder.path, text.corpus, settings))
+        text.data(run.folder)
+        pl.seed_everything(settings.seed, verbose=False)
+        predictor = lab.task.new_predictor(run.folder.path, settings)
+        result = run.train("base", predictor, settings.train, watchers=dynamics(run))
+        add_base(run, predictor, result.to_json())
+    return run.folder
+
+
+def add_base(run: Run, predictor: Predictor, stage: dict[str, Any] | None) -> None:
+    """Evaluate the base, the only row of its run."""
+    evaluation = run.begin_rows(predictor)
+    evaluation.add(BASE, run.folder / "best.pt", predictor, None, stage=stage)
+    evaluation.choose_reference()
+    run.finish(BASE)
+
+
+def evaluate_again(run: Run) -> None:
+    """Translate the test set of this command, where the finished base was evaluated on another or with
+    another search."""
+    row = next(iter(run.folder.rows()), None)  # a base that others trained has none
+    if row is None:
+        return
+    predictor = run.text.load(run.folder)
+    if row.evaluation == run.begin_rows(predictor).fingerprint:
+        return
+    say(
+        "base: its result is of other test lines or another search; "
+        f"the {len(run.text.test[0])} lines are translated now"
+    )
+    add_base(run, predictor, row.stage)
+
+
+def dynamics(run: Run) -> list[Dynamics]:
+    """The callback that prunes the base while it trains, or nothing without the setting."""
+    settings, text = run.settings, run.text
+    if not settings.dynamics:
+        return []
+    data = run.task.data(run.folder.path, text.corpus, text.settings, train_sentences=settings.sentences)
+    validated = data.split("valid").numbers[: settings.test_sentences or None]
+    valid = (
+        [text.corpus.valid.sources[number] for number in validated],
+        [text.corpus.valid.targets[number] for number in validated],
+    )
+    facts = {
+        "train_sentences": len(data.train_pairs),
+        "text_digest": text.corpus.digest(),
+        **run.lab.provenance(run.seed),
+    }
+    return [Dynamics(run.folder, settings.dynamics, data=data, valid=valid, facts=facts)]
+
+
+# ---------------------------------------------------------------- bases that are there
+
+
+def open_base(source: str, options: SourceOptions) -> RunFolder:
+    """The finished run that a SOURCE names, or that a model of another library becomes. Raises ValueError
+    where there is none, or it has no text to be measured on."""
+    if is_foreign(source) and options.data is None:
+        raise ValueError(f"{source} has no text of its own: give --data, --src and --tgt")
+    folder = first(lambda: find_run(source, options))  # which writes what a foreign model becomes
+    folder.check_finished()
+    return folder
+
+
+def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    """The settings of what is made of a base: its own, and what a command line gives (by dotted name). Also
+    what was changed, in words. Raises ValueError at a setting that is the base's alone."""
+    recorded = base.config()
+    own = flat(recorded)
+    changed = []
+    for name, value in given.items():
+        if name.split(".")[0] in OF_THE_BASE or name in ("text.vocab_size", "text.joint"):
+            if own.get(name) != value:
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, or "
+                    "train another base"
+                )
+        elif name not in OF_THE_COMMAND and own.get(name) != value:
+            changed.append(f"{name} {value} (the base: {own.get(name)})")
+    plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
+    settings = from_dict(Settings, merged(merged(recorded, plain), nested(given)))
+    limit = settings.model.max_positions - 1
+    if settings.text.max_length > limit:
+        settings = replace(settings, text=replace(settings.text, max_length=limit))
+    return settings, changed
+
+
+def nested(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names as groups."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        group, dot, leaf = name.partition(".")
+        if dot:
+            found.setdefault(group, {})[leaf] = value
+        else:
+            found[name] = value
+    return found

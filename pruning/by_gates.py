@@ -1,0 +1,245 @@
+"""Gates learn what stays: with the weights, or on frozen weights before a refit; by a price for each head,
+to a number of heads, under a limit on what they cost, or to the fewest heads that lose little.   Voita et
+al. 2019."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from headgates.analysis.significance import Scored
+from headgates.configs.learned import LEARNED
+from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Speed, Units
+from headgates.data.ranks import first, is_first
+from headgates.gates import (
+    FFN_KINDS,
+    KINDS,
+    WIDTH,
+    GateBank,
+    HeadMap,
+    HeadSite,
+    LambdaBudget,
+    Subnet,
+    TargetBudget,
+    attach,
+    detach,
+    heads_left,
+    remove,
+)
+from headgates.lab.lab import Run
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.stage import StageResult
+from headgates.pruning.by_score import check_counts
+from headgates.pruning.choice import Choice
+from headgates.pruning.choosers import score_named
+from headgates.pruning.max_drop import fewest, numbers_of_heads, validated
+from headgates.pruning.planning import Planning
+from headgates.pruning.scores import compute_scores, head_scores, ranked, request_of, scoring_seconds
+from headgates.tasks.base import Predictor
+
+HEAD_START = 2.5  # log_alpha at the ends of a score's order
+Targets = int | dict[str, int]
+
+
+def by_gates(run: Run, recipe: Recipe) -> Choice:
+    """Raises ValueError at numbers that the model has not, and at a speed or a drop that cannot be met."""
+    if isinstance(recipe.budget, Speed | Share):
+        return at_cost(run, recipe)
+    if isinstance(recipe.budget, MaxDrop):
+        return fewest_learned(run, recipe)
+    predictor = run.load()
+    targets = None
+    if isinstance(recipe.budget, Units):
+        check_counts(heads_left(predictor.model, recipe.kinds), recipe.budget.counts)
+        targets = targets_of(recipe.budget)
+    bank, result, seconds = train_gates(run, recipe, predictor, targets)
+    return chosen(run, predictor, bank, result, seconds)
+
+
+def chosen(
+    run: Run, predictor: Predictor, bank: GateBank, result: StageResult | None, seconds: float
+) -> Choice:
+    """The choice of trained gates, which are taken off."""
+    if is_first():
+        bank.save(run.folder / "gates.json")
+    soft, expected = bank.values(), bank.open_prob()
+    bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
+    closed = bank.closed()
+    facts: dict[str, Any] = {"expected": expected}
+    if result is not None and soft.map(lambda row: row.double()) != (~closed).map(lambda row: row.double()):
+        facts["soft"] = run.task.outputs(predictor, run.text.test[0])  # before gates are exact
+    detach(predictor.model)
+    return Choice(predictor, Subnet.of(predictor.model).without(closed), seconds, result, facts)
+
+
+def targets_of(units: Units) -> Targets:
+    """As gates take it: one number where there are heads alone, else numbers by word."""
+    counts = units.counts
+    return counts["heads"] if set(counts) == {"heads"} else counts
+
+
+def train_gates(
+    run: Run,
+    recipe: Recipe,
+    predictor: Predictor,
+    targets: Targets | None,
+    *,
+    name: str = "gates",
+    prefix: str = "training-",
+) -> tuple[GateBank, StageResult | None, float]:
+    """Train gates on the predictor's heads as they are now; return them, how the training went where it
+    trained the weights too, and the seconds of the choice alone.
+
+    With a refit, or without epochs, the parts are chosen in a stage of its own, on frozen weights. name,
+    prefix: of the stage, and of its files in the folder."""
+    settings, model, gates = run.settings, predictor.model, run.settings.gates
+    learned = LEARNED[recipe.choose]
+    started, seconds = head_start(run, recipe, predictor, targets)
+    options = learned.gate_options(gates) | started
+    if targets is not None:
+        options["target_heads"] = targets
+    bank = attach(model, gate=learned.gate, kinds=recipe.kinds, multiple=WIDTH, **options)
+    budget = budget_of(recipe, targets, gates.lambda_warmup)
+    if recipe.refit is None and recipe.epochs:
+        gating = Gating(gates, budget, epochs=recipe.epochs)
+        stage = settings.finetuning(recipe.epochs)
+        return bank, run.train_on(name, predictor, stage, prefix=prefix, gating=gating), seconds
+    seconds += choose_on_frozen(run, f"{name}: choice", predictor, bank, budget).seconds
+    return bank, None, seconds
+
+
+def choose_on_frozen(
+    run: Run, name: str, predictor: Predictor, bank: GateBank, budget: LambdaBudget | TargetBudget
+) -> StageResult:
+    """Train the gates alone, for --gates.choose-epochs."""
+    gates, model = run.settings.gates, predictor.model
+    # gates move too far for a running average
+    stage = replace(run.settings.finetuning(gates.choose_epochs), average=0.0)
+    model.requires_grad_(False)
+    bank.requires_grad_(True)
+    gating = Gating(replace(gates, settle=0.0), budget, epochs=stage.epochs)
+    result = run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
+    for file in ("best.pt", "last.pt"):
+        (run.folder / f"choice-{file}").unlink(missing_ok=True)
+    model.requires_grad_(True)
+    return result
+
+
+def budget_of(recipe: Recipe, targets: Targets | None, warmup: int) -> LambdaBudget | TargetBudget:
+    """What open heads and neurons cost; nothing where the gates keep their number themselves."""
+    if isinstance(recipe.budget, Lambda):
+        return LambdaBudget(recipe.budget.price, warmup)
+    if LEARNED[recipe.choose].by_price and targets is not None:
+        return TargetBudget(targets, warmup)
+    return LambdaBudget(0.0, warmup)
+
+
+# ---------------------------------------------------------------- where gates start
+
+
+def head_start(
+    run: Run, recipe: Recipe, predictor: Predictor, targets: Targets | None
+) -> tuple[dict[str, HeadMap], float]:
+    """Where the gates start: HEAD_START above or below the middle at the ends of the order of their score,
+    and 0 where as many are above as stay, heads and neurons each in an order of their own; nothing where
+    all start alike. And the seconds of the score. Scores of the base are kept in its folder, those of a
+    model with fewer heads are not."""
+    learned, begin = LEARNED[recipe.choose], time.perf_counter()
+    by = learned.start_by
+    if by is None:
+        return {}, 0.0
+    source = run.text.source(run.base, predictor)
+    request = request_of(run, recipe, source)
+    unpruned = all(row.all() for row in heads_left(source.model, recipe.kinds).values())
+    score = score_named(by)
+    scores = head_scores(by, request) if unpruned else compute_scores(score, request)[score.part]
+    seconds = scoring_seconds(by, request) if unpruned else time.perf_counter() - begin
+    scores = HeadMap({site: row for site, row in scores.select(recipe.kinds).items() if site.heads})
+    # each layer scaled as pruning by it does: a raw order would empty whole layers
+    order = ranked(by, scores)
+    if targets is None:
+        raise ValueError(f"{recipe.choose} starts with a number of heads: give --heads, not --lambda")
+    counts = targets if isinstance(targets, dict) else {"heads": targets}
+    neurons = counts.get("ffn", 0)
+    starts = start_of(order.select(KINDS), sum(counts.values()) - neurons) | start_of(
+        order.select(FFN_KINDS), neurons
+    )
+    return {learned.init: HeadMap(starts)}, seconds
+
+
+def start_of(order: HeadMap, keep: int) -> dict[HeadSite, Tensor]:
+    """Where the gates of ranked scores start of which `keep` stay (`head_start`)."""
+    flat = order.flat()
+    ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the head that closes first
+    return dict(order.like(HEAD_START * (ranks - (len(flat) - keep)) / (len(flat) / 2)))
+
+
+# ---------------------------------------------------------------- other budgets
+
+
+def at_cost(run: Run, recipe: Recipe) -> Choice:
+    """What gates close that are trained on frozen weights, while what is open in expectation comes to cost
+    what the budget allows; the lowest close until the model itself does."""
+    learned, gates = LEARNED[recipe.choose], run.settings.gates
+    predictor = run.load()
+    with Planning(run, run.text.source(run.base), recipe) as planning:
+        bank = attach(
+            predictor.model,
+            gate=learned.gate,
+            kinds=recipe.kinds,
+            multiple=WIDTH,
+            **learned.gate_options(gates),
+        )
+        budget = TargetBudget({"": planning.limit(predictor.model)}, gates.lambda_warmup)
+        seconds = choose_on_frozen(run, "plan-learned: choice", predictor, bank, budget).seconds
+        opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
+        detach(predictor.model)
+        found = planning.lowest_first(shares_of_blocks(opened))
+    found.seconds += seconds
+    return found
+
+
+def shares_of_blocks(opened: HeadMap) -> HeadMap:
+    """How far heads and neurons are open, as the order in which the lowest close: neurons close in blocks, by
+    the sum of their scores, and a block is open as far as its neurons are on average."""
+    return HeadMap({site: row / WIDTH if site.kind in FFN_KINDS else row for site, row in opened.items()})
+
+
+def fewest_learned(run: Run, recipe: Recipe) -> Choice:
+    """The fewest heads whose loss of quality is accepted: gates are trained for one number after the other,
+    each time on the smaller model of the number before."""
+    predictor = run.load()
+    total = heads_left(predictor.model, recipe.kinds).count()
+    counts = numbers_of_heads(recipe, total)
+
+    def tries() -> Iterator[tuple[int, Scored]]:
+        for count in counts:
+            smaller(run, recipe, predictor, count)
+            yield count, validated(run, predictor)
+
+    found = fewest(run, recipe, tries(), validated(run, predictor))
+    weights = run.folder / f"{found.heads_open}-heads.pt"
+    kept = run.task.load_predictor(run.folder.path, weights, run.text.settings)
+    for count in counts:
+        if count != found.heads_open:
+            first((run.folder / f"{count}-heads.pt").unlink)
+    stage = StageResult(**run.folder.read_json(f"{found.heads_open}-stage.json"))
+    return Choice(kept, Subnet.of(kept.model), result=stage, facts={"drop": found.to_json()})
+
+
+def smaller(run: Run, recipe: Recipe, predictor: Predictor, count: int) -> None:
+    """Make the predictor's model one with `count` heads, trained from what it was, unless that is on disk."""
+    weights = run.folder / f"{count}-heads.pt"
+    if first(weights.is_file):
+        found: Any = run.task.load_predictor(run.folder.path, weights, run.text.settings)
+        predictor.model = found.model.to(next(predictor.model.parameters()).device)  # type: ignore[misc]
+        return
+    bank, *_ = train_gates(run, recipe, predictor, count, name=f"{count} heads", prefix=f"{count}-")
+    closed = bank.closed()
+    detach(predictor.model)
+    remove(predictor.model, closed)
+    run.task.save_model(weights, predictor)
+    for file in ("best.pt", "last.pt"):
+        (run.folder / f"{count}-{file}").unlink(missing_ok=True)

@@ -1,0 +1,88 @@
+"""Heads and neurons of the lowest scores close: down to a number, a speed or a size, or as far as the loss of
+quality allows.   Michel et al. 2019, section 4."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from headgates.analysis.knee import Drop
+from headgates.analysis.significance import Scored
+from headgates.configs.recipe import MaxDrop, Recipe, Share, Speed, Units
+from headgates.gates import HeadMap, Subnet
+from headgates.lab.lab import Run
+from headgates.pruning.choice import Choice
+from headgates.pruning.choosers import score_named
+from headgates.pruning.closing import calibration_of, closed_heads
+from headgates.pruning.max_drop import fewest, numbers_of_heads, validated
+from headgates.pruning.planning import Planning
+from headgates.pruning.scores import (
+    ScoreRequest,
+    closed_by,
+    head_scores,
+    ranked,
+    request_of,
+    scoring_seconds,
+)
+from headgates.records.source import Source
+
+
+def by_score(run: Run, recipe: Recipe) -> Choice:
+    """Raises ValueError at neurons that the score does not know, at numbers that the model has not, and at a
+    speed or a drop that cannot be met."""
+    score = score_named(recipe.choose)
+    if recipe.gates_neurons and not score.of_neurons:
+        raise ValueError(
+            f"--by {recipe.choose} scores no feed-forward neurons; take importance, raw-importance, random, obs "
+            "or fisher, or --kinds heads"
+        )
+    source = run.text.source(run.base)
+    budget = recipe.budget
+    if isinstance(budget, Speed | Share):
+        with Planning(run, source, recipe) as planning:
+            order = ranked(recipe.choose, head_scores(recipe.choose, planning.request(recipe.kinds)))
+            return planning.lowest_first(order.select(recipe.kinds))
+    request = request_of(run, recipe, source)
+    scores = scores_of(recipe, request, source)
+    seconds, begin = scoring_seconds(recipe.choose, request), time.perf_counter()
+    facts: dict[str, Any] = {}
+    if isinstance(budget, MaxDrop):
+        found = fewest_heads(run, recipe, scores, request, source)
+        keep, facts = {"heads": found.heads_open}, {"drop": found.to_json()}
+    else:
+        assert isinstance(budget, Units)
+        keep = budget.counts
+        check_counts(scores, keep)
+    closed = closed_by(recipe.choose, scores, request=request, keep=keep)
+    seconds += time.perf_counter() - begin
+    return Choice(source.predictor, Subnet.of(source.model).without(closed), seconds, facts=facts)
+
+
+def scores_of(recipe: Recipe, request: ScoreRequest, source: Source) -> HeadMap:
+    """The scores of what may close, of the parts that the model has."""
+    scores = head_scores(recipe.choose, request).select(recipe.kinds)
+    return HeadMap({site: row for site, row in scores.items() if site.heads})
+
+
+def check_counts(scores: HeadMap, keep: dict[str, int]) -> None:
+    """Raises ValueError where more are to stay than may close."""
+    for word, count in keep.items():
+        own = scores.select([word])
+        if count > own.heads_total:
+            what = "neurons" if word.endswith("ffn") else "heads"
+            kinds = ", ".join(own.by_kind())
+            raise ValueError(
+                f"--{what}: cannot keep {count} of {own.heads_total} {what} of {kinds}; give a smaller number"
+            )
+
+
+def fewest_heads(run: Run, recipe: Recipe, scores: HeadMap, request: ScoreRequest, source: Source) -> Drop:
+    """The fewest heads whose loss of quality on validation is accepted, without training."""
+    calibration = calibration_of(run, recipe, source)
+
+    def tries() -> Iterator[tuple[int, Scored]]:
+        for count in numbers_of_heads(recipe, scores.heads_total):
+            closed = closed_by(recipe.choose, scores, request=request, keep={"heads": count})
+            with closed_heads(source.model, closed, recipe.closing, calibration):
+                yield count, validated(run, source.predictor)
+
+    return fewest(run, recipe, tries(), validated(run, source.predictor))

@@ -1,0 +1,209 @@
+"""What may choose the parts that stay, by name: one line each. Nothing here imports torch.
+
+To add a score: a function f(model, batches, **options) -> HeadMap in a file of analysis/scores/, and a line
+in SCORES. To add another way: a function f(run, recipe) -> Choice (pruning/choice.py) and a line in OTHERS.
+A learned gate has its line in configs/learned.py. `module:function` names a score of the user's own, from
+any module that Python finds."""
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgates.configs.closing import ZERO
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.learned import LEARNED
+from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe
+from headgates.configs.registry import imported
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a score is made.
+
+    function: "module:name". takes: what it is given beside the model and batches of training pairs, of
+    pruning.scores.ScoreRequest; the pairs are read only if it iterates over them. l2: each layer's scores
+    are divided by their l2 norm (Michel et al. 2019, section 4.1). sample: how many training pairs it reads
+    unless --sentences says otherwise: a sample, or all of the run where it has no more; None where it reads
+    none. family: a score whose numbers this one shares. sign: -1 closes the highest first. signed: an
+    estimate of what closing a head adds to the loss, below 0 where the model is better without it. refine:
+    "module:name" of a function (model, batches, closed, **those of `takes`) -> closed that improves a
+    choice at its count. part: of a function that gives several HeadMaps, which of them. offered: the
+    command line takes it."""
+
+    function: str
+    takes: tuple[str, ...] = ()
+    sign: int = 1
+    l2: bool = False
+    family: str | None = None
+    signed: bool = False
+    sample: int | None = None
+    refine: str | None = None
+    label: str | None = None
+    one_by_one: bool = False  # it closes, or opens, every head alone: neurons are too many
+    part: str = ""
+    offered: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """Depends on a seed: by the pairs of its sample, or by what it draws."""
+        return self.sample is not None or "seed" in self.takes
+
+    @property
+    def of_neurons(self) -> bool:
+        """Scores feed-forward neurons too; the others read attention, or close every head alone."""
+        return "kinds" in self.takes and not self.one_by_one
+
+    @property
+    def by_chance(self) -> bool:
+        """Nothing but a seed decides."""
+        return "seed" in self.takes and self.sample is None
+
+    @property
+    def measures_outputs(self) -> bool:
+        """Whether each head needs outputs of its own, of validation lines."""
+        return "valid" in self.takes
+
+
+SCORES_ROOM = "headgates.analysis.scores"
+GRADIENT = ("kinds", "closed", "loss", "ranks")
+CAUSAL = "headgates.analysis.causal_gating:causal_scores"
+SAMPLE = 1000  # training pairs: seconds on a CPU
+FEW = 200  # training pairs: of a score that goes over them once for each head, or token
+STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
+SCORES: dict[str, Score] = {
+    "importance": Score(
+        f"{SCORES_ROOM}.importance:importance", GRADIENT, l2=True, sample=STANDS, offered=True
+    ),
+    "raw-importance": Score(
+        f"{SCORES_ROOM}.importance:importance", GRADIENT, family="importance", sample=STANDS, offered=True
+    ),
+    "random": Score(f"{SCORES_ROOM}.random_score:random_score", ("seed", "kinds"), offered=True),
+    "loss": Score(
+        f"{SCORES_ROOM}.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW, offered=True
+    ),
+    "loss-swap": Score(
+        f"{SCORES_ROOM}.loss_without:loss_without",
+        ("loss", "ranks"),
+        family="loss",
+        sample=FEW,
+        refine=f"{SCORES_ROOM}.loss_swaps:loss_swapped",
+        one_by_one=True,
+        offered=True,
+    ),
+    "ablation": Score(
+        "headgates.pruning.ablation:ablation_score",
+        ("source", "valid", "kinds", "file", "fresh"),
+        one_by_one=True,
+        offered=True,
+    ),
+    "obs": Score(f"{SCORES_ROOM}.obs:obs", ("loss", "draw", "seed", "kinds"), sample=SAMPLE, offered=True),
+    "obs-swap": Score(
+        f"{SCORES_ROOM}.obs:obs",
+        ("loss", "draw", "seed", "kinds"),
+        family="obs",
+        sample=SAMPLE,
+        refine=f"{SCORES_ROOM}.swaps:swapped",
+        one_by_one=True,
+        offered=True,
+    ),
+    "fisher": Score(
+        f"{SCORES_ROOM}.fisher:fisher",
+        ("loss", "kinds", "ranks"),
+        sample=SAMPLE,
+        refine=f"{SCORES_ROOM}.fisher:rearranged",
+        offered=True,
+    ),
+    # rows of the exactness card (explain/causes.py)
+    "gradient": Score(
+        f"{SCORES_ROOM}.integrated:gradient",
+        ("loss", "ranks"),
+        signed=True,
+        sample=SAMPLE,
+        label="gradient, signed",
+    ),
+    "integrated": Score(
+        f"{SCORES_ROOM}.integrated:integrated",
+        ("loss", "ranks"),
+        signed=True,
+        sample=SAMPLE,
+        label="integrated gradients (5 points)",
+    ),
+    "weight-norm": Score(f"{SCORES_ROOM}.weight_norm:weight_norm", ("kinds",)),
+    "fluctuation": Score(f"{SCORES_ROOM}.fluctuation:fluctuation", ("loss", "kinds"), sample=SAMPLE),
+    "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
+    "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
+    "facilitation": Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=FEW),
+    "interference": Score(
+        CAUSAL,
+        ("loss", "seed"),
+        family="facilitation",
+        part="interference",
+        sign=-1,
+        sample=FEW,
+        label="interference, highest first",
+    ),
+    "irrelevance": Score(
+        CAUSAL,
+        ("loss", "seed"),
+        family="facilitation",
+        part="irrelevance",
+        sign=-1,
+        sample=FEW,
+        label="irrelevance, highest first",
+    ),
+}
+OTHERS = {  # "module:name" of what chooses in another way
+    UNPRUNED: "headgates.pruning.choice:everything",
+    LAYERS: "headgates.pruning.choice:named_layers",
+    "plan": "headgates.pruning.by_plan:by_plan",
+    "scratch": "headgates.pruning.new_models:same_shape",
+    "uniform": "headgates.pruning.new_models:uniform",
+}
+OFFERED = [*LEARNED, *(name for name, score in SCORES.items() if score.offered), *list(OTHERS)[2:]]
+
+
+def how(choose: str) -> str:
+    """ "module:name" of the function that chooses. Raises ValueError at an unknown name."""
+    check_chooser("--by", choose)
+    if choose in LEARNED:
+        return "headgates.pruning.by_gates:by_gates"
+    return OTHERS.get(choose, "headgates.pruning.by_score:by_score")
+
+
+def check_chooser(flag: str, choose: str) -> None:
+    """Raises ValueError unless there is such a chooser; a module of the user's own is looked for."""
+    if choose in OFFERED or choose in OTHERS or choose == PIECES:
+        return
+    if ":" not in choose:
+        raise ValueError(
+            f"{flag}: expected some of {', '.join(OFFERED)}, or module:function, got "
+            f"{choose}{did_you_mean(choose, OFFERED)}"
+        )
+    score_named(choose)
+
+
+def score_named(name: str) -> Score:
+    """A score by its name, or a function of the user's own, which is given what its parameters name. Raises
+    ValueError where there is none."""
+    if name in SCORES:
+        return SCORES[name]
+    function = imported(name)
+    if not callable(function):
+        raise ValueError(f"--by {name}: expected a function f(model, batches) -> HeadMap")
+    return Score(name, takes=tuple(taken(inspect.signature(function).parameters)), sample=SAMPLE)
+
+
+def taken(names: Iterable[str]) -> Iterable[str]:
+    known = ("loss", "logits", "draw", "seed", "kinds", "closed", "ranks", "source", "valid")
+    return (name for name in names if name in known)
+
+
+def is_score(choose: str) -> bool:
+    return choose in SCORES or ":" in choose
+
+
+def is_drawn(recipe: Recipe) -> bool:
+    """Whether another seed makes another model."""
+    if recipe.epochs or recipe.learns or recipe.closing != ZERO:
+        return True
+    return not is_score(recipe.choose) or score_named(recipe.choose).drawn

@@ -1,0 +1,252 @@
+"""The only way in which a smaller model is made: what stays is chosen, what closes is closed and the
+weights around it are refitted, it leaves the model, the rest trains on, and all of it is measured and
+written.
+
+    row = make(lab, base, Recipe("importance", Units(heads=24), refit="out+ffn+v", epochs=3))
+
+A recipe on a base is a run of its own, which names its base. Its rows are the base, the base trained as
+long where the recipe trains, and its own model; a finished run is found again by what it was made of."""
+
+import time
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from headgates.analysis.significance import Scored, score
+from headgates.configs.closing import RESAMPLE
+from headgates.configs.recipe import PIECES, UNPRUNED, Recipe
+from headgates.configs.registry import imported
+from headgates.data.ranks import all_sum, share
+from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet
+from headgates.gates.depth import skipped
+from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.lab.lab import Lab, Run
+from headgates.lightning_modules.stage import StageResult
+from headgates.models.progress import say
+from headgates.pruning.choice import Choice
+from headgates.pruning.choosers import check_chooser, how, is_score, score_named
+from headgates.pruning.closing import calibration_of, check_closing, close_heads, closed_heads
+from headgates.pruning.planning import Planning
+from headgates.pruning.trimming import trimmed
+from headgates.records.fingerprint import recipe_fingerprint
+from headgates.records.folder import RunFolder, recipe_of
+from headgates.records.row import CONTINUED, PRUNED, ResultRow
+from headgates.records.source import BATCH_TOKENS
+
+GAP = 0.3  # points of the metric that making gates exact may change before the user is warned
+SAME = 1e-4  # largest relative difference of the loss that removal may make
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What came of a recipe on a base, or one of the bases: its run, its row of result.json and its scored
+    outputs of the test set. recipe: None of the base itself."""
+
+    recipe: Recipe | None
+    run: RunFolder
+    result: ResultRow
+    scored: Scored
+
+    @property
+    def title(self) -> str:
+        return self.result.label if self.recipe is None else self.recipe.title
+
+
+def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
+    """The row of a recipe, made now unless it is there. Raises ValueError where the recipe cannot be made
+    of this base."""
+    check_chooser("--by", recipe.choose)
+    own = CONTINUED if recipe.choose == UNPRUNED else PRUNED
+    continued = None
+    if recipe.epochs and own == PRUNED:
+        continued = make(lab, base, recipe.trained_as_long).run
+    name = "-".join([lab.text.prefix, *recipe.file_words])
+    key = recipe_key(lab, base, recipe)
+    with lab.run(name, own, key, on=base, recipe=recipe) as run:
+        if not run.done:
+            predictor = run.load()
+            if own == PRUNED:
+                run.compare_with(continued, predictor)
+            else:
+                run.begin_rows(predictor)
+            if recipe.choose == PIECES:
+                run.finish(own, trimmed=trimmed(run, recipe))
+            else:
+                made(run, recipe, own)
+    return row_of(run.folder, lab)
+
+
+def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
+    """What the recipe's run is found by."""
+    sampled = None
+    if is_score(recipe.choose) and (sample := score_named(recipe.choose).sample) is not None:
+        wanted, corpus = lab.settings.sentences or sample, lab.text.corpus
+        sampled = corpus.sampled(wanted, of=lab.settings.text.train_sentences)
+    trains = recipe.epochs or recipe.learns
+    return recipe_fingerprint(
+        lab.settings,
+        recipe,
+        lab.text.corpus,
+        lab.precision if trains else "32",
+        base_hash=str(base.run_hash()),
+        test=lab.text.test,
+        sampled=sampled,
+    )
+
+
+def row_of(run: RunFolder, lab: Lab, system: str | None = None) -> Row:
+    """A system of a finished run, its own unless named."""
+    result = run.row_of(system or run.own_system())
+    scored = score(run.outputs(result.system), lab.text.test[1], lab.task.metrics)
+    recipe = result.recipe if system is None else None
+    if result.system == CONTINUED:
+        made_by = recipe_of(run.config())
+        assert made_by is not None  # only recipes have such a row
+        recipe = made_by.trained_as_long
+    return Row(recipe, run, result, scored)
+
+
+# ---------------------------------------------------------------- the steps
+
+
+def made(run: Run, recipe: Recipe, own: str) -> None:
+    """Choose, close and refit, remove, train, measure, write."""
+    check_closing(recipe.closing, run.load().model)
+    choose: Any = imported(how(recipe.choose))
+    choice: Choice = choose(run, recipe)
+    if recipe.closing == RESAMPLE:
+        measured_closed(run, recipe, choice)
+        run.finish(own)
+        return
+    refit = shrink(run, recipe, choice) if choice.subnet is not None else 0.0
+    predictor, result = choice.predictor, choice.result
+    if recipe.epochs and result is None:
+        stage = run.settings.finetuning(recipe.epochs)
+        result = run.train_on(stage_name(recipe), predictor, stage, prefix="training-")
+    weights = run.folder / "best.pt"
+    run.task.save_model(weights, predictor)
+    measure(run, recipe, own, choice, result, refit)
+    run.finish(own)
+    for file in ("best.pt", "last.pt"):
+        (run.folder / f"training-{file}").unlink(missing_ok=True)
+
+
+def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
+    """Close what closes, refit the weights around it, and remove it. Returns the seconds of the refit. Raises
+    AssertionError where removal changed what the model says."""
+    model, subnet = choice.predictor.model, choice.subnet
+    assert subnet is not None
+    if subnet == Subnet.of(model):  # nothing closes, and a refit would fit each weight to what it is
+        return 0.0
+    source = run.text.source(run.base, choice.predictor)
+    calibration, begin = calibration_of(run, recipe, source), time.perf_counter()
+    if recipe.refit and calibration.targets == "own":
+        _ = calibration.data  # translated by the model with all its layers
+    with skipped(model, subnet.dropped):
+        close_heads(model, subnet.closing, recipe.closing, calibration)
+        seconds = time.perf_counter() - begin
+        before = loss_of(run, model, 1)
+    subnet.remove(model)
+    after = loss_of(run, model, 1)
+    assert abs(after - before) <= SAME * max(1.0, abs(before)), f"removal moved the loss: {before}, {after}"
+    return seconds if recipe.refit else 0.0
+
+
+def stage_name(recipe: Recipe) -> str:
+    """The stage that trains on, from which its seed comes."""
+    if recipe.choose == UNPRUNED:
+        return CONTINUED
+    if recipe.learns:
+        return "gates"
+    return ":".join(filter(None, [recipe.choose, recipe.refit, "trained"]))
+
+
+def measure(
+    run: Run,
+    recipe: Recipe,
+    own: str,
+    choice: Choice,
+    result: StageResult | None,
+    refit: float,
+) -> ResultRow:
+    """Add the row of the smaller model: metrics on the test set, loss on validation, sizes and seconds;
+    speeds where a plan made it."""
+    predictor, facts = choice.predictor, choice.facts
+    expected: HeadMap | None = facts.get("expected")
+    row = run.evaluation.add(
+        own,
+        run.folder / "best.pt",
+        predictor,
+        None,
+        recipe=recipe,
+        stage=None if result is None else result.to_json(),
+        compute=run.compute_of(result, choice.seconds, refit),
+        loss=loss_of(run, predictor.model) if result is None else result.losses[result.best_epoch],
+        expected_open_heads=expected_of(KINDS, expected),
+        expected_open_neurons=expected_of(FFN_KINDS, expected),
+    )
+    if run.evaluation.reference is None:
+        run.evaluation.choose_reference()
+    if choice.subnet is not None:
+        row.others["subnet"] = choice.subnet.to_json()
+    if "drop" in facts:
+        row.others["drop"] = facts["drop"]
+    if "soft" in facts:
+        tell_gap(run, row, facts["soft"])
+    if "speed" in facts:
+        with Planning(run, run.text.source(run.base), recipe) as planning:
+            speeds = planning.speeds(predictor.model)
+        found = speeds[facts["speed"]["runtime"]]
+        row.others["speed"] = facts["speed"] | found | {"runtimes": speeds}
+        say(
+            f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}, predicted "
+            f"{facts['speed']['predicted']:.2f}"
+        )
+    return row
+
+
+def measured_closed(run: Run, recipe: Recipe, choice: Choice) -> None:
+    """Add the row of a model whose closed heads stay in it, as their outputs are sampled anew at every
+    pass."""
+    source, subnet = run.text.source(run.base, choice.predictor), choice.subnet
+    assert subnet is not None
+    calibration = calibration_of(run, recipe, source)
+    with closed_heads(source.model, subnet.closing, recipe.closing, calibration):
+        row = run.evaluation.add(
+            PRUNED, run.base / "best.pt", choice.predictor, subnet.units.select(recipe.kinds), recipe=recipe
+        )
+    row.seconds = None  # closed heads save no time
+
+
+def tell_gap(run: Run, row: ResultRow, outputs: list[str]) -> None:
+    """Record what the gates gave before they were made exactly 0 or 1, and warn where that changed much."""
+    metric = run.task.metrics[0]
+    soft = score(outputs, run.text.test[1], (metric,)).main
+    row.others["before_exact"] = {metric.name: soft}
+    if abs(soft - row.main.value) > GAP:
+        say(
+            f"warning: making the gates exactly 0 or 1 changed {metric.title} from {soft:.2f} to "
+            f"{row.main.value:.2f}: gates are still between; give more --epochs or a larger --gates.lr"
+        )
+
+
+def expected_of(kinds: tuple[str, ...], expected: HeadMap | None) -> float | None:
+    """How many of these kinds gates expected to be open; None where they have none."""
+    part = None if expected is None else expected.select(kinds)
+    return part.sum() if part is not None and len(part) else None
+
+
+def loss_of(run: Run, model: Any, most: int = 0) -> float:
+    """The task's loss on validation, without smoothing, in nats per unit (target token); of the first batches
+    alone unless 0."""
+    sums = torch.zeros(2, dtype=torch.float64)  # the loss, units
+    device = next(model.parameters()).device
+    batches = run.text.data(run.folder).batches("valid", BATCH_TOKENS)
+    with evaluation_mode(model), torch.no_grad():
+        for batch in share(islice(batches, most or None)):
+            sums[0] += float(run.task.loss(model, batch.to(device)))
+            sums[1] += batch.target_tokens
+    loss, units = all_sum(sums).tolist()
+    return float(loss / units)

@@ -1,0 +1,58 @@
+"""The fewest heads that lose at most so many points on validation: of the numbers that are tried, the
+fewest that analysis/knee.py accepts."""
+
+from collections.abc import Iterable, Sequence
+
+from headgates.analysis.knee import SLACK, Drop, drop, knee
+from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
+from headgates.configs.recipe import MaxDrop, Recipe
+from headgates.lab.lab import Run
+from headgates.models.progress import say
+from headgates.tasks.base import Predictor
+
+SHARES = (0.75, 0.625, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)  # of the heads, where no numbers are given
+
+
+def numbers_of_heads(recipe: Recipe, total: int) -> list[int]:
+    """The numbers to try, from many to few. Raises ValueError where the model has no more than one of
+    them."""
+    assert isinstance(recipe.budget, MaxDrop)
+    counts = [int(count) for count in recipe.budget.over]
+    counts = counts or sorted({round(total * share) for share in SHARES} - {0, total}, reverse=True)
+    if too_many := [count for count in counts if count >= total]:
+        kinds = ", ".join(recipe.kinds)
+        raise ValueError(f"--heads: expected fewer than the {total} of {kinds}, got {too_many[0]}")
+    return counts
+
+
+def validated(run: Run, predictor: Predictor) -> Scored:
+    """The model's outputs of all validation lines, scored."""
+    valid = run.text.corpus.valid
+    return score(run.task.outputs(predictor, list(valid.sources)), list(valid.targets), run.task.metrics)
+
+
+def fewest(run: Run, recipe: Recipe, tries: Iterable[tuple[int, Scored]], reference: Scored) -> Drop:
+    """The accepted number with the fewest heads. tries: numbers with the scores of their models. Raises
+    ValueError where none is accepted."""
+    assert isinstance(recipe.budget, MaxDrop)
+    limit, title = recipe.budget.points, run.task.metrics[0].title
+    resamples, drops = resample_counts(len(run.text.corpus.valid), RESAMPLES), list[Drop]()
+    for count, scored in tries:
+        found = drop(count, scored, reference, resamples)
+        drops.append(found)
+        accepted = "accepted" if found.acceptable(limit) else "too much"
+        say(
+            f"{count} heads: {scored.main:.2f} {title} on validation, {found.mean:.2f} lost (95% bound "
+            f"{found.bound:.2f}): {accepted}"
+        )
+    return accepted_of(drops, limit, title)
+
+
+def accepted_of(drops: Sequence[Drop], limit: float, title: str) -> Drop:
+    best = knee(drops, limit)
+    if best is None:
+        raise ValueError(
+            f"--max-drop {limit:g}: every number of heads that was tried loses more {title} on validation (at "
+            f"most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give larger numbers with --heads"
+        )
+    return best

@@ -1,0 +1,327 @@
+"""Plans for a run: the tables that a plan is made from, kept in the base's folder, the plans, and how fast
+models are.
+
+    speed/costs-RUNTIME-bBATCH-kBEAM-tTHREADS.json   a CostTable of milliseconds, with the machine's name
+    speed/levels-KINDS-sSEED.json                    what each width of each layer adds to the loss
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from headgates.analysis.knee import drop
+from headgates.analysis.significance import RESAMPLES, resample_counts, score
+from headgates.configs.recipe import UNITS, MaxDrop, Recipe, Share, Speed
+from headgates.data.parallel import ParallelText
+from headgates.data.ranks import cpu_threads, first
+from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet
+from headgates.gates.depth import skipped
+from headgates.lab.lab import Run
+from headgates.models.multiply_adds import decoding
+from headgates.models.progress import say
+from headgates.models.translator import Translator
+from headgates.pruning.choice import Choice
+from headgates.pruning.closing import Calibration, calibration_of, closed_heads
+from headgates.pruning.cost_table import CostTable, cost_table, made_small
+from headgates.pruning.max_drop import validated
+from headgates.pruning.planner import Plan, Planner, key_of
+from headgates.pruning.runtime_cost import (
+    Lines,
+    RuntimeCost,
+    check_runtime,
+    compared,
+    default_runtime,
+    runtimes_of,
+    timed_text,
+)
+from headgates.pruning.scores import ScoreRequest, head_scores, ranked, request_of
+from headgates.records.folder import plain
+from headgates.records.provenance import device_name
+from headgates.records.source import BATCH_TOKENS, Source
+
+ORDER = "obs"  # within a layer the heads and neurons that it closes last stay
+SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
+TIMINGS = 4  # plans that are timed for a speed
+CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
+VALID = 300  # lines of validation text that a plan's losses are of
+LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
+
+
+class Planning:
+    """What one recipe needs of the base for a speed or a size. Raises ValueError at a model that is none of
+    ours, or that the runtime cannot run."""
+
+    def __init__(self, run: Run, source: Source, recipe: Recipe):
+        self.run, self.source, self.recipe, budget = run, source, recipe, recipe.budget
+        self.translator: Translator = source.translator
+        assert isinstance(budget, Speed | Share | MaxDrop)
+        runtime = "auto" if isinstance(budget, Share) else budget.runtime
+        self.runtime = default_runtime(source.model) if runtime == "auto" else runtime
+        check_runtime(self.runtime, source.model)
+        self.batch = Speed(1.0).batch if isinstance(budget, Share) else budget.batch
+        self.beam = run.settings.search.beam
+        self.budget = budget.of if isinstance(budget, Share) else "speedup"
+        self.threads = cpu_threads(run.settings.threads)
+        self.calibration: Calibration = calibration_of(run, recipe, source)
+        self.stack = ExitStack()
+
+    def __enter__(self) -> "Planning":
+        self.text = timed_text(
+            self.translator,
+            self.source.lines("valid")[0],
+            batch=self.batch,
+            beam=self.beam,
+            runtime=self.runtime,
+            threads=self.threads,
+        )
+        self.timer = self.stack.enter_context(
+            RuntimeCost(self.translator, self.text, self.runtime, threads=self.threads)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    @property
+    def search(self) -> str:
+        """How models are timed, in words."""
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        return f"{LABELS[self.runtime]}, batch {self.batch}, beam {self.beam}, {threads}"
+
+    def request(self, kinds: tuple[str, ...]) -> ScoreRequest:
+        return replace(request_of(self.run, self.recipe, self.source), kinds=list(kinds))
+
+    # ---------------------------------------------------------------- tables
+
+    def costs(self) -> CostTable:
+        """The table of the budget's unit; times are measured once on a machine and kept."""
+        unit, model = UNITS[self.budget], self.source.model
+        if unit == "parameters":
+            return cost_table(model, parameters, unit=unit, padded=False)
+        if unit == "multiply-adds":
+            return cost_table(model, self.multiply_adds, unit=unit, padded=False)
+        padded = self.runtime != "torch"
+        name = f"speed/costs-{self.runtime}-b{self.batch}-k{self.beam}-t{self.threads}.json"
+        key = {
+            "weights": self.source.weights,
+            "device": device_name(),
+            "versions": self.run.lab.provenance(self.recipe.seed)["versions"],
+            "batches": [[len(each.sources), each.written] for each in self.text.batches],
+        }
+
+        def make() -> dict[str, Any]:
+            say(f"timing layers of other widths: {self.search}")
+            return cost_table(model, self.timer, unit=unit, padded=padded, report=say).to_json()
+
+        return CostTable.from_json(self.kept(name, key, make))
+
+    def kept(
+        self, name: str, cache_key: dict[str, Any], make: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """A table of the base's folder; made again where it is of another machine or of other settings."""
+        folder, fresh = self.source.folder, False
+        if first((folder / name).is_file) and folder.read_json(name).get("cache_key") != plain(cache_key):
+            say(f"{name}: of another machine, or other settings or weights; made again")
+            fresh = True
+        return folder.cached(name, cache_key, make, fresh=fresh)
+
+    def multiply_adds(self, model: Any) -> float:
+        """Of the timed text."""
+        total = 0
+        for batch in self.text.batches:
+            longest = 1 + max(map(len, batch.sources))
+            total += sum(decoding(model, source=longest, steps=batch.written, beam=self.text.beam).values())
+        return total
+
+    def planner(self, order: HeadMap, *, whole_layers: bool) -> Planner:
+        """With the losses of all widths, which are kept too."""
+        source, settings = self.source, self.run.settings
+        valid = valid_batches(source, VALID)
+        kinds = "heads" if set(order.kinds) <= set(KINDS) else "all"
+        key = {
+            "weights": source.weights,
+            "kinds": sorted(order.kinds),
+            "layers": "together" if whole_layers else None,
+            "calibration": [settings.calibration_sentences, settings.calibration_targets],
+            "text": source.corpus.digest(),
+        }
+        return Planner(
+            source.model,
+            order,
+            [*self.calibration],
+            valid,
+            loss=source.task.loss,
+            units=sum(batch.target_tokens for batch in valid),
+            whole_layers=whole_layers,
+            kept=lambda make: self.kept(f"speed/levels-{kinds}-s{self.recipe.seed}.json", key, make),
+            report=say,
+        )
+
+    def limit(self, model: Any) -> Limit:
+        """The budget as a limit on the gates of a model."""
+        table = self.costs()
+        return table.limit(model, self.target(table.cost(Subnet.of(model))))
+
+    def target(self, full: float) -> float:
+        """What the smaller model may cost. full: what the base costs."""
+        budget = self.recipe.budget
+        assert isinstance(budget, Speed | Share)
+        return full / budget.factor if isinstance(budget, Speed) else full * budget.share
+
+    # ---------------------------------------------------------------- plans
+
+    def searched(self) -> Choice:
+        """The plan of least loss for the budget; of a largest drop the fastest that loses no more. Raises
+        ValueError at a budget that cannot be met."""
+        budget, kinds = self.recipe.budget, self.recipe.kinds
+        table = self.costs()
+        order = ranked(ORDER, head_scores(ORDER, self.request(kinds))).select(kinds)
+        planner = self.planner(order, whole_layers={*kinds} == {*ALL_KINDS})
+        full = table.cost(planner.whole)
+        if not isinstance(budget, MaxDrop):
+            return self.chosen(full, self.planned(planner, table, full, self.target(full)))
+        found: Choice | None = None
+        for speed in budget.over or SPEEDS:
+            if full / speed < table.cost(planner.smallest()):
+                break  # and no faster one either
+            choice = self.chosen(full, self.planned(planner, table, full, full / speed))
+            if not self.accepted(choice, budget.points, speed):
+                break
+            found = choice
+        if found is None:
+            raise ValueError(
+                f"--max-drop {budget.points:g}: even {(budget.over or SPEEDS)[0]:g} times as fast loses more on "
+                "validation; allow more, or give smaller speeds with --speedup"
+            )
+        return found
+
+    def planned(self, planner: Planner, table: CostTable, full: float, budget: float) -> Plan:
+        """The plan for what a model may cost, timed where the budget is a speed."""
+        if budget < table.cost(planner.smallest()):  # before minutes of losses are measured
+            raise ValueError(planner.too_small(table, budget))
+
+        def plan(budget: float) -> Plan | None:
+            candidates = planner.candidates(table, budget)
+            return planner.plan(candidates, table, budget, seed=self.recipe.seed) if candidates else None
+
+        return self.reached(planner, plan, full, budget, table)
+
+    def lowest_first(self, order: HeadMap) -> Choice:
+        """The model in which the lowest of an order closed first, until it costs no more than the budget.
+        Raises ValueError where that is not met."""
+        table, planner = self.costs(), self.planner(order, whole_layers={*order.kinds} == {*ALL_KINDS})
+        full = table.cost(planner.whole)
+        plan = self.reached(
+            planner, lambda budget: planner.lowest_first(table, budget), full, self.target(full), table
+        )
+        return self.chosen(full, plan)
+
+    def reached(
+        self,
+        planner: Planner,
+        plan_for: Callable[[float], Plan | None],
+        full: float,
+        target: float,
+        table: CostTable,
+    ) -> Plan:
+        """A plan that is as fast as the target where it is timed itself. What parts cost alone does not
+        quite add up, so a plan that is slower is made again for less, and one that is much faster for more.
+        full: what the base costs in the table. Returns the fast-enough plan of least loss, or the fastest
+        plan if none is fast enough. Raises ValueError where no plan meets the target."""
+        plan = plan_for(target)
+        if plan is None:
+            raise ValueError(planner.too_small(table, target))
+        if self.budget != "speedup":
+            say(plan.subnet.words)
+            return plan
+        tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in CLOSE)
+        for _ in range(TIMINGS):
+            # a table that was kept may be of an hour when the machine was faster or slower: ratios alone hold
+            cost = full * self.timer(made_small(self.source.model, plan.subnet)) / self.timer.whole
+            known = {key_of(each.subnet) for each in tried.values()}
+            tried[budget] = replace(plan, cost=cost)
+            say(f"{full / cost:.2f} times as fast: {plan.subnet.words}")
+            if least <= cost <= most or key_of(plan.subnet) in known:
+                break
+            budget = next_budget({budget: each.cost for budget, each in tried.items()}, target)
+            if (next_one := plan_for(budget)) is None:
+                break
+            plan = next_one
+        enough = [each for each in tried.values() if each.cost <= most]
+        if not enough:
+            return min(tried.values(), key=lambda each: each.cost)
+        return min(enough, key=lambda each: (each.loss or 0.0, -each.cost))
+
+    def chosen(self, full: float, plan: Plan) -> Choice:
+        """full: what the base costs."""
+        about = self.about(full / plan.cost) | {"loss": plan.loss, "summed_loss": plan.summed}
+        return Choice(self.source.predictor, plan.subnet, facts={"speed": about})
+
+    def about(self, predicted: float) -> dict[str, Any]:
+        """What is said of a model beside what it measures. predicted: how many times less it costs."""
+        budget = self.recipe.budget
+        asked = budget.factor if isinstance(budget, Speed) else getattr(budget, "share", None)
+        return {
+            "budget": self.budget,
+            "unit": UNITS[self.budget],
+            "asked": asked or predicted,
+            "predicted": predicted,
+            "timed": self.search,
+            "runtime": self.runtime,
+        }
+
+    def accepted(self, choice: Choice, limit: float, speed: float) -> bool:
+        """Whether a plan's model loses at most so many points on validation, by `analysis.knee`."""
+        assert choice.subnet is not None
+        predictor = self.source.predictor
+        before = validated(self.run, predictor)
+        with (
+            skipped(self.source.model, choice.subnet.dropped),
+            closed_heads(self.source.model, choice.subnet.closing, self.recipe.closing, self.calibration),
+        ):
+            after = validated(self.run, predictor)
+        counts = resample_counts(len(self.run.text.corpus.valid), RESAMPLES)
+        lost = drop(choice.subnet.units.count(), after, before, counts)
+        accepted = lost.acceptable(limit)
+        say(
+            f"{speed:g} times as fast: {lost.mean:.2f} {before.metrics[0].title} lost on validation (95% bound "
+            f"{lost.bound:.2f}), {'accepted' if accepted else 'too much'}"
+        )
+        return accepted
+
+    def speeds(self, model: Any) -> dict[str, dict[str, Any]]:
+        """Runtime -> `compared` with the base, and the metrics of both, on the test lines; of the runtimes
+        that can run the model."""
+        lines, references = self.run.text.test
+        metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
+        text = Lines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
+        for runtime in runtimes_of(model):
+            outputs, speed = compared(self.translator, model, self.source.model, runtime, self.threads, text)
+            ours, theirs = (
+                score(self.translator.target_vocab.decode(ids), references, metrics) for ids in outputs
+            )
+            found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
+        return found
+
+
+def parameters(model: Any) -> float:
+    return float(sum(each.numel() for each in model.parameters()))
+
+
+def next_budget(costs: Mapping[float, float], target: float) -> float:
+    """The budget to plan for next: between the nearest two whose plans took more and less than the target,
+    else the last one by what it missed. costs: budget -> what its plan took, the last one last."""
+    slow = min((budget for budget, cost in costs.items() if cost > target), default=None)
+    fast = max((budget for budget, cost in costs.items() if cost <= target), default=None)
+    if slow is None or fast is None or fast >= slow:
+        budget, cost = [*costs.items()][-1]
+        return budget * target / cost
+    return fast + (slow - fast) * (target - costs[fast]) / (costs[slow] - costs[fast])
+
+
+def valid_batches(source: Source, count: int) -> list[Any]:
+    """The first validation pairs in batches."""
+    empty, (lines, references) = ParallelText([], []), source.lines("valid", count)
+    corpus = replace(source.corpus, train=empty, valid=ParallelText(lines, references), test=empty)
+    return [*source.data(corpus).batches("valid", BATCH_TOKENS)]
