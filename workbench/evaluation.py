@@ -32,7 +32,7 @@ from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, detach, heads_left, remove
-from headgates.models.depth import Layers, drop_layers, layers_left
+from headgates.gates.depth import Layers, drop_layers, layers_left
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor, Task
 from headgates.workbench.folder import RunFolder

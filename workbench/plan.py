@@ -26,7 +26,7 @@ from headgates.analysis.batches import frozen, on_device
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, find_sites
-from headgates.models.depth import skipped
+from headgates.gates.depth import skipped
 from headgates.models.prefix import KeptStates
 from headgates.workbench.cost_table import CostTable
 from headgates.workbench.shape import Layer, Shape

@@ -16,7 +16,7 @@ from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import ParallelText
 from headgates.data.ranks import cpu_threads, first
 from headgates.gates import ALL_KINDS, KINDS, HeadMap
-from headgates.models.depth import skipped
+from headgates.gates.depth import skipped
 from headgates.models.multiply_adds import decoding
 from headgates.models.progress import say
 from headgates.models.translator import Translator

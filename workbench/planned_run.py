@@ -15,8 +15,8 @@ from headgates.configs.prune import PruneConfig
 from headgates.configs.speed_methods import AS_LONG, LEARNED, SPEED_METHODS, SpeedMethod, speed_rows
 from headgates.configs.systems import file_name
 from headgates.gates import ALL_KINDS, FFN_KINDS, WIDTH, HeadMap, TargetBudget, attach, detach, remove
+from headgates.gates.depth import drop_layers, skipped
 from headgates.lightning_modules.gating import Gating
-from headgates.models.depth import drop_layers, skipped
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
 from headgates.workbench.closing import Calibration, close_heads

@@ -21,10 +21,10 @@ from headgates.data.atomic_folder import atomic_folder
 from headgates.data.parallel import ParallelText
 from headgates.data.ranks import all_sum, first, share
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, heads_left, remove
+from headgates.gates.depth import Layers, drop_layers, skipped
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.headmap import is_of
 from headgates.gates.site_walk import open_sites
-from headgates.models.depth import Layers, drop_layers, skipped
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request

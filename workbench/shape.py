@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites, remove
-from headgates.models.depth import drop_layers
+from headgates.gates.depth import drop_layers
 
 Layer = tuple[str, int]  # stack and number
 

@@ -7,7 +7,7 @@ import torch
 
 from headgates.configs.schema import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
-from headgates.models.depth import STACKS, skipped
+from headgates.gates.depth import STACKS, skipped
 from headgates.workbench.cost_table import cost_table
 from headgates.workbench.plan import Planned, Planner
 from headgates.workbench.planned import Plans, parameters
