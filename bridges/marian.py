@@ -44,7 +44,7 @@ from headgates.configs.yaml_file import load_yaml, parse_yaml
 from headgates.data.npz import read_npz
 from headgates.data.vocab import load_vocabs
 from headgates.gates import find_sites, heads_left
-from headgates.models.depth import layers_left
+from headgates.gates.depth import layers_left
 from headgates.models.description import Description
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 from headgates.configs.closing import CLOSED_OUTPUTS, REFITS, ZERO
-from headgates.configs.heads_per_kind import ALL_KINDS, FFN_KINDS, KINDS
+from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.learned import LEARNED
 
 UNPRUNED = "unpruned"  # in the place of a choice: everything stays

@@ -8,7 +8,7 @@ from typing import Literal
 
 from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, ZERO
 from headgates.configs.fields import setting
-from headgates.configs.heads_per_kind import (
+from headgates.configs.kinds import (
     ALL_KINDS,
     FFN_KINDS,
     KIND_WORDS,

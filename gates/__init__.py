@@ -27,6 +27,7 @@ from .resample import resampled
 from .rules import SITE_RULES
 from .site_rule import SiteRule
 from .sites import attach, detach, find_sites, reattach
+from .subnet import Subnet
 from .subset import Subset
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Refit",
     "Removed",
     "SiteRule",
+    "Subnet",
     "Subset",
     "TargetBudget",
     "WIDTH",

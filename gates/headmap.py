@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -246,6 +246,15 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             RecursionError,
         ) as error:  # no JSON, no UTF-8, nested too deep, or no sites and numbers
             raise ValueError(f"{path} is not a HeadMap: {error}; --fresh makes it anew") from error
+
+
+def is_rising(row: Any) -> TypeGuard[list[int]]:
+    """Whether this is a list of numbers of heads, neurons or layers in order, none twice."""
+    return (
+        isinstance(row, list)
+        and all(type(number) is int and number >= 0 for number in row)
+        and row == sorted(set(row))
+    )
 
 
 def write_json(path: str | Path, content: Any) -> None:

@@ -5,7 +5,7 @@ Where layers keep different heads, each makes it anew from the same embedding an
 heads. Letters: H heads of a layer, C columns left in the embedding, L query positions, S key positions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -27,26 +27,28 @@ class OwnColumns:
         return bias[..., self.columns, :, :]
 
 
-def share_out_bias(
-    modules: Sequence[nn.Module],
-    bias: str,
-    before: Mapping[nn.Module, Tensor],
-    after: Mapping[nn.Module, Tensor],
-) -> None:
-    """Let each layer of a stack take the bias of its own heads, after heads were removed.
+def share_out_bias(bias: str, before: Mapping[nn.Module, Tensor], after: Mapping[nn.Module, Tensor]) -> None:
+    """Let each layer of a stack take the bias of its own heads, after heads were removed, or before layers
+    are.
 
-    modules: the stack's attentions of one kind, in the order of layers. bias: the attribute that holds the
-    embedding. before, after: (H at first) bool, the heads that each had and has. The embedding keeps those of
-    all heads that some layer has."""
-    first = modules[0]
-    had, has = heads_of_any(before, modules), heads_of_any(after, modules)
-    uneven = any(not torch.equal(after[module], after[first]) for module in modules)
-    if (table := getattr(first, bias, None)) is not None:  # cross-attention has none: its bias is zeros
-        old = table.weight
-        index = torch.tensor([had.index(head) for head in has], device=old.device)
-        table.weight = nn.Parameter(old.detach().index_select(1, index), requires_grad=old.requires_grad)
-        table.embedding_dim = len(has)
-    for module in modules:
+    bias: the attribute that holds the embedding. before, after: the stack's attentions of one kind in the
+    order of layers -> (H at first) bool, the heads that each had and has; those of dropped layers are missing
+    in `after`. The first of those makes the bias. The embedding keeps the columns of all heads that some
+    layer has."""
+    maker, first = next(iter(before)), next(iter(after))
+    had, has = heads_of_any(before), heads_of_any(after)
+    uneven = any(not torch.equal(row, after[first]) for row in after.values())
+    if (table := getattr(maker, bias, None)) is not None:  # cross-attention has none: its bias is zeros
+        if has != had:
+            old = table.weight
+            index = torch.tensor([had.index(head) for head in has], device=old.device)
+            table.weight = nn.Parameter(old.detach().index_select(1, index), requires_grad=old.requires_grad)
+            table.embedding_dim = len(has)
+        if first is not maker:
+            vars(first).pop(bias, None)  # it read the maker's
+            setattr(first, bias, table)
+            cast(Any, first).has_relative_attention_bias = True
+    for module in after:
         if not uneven and not hasattr(module, _OWN):
             continue
         if table is not None:
@@ -63,9 +65,9 @@ def share_out_bias(
             module.register_forward_pre_hook(without_bias, with_kwargs=True)
 
 
-def heads_of_any(left: Mapping[nn.Module, Tensor], modules: Sequence[nn.Module]) -> list[int]:
+def heads_of_any(left: Mapping[nn.Module, Tensor]) -> list[int]:
     """The first numbers of the heads that at least one of the modules has, in order."""
-    heads: list[int] = torch.stack([left[module] for module in modules]).any(0).nonzero().flatten().tolist()
+    heads: list[int] = torch.stack([*left.values()]).any(0).nonzero().flatten().tolist()
     return heads
 
 

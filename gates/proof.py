@@ -8,6 +8,7 @@ gates saw.
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,18 +45,35 @@ def proved(
         )
         yield
         return
+    cure = (
+        "The model is as it was; its heads can be gated. Look for sizes in its forward that the rule lacks, "
+        "such as widths=(...) or arguments=(...)"
+    )
+    proof = [(partial(outputs, inputs=inputs), expected)]
+    with unchanged(model, proof, f"the rule of {names} does not fit: without the heads", cure):
+        yield
+
+
+@contextmanager
+def unchanged(
+    model: nn.Module,
+    proofs: Iterable[tuple[Callable[[nn.Module], list[Tensor]], list[Tensor]]],
+    what: str,
+    cure: str,
+) -> Iterator[None]:
+    """Around a change that no output may show: the runs of the model give the outputs beside them, or the
+    model is put back as it was.
+
+    Raises ValueError, `what` a forward pass fails and the `cure`, where one does not."""
     put_back = memory_of(model)
     try:
         yield
-        differ(expected, outputs(model, inputs))
+        for run, expected in proofs:
+            differ(expected, run(model))
     except Exception as error:
         put_back()
         said = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"the rule of {names} does not fit: without the heads a forward pass fails ({said}). The model "
-            "is as it was; its heads can be gated. Look for sizes in its forward that the rule lacks, such "
-            "as widths=(...) or arguments=(...)"
-        ) from error
+        raise ValueError(f"{what} a forward pass fails ({said}). {cure}") from error
 
 
 def masked_outputs(model: nn.Module, xi: HeadMap, inputs: Inputs) -> list[Tensor] | None:

@@ -33,7 +33,7 @@ from torch import nn
 
 from .attach_modes import check_ungated
 from .folder_sizes import check_folder
-from .headmap import ALL_KINDS, KINDS, HeadMap, HeadSite
+from .headmap import ALL_KINDS, KINDS, HeadMap, HeadSite, is_rising
 from .position_bias import OwnColumns
 from .remove import heads_left, named_site, remove, set_heads_left
 from .rules import rule_of
@@ -312,15 +312,6 @@ def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, l
             f"heads that are left, in order; got {json.dumps(field)[:100]}"
         )
     return heads, of
-
-
-def is_rising(row: Any) -> bool:
-    """Whether this is a list of head numbers in order, none twice."""
-    return (
-        isinstance(row, list)
-        and all(type(head) is int and head >= 0 for head in row)
-        and row == sorted(set(row))
-    )
 
 
 def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -> None:

@@ -74,7 +74,7 @@ def reconstruct(
     everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. sublayers
     (model): those whose residual stream is aimed at. values: their attentions have W_V refitted too. ranks:
     of which this process is one; a batch then has a length, its sentences. A projection without bias gets
-    none. Layers that are skipped (models/depth.py) are part of the unpruned model. Raises ValueError at a
+    none. Layers that are skipped (depth.py) are part of the unpruned model. Raises ValueError at a
     model with gates, a map that does not fit it, text without positions, or an attention whose output
     projection is not called; warns where there are fewer positions than columns. With nothing closed and
     nothing skipped nothing changes."""

@@ -117,7 +117,8 @@ def apply(model: nn.Module, sites: Mapping[HeadSite, nn.Module], changes: list[C
     for kind in KINDS:
         stack = [each for site, each in sites.items() if site.kind == kind and rule_of(each).bias]
         if stack:
-            share_out_bias(stack, rule_of(stack[0]).bias, before, after)
+            rows = ({module: left[module] for module in stack} for left in (before, after))
+            share_out_bias(rule_of(stack[0]).bias, *rows)
 
 
 def planned(

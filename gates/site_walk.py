@@ -34,7 +34,7 @@ from .sites import find_sites
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
 # (model, site, batch) -> (B, L) bool: query positions that are not padding
 Positions = Callable[[Any, HeadSite, Any], Tensor]
-SKIPPED = "skipped"  # the attribute of a layer that says so (models/depth.py)
+SKIPPED = "skipped"  # the attribute of a layer that says so (depth.py)
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 
 

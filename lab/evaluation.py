@@ -5,7 +5,6 @@ A row holds the task's metrics with signatures, intervals and p-values by paired
 and speed.
 """
 
-import copy
 import math
 import time
 from collections.abc import Sequence
@@ -28,8 +27,8 @@ from headgates.analysis.significance import (
 from headgates.configs.cli import config_hash
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
-from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, detach, heads_left, remove
-from headgates.models.depth import Layers, drop_layers, layers_left
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, heads_left
+from headgates.gates.depth import Layers, layers_left
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name
@@ -80,10 +79,7 @@ def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
 def size_without(model: nn.Module, closed: HeadMap | None, layers: Layers | None = None) -> int:
     """The parameters of a model, without those of its gates, of the `closed` heads and of some layers."""
     if closed is not None:
-        model = copy.deepcopy(model)
-        detach(model)
-        remove(model, closed)
-        drop_layers(model, layers or {})
+        return Subnet.of(model).without(closed, layers).parameters(model)
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("head_gates."))
 
 

@@ -22,8 +22,8 @@ from headgates.data.ranks import is_first
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.gates import ALL_KINDS, HeadMap, heads_left, set_heads_left
+from headgates.gates.depth import layers_left, set_layers_left
 from headgates.gates.folder_sizes import check_layers
-from headgates.models.depth import layers_left, set_layers_left
 from headgates.models.description import read_description
 from headgates.models.transformer import Transformer
 

@@ -77,7 +77,7 @@ class EncoderLayer(nn.Module):
         self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
         self.feed_forward = FeedForward(config.d_model, ffn, config.dropout, config.activation)
         self.self_residual, self.feed_residual = (Residual(config, "encoder") for _ in range(2))
-        self.skipped = False  # models/depth.py
+        self.skipped = False  # gates/depth.py
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         if self.skipped:
@@ -101,7 +101,7 @@ class DecoderLayer(nn.Module):
         self.self_residual, self.cross_residual, self.feed_residual = (
             Residual(config, "decoder") for _ in range(3)
         )
-        self.skipped = False  # models/depth.py
+        self.skipped = False  # gates/depth.py
 
     def forward(self, x: Tensor, memory: Tensor | KeysValues, causal: Tensor, bias: Tensor) -> Tensor:
         """The layer's output for whole sequences x (B, T, D). memory: (B, S, D), or its keys and values."""
@@ -149,7 +149,6 @@ class Encoder(nn.Module):
             for i in range(config.encoder_layers)
         )
         self.norm = final_norm(config, "encoder")
-        self.layers_left: tuple[bool, ...] = ()  # of its first layers, where some were dropped
 
     def forward(self, x: Tensor, bias: Tensor, *, first: int = 0) -> Tensor:
         """The memory (B, S, D), given the input x (B, S, D) of layer `first`."""
@@ -170,7 +169,6 @@ class Decoder(nn.Module):
             for i in range(config.decoder_layers)
         )
         self.norm = final_norm(config, "decoder")
-        self.layers_left: tuple[bool, ...] = ()  # of its first layers, where some were dropped
 
     def forward(
         self, x: Tensor, memory: Tensor | list[KeysValues], bias: Tensor, *, first: int = 0

@@ -11,7 +11,7 @@ from headgates.bridges.formats import export
 from headgates.bridges.marian import load, read
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.gates import FFN_KINDS, HeadMap, attach, find_sites, remove
-from headgates.models.depth import drop_layers
+from headgates.gates.depth import drop_layers
 from headgates.models.translator import Translator
 from headgates.records.source import Source, open_source
 from tests.bridges.test_marian import CASES, SOURCES, TARGETS, keys, scored_by_ctranslate2

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from headgates.gates import HeadMap, attach, find_sites, heads_left, remove
+from headgates.gates.depth import drop_layers, layers_left, skipped
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import architecture, build, load_model, save_model
-from headgates.models.depth import drop_layers, layers_left, skipped
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.transformer import Transformer
 from tests.worlds.searched_model import random_model, translator_of

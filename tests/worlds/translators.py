@@ -12,8 +12,8 @@ from headgates.bridges.exported import FORMATS, Format
 from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.data.vocab import Vocab, load_vocabs
 from headgates.gates import HeadMap, find_sites, remove
+from headgates.gates.depth import drop_layers
 from headgates.models.checkpoint import load_model, save_model
-from headgates.models.depth import drop_layers
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from tests.worlds.small_model import stirred
