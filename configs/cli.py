@@ -39,14 +39,17 @@ RECORDED = {"base", "base_hash", "run_hash", "recipe"}
 CONFIG = Setting("config", str, about=About("the path of a YAML file"))  # of every command, and no setting
 
 
-def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = "") -> C:
-    """The configuration of a command line (default `sys.argv[1:]`). Prints what is asked for and exits with 0
+def parse(
+    config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = ""
+) -> tuple[C, dict[str, Any]]:
+    """The configuration of a command line (default `sys.argv[1:]`), and the settings that it gives by dotted
+    name, in flags or files. Prints what is asked for and exits with 0
     on --help, --help-all, --version and --completion; on anything wrong prints one line and a hint, and exits
     with 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if not (answer := _answer(config_class, words, prog=prog, description=description)):
-            return read(config_class, words)
+            return read_given(config_class, words)
         print(answer, flush=True)
         raise SystemExit(0)
     except BrokenPipeError:  # `--help | head`: what was wanted has been read
@@ -61,6 +64,11 @@ def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str
 
 def read(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
+    return read_given(config_class, argv)[0]
+
+
+def read_given(config_class: type[C], argv: Sequence[str]) -> tuple[C, dict[str, Any]]:
+    """`read`, and what was given."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
     flagged = {name: each for name, each in settings.items() if each.about.help}  # or `--set`
@@ -75,7 +83,8 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
         if given & {one, other}:  # a flag beats a file's way to say the same
             for name in (one, other):
                 values.pop(name, None)
-    return _build(config_class, values | {name: value for name, value in flags if name != "config"}, settings)
+    values |= {name: value for name, value in flags if name != "config"}
+    return _build(config_class, values, settings), values
 
 
 def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:

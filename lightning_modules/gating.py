@@ -6,21 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from headgates.configs.methods import GateMethod
-from headgates.configs.settings import Settings
 from headgates.configs.stages import GateConfig
 from headgates.gates import FFN_KINDS, KINDS, GateBank, GateWatch, LambdaBudget, TargetBudget
 from headgates.lightning_modules.remembers import Remembers
-
-
-def budget_of(
-    method: GateMethod, config: Settings, targets: int | dict[str, int] | None
-) -> LambdaBudget | TargetBudget:
-    """What a method's heads and neurons cost; nothing where its gates keep the `targets` themselves."""
-    warmup = config.gates.lambda_warmup
-    if method.lagrangian and targets is not None:
-        return TargetBudget(targets, warmup)
-    return LambdaBudget(config.lam if method.controlled_by == "lambda" else 0.0, warmup)
 
 
 class Gating(Remembers):

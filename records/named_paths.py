@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgates.configs.export import ABOUT
-from headgates.configs.prune import PruneConfig
 from headgates.configs.settings import Settings
 from headgates.configs.source import is_foreign
 from headgates.data import check_text
@@ -22,28 +21,6 @@ def check_run(source: str, *, exported: bool = False) -> None:
         return
     if not (exported and (Path(source) / ABOUT).is_file()):
         RunFolder.open(source)
-
-
-def new_run(config: PruneConfig) -> Path | None:
-    """The folder of --save NAME, beside SOURCE, or in --runs for a model of another library. Raises
-    ValueError where it is taken."""
-    if config.save is None:
-        return None
-    source = (
-        Path(config.source) if Path(config.source).name not in ("", "..") else Path(config.source).resolve()
-    )
-    path = (Path(config.runs) if is_foreign(config.source) else source.parent) / config.save
-    check_free(path)
-    return path
-
-
-def check_free(path: Path) -> None:
-    """Raises ValueError where something lies at the path of a new run."""
-    if path.exists():
-        raise ValueError(
-            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it "
-            f"first"
-        )
 
 
 def check_files(*paths: str | None) -> None:
@@ -72,11 +49,9 @@ def check_data_dir(data_dir: str | None) -> None:
         )
 
 
-def check_fit(config: Settings) -> None:
-    """Raises ValueError where the base or the text of fit.py is not there. The text of a task of another kind
-    is that task's to find."""
-    check_data_dir(config.data_dir)
-    if config.base is not None:
-        check_run(config.base)
-    if config.task == "translation" and config.data is not None:
-        check_text(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)
+def check_settings(settings: Settings) -> None:
+    """Raises ValueError where the text of a base is not there. The text of a task of another kind is that task's
+    to find."""
+    check_data_dir(settings.data_dir)
+    if settings.task == "translation" and settings.data is not None:
+        check_text(settings.data, data_dir=settings.data_dir, src=settings.src, tgt=settings.tgt)

@@ -16,8 +16,7 @@ from headgates.bridges.exported import FORMATS, is_exported, open_exported, read
 from headgates.configs.printable import printable
 from headgates.configs.settings import SearchConfig, read_search
 from headgates.configs.source import is_foreign
-from headgates.configs.systems import file_name
-from headgates.configs.translate import TranslateConfig
+from headgates.configs.translating import Translating
 from headgates.data.parallel import DataError, digest_lines
 from headgates.models.line_translator import LineTranslator
 from headgates.models.progress import Report
@@ -32,7 +31,7 @@ INT8, REFUSED = "int8.json", "ct2-refused.json"
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may have a GPU for torch
 
 
-def kept_runtime(config: TranslateConfig, report: Report) -> LineTranslator | None:
+def kept_runtime(config: Translating, report: Report) -> LineTranslator | None:
     """What `open_runtime` takes for a run, opened without torch: CTranslate2 where it was exported and
     checked before and nothing has changed since; else None."""
     may_have_gpu = sys.platform == "win32" or any(Path(driver).exists() for driver in DRIVERS)
@@ -57,7 +56,7 @@ def kept_runtime(config: TranslateConfig, report: Report) -> LineTranslator | No
 
 
 def open_runtime(
-    source: "Source", config: TranslateConfig, report: Report, *, make: bool = True
+    source: "Source", config: Translating, report: Report, *, make: bool = True
 ) -> LineTranslator:
     """What translates for `--runtime torch|ct2|int8|auto`. make: whether auto may export the model, which
     takes a while. report: takes a line for the user on what was taken. Raises ValueError where the runtime
@@ -90,7 +89,7 @@ def open_runtime(
         return own
 
 
-def is_checked(config: TranslateConfig, search: SearchConfig) -> bool:
+def is_checked(config: Translating, search: SearchConfig) -> bool:
     """Whether nothing is asked for but the best lines of the run's own search, or of greedy search: there
     CTranslate2 is known to give the same, or not to."""
     return (
@@ -101,7 +100,7 @@ def is_checked(config: TranslateConfig, search: SearchConfig) -> bool:
     )
 
 
-def why_not(folder: Path, config: TranslateConfig, search: SearchConfig) -> str | None:
+def why_not(folder: Path, config: Translating, search: SearchConfig) -> str | None:
     """Why auto does not take what is kept: a checked line was translated otherwise, or it was slower."""
     found, sentences = found_by_check(folder, config, search)
     if found["differing"]:
@@ -113,14 +112,14 @@ def why_not(folder: Path, config: TranslateConfig, search: SearchConfig) -> str 
     return None if found["speedup"] > 1 else f"CTranslate2 has {found['speedup']:.2f} times its speed here"
 
 
-def found_by_check(folder: Path, config: TranslateConfig, search: SearchConfig) -> tuple[dict[str, Any], int]:
+def found_by_check(folder: Path, config: Translating, search: SearchConfig) -> tuple[dict[str, Any], int]:
     """What the check found with the beam that is asked for, and on how many lines."""
     parity = read_about(folder)["parity"]
     name = "greedy" if 1 in (config.beam, search.beam) else f"beam_{search.beam}"
     return parity[name], parity["sentences"]
 
 
-def opened(folder: Path, config: TranslateConfig, search: SearchConfig, report: Report) -> LineTranslator:
+def opened(folder: Path, config: Translating, search: SearchConfig, report: Report) -> LineTranslator:
     """The model of such a folder; auto says what it took."""
     if config.runtime == "auto":
         found, sentences = found_by_check(folder, config, search)
@@ -133,7 +132,7 @@ def opened(folder: Path, config: TranslateConfig, search: SearchConfig, report: 
 
 
 def exported_name(system: str) -> str:
-    return f"exported/{file_name(system)}-ct2"
+    return f"exported/{system}-ct2"
 
 
 def made_of(run: RunFolder, system: str) -> str:
@@ -158,7 +157,7 @@ def exported(source: "Source", report: Report) -> Path:
     from headgates.bridges.parity import ParityError
 
     require_packages(FORMATS["ct2"].packages)  # before anything is said of an export
-    refused = f"exported/{file_name(system)}-{REFUSED}"
+    refused = f"exported/{system}-{REFUSED}"
     if (run / refused).is_file() and (known := run.read_json(refused)).get("made_of") == now:
         raise ValueError(known["why"])
     check_target_folder(folder, fresh=True)
@@ -196,7 +195,7 @@ def export_facts(source: "Source") -> dict[str, Any]:
 
 def tell_int8(run: RunFolder, system: str, report: Report) -> bool:
     """Say how many of the run's test lines int8 translates otherwise. False where they are not counted."""
-    name = f"exported/{file_name(system)}-{INT8}"
+    name = f"exported/{system}-{INT8}"
     known = run.read_json(name) if (run / name).is_file() else {}
     if known.get("made_of") != made_of(run, system):
         return False
@@ -204,7 +203,7 @@ def tell_int8(run: RunFolder, system: str, report: Report) -> bool:
     return True
 
 
-def count_int8(source: "Source", folder: Path, config: TranslateConfig, report: Report) -> None:
+def count_int8(source: "Source", folder: Path, config: Translating, report: Report) -> None:
     """Count them, once, and say it."""
     lines, _ = source.lines("test", CHECKED)
     found = open_exported(folder, threads=config.threads, compute_type="int8").translate(lines)
@@ -214,5 +213,5 @@ def count_int8(source: "Source", folder: Path, config: TranslateConfig, report: 
         "lines": len(lines),
         "differing": sum(one != another for one, another in zip_longest(found, exact)),
     }
-    source.folder.write_json(f"exported/{file_name(source.system)}-{INT8}", known)
+    source.folder.write_json(f"exported/{source.system}-{INT8}", known)
     tell_int8(source.folder, source.system, report)

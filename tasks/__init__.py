@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgates.configs.registry import imported
-from headgates.configs.tasks import TASKS
 
 if TYPE_CHECKING:
     from headgates.tasks.base import Task
+
+
+TASKS: dict[str, str] = {  # name -> "module:class"; configs/tasks.py has the names too
+    "translation": "headgates.tasks.translation:Translation",
+    "classify": "headgates.tasks.classification:Classification",
+}
 
 
 def task_named(name: str) -> Task:

@@ -3,7 +3,9 @@ seconds."""
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+C = TypeVar("C")
 
 # A thread that waits for others looks again for a moment, and then sleeps. GNU's OpenMP, which torch has on
 # Linux, looks for milliseconds by default, LLVM's and Intel's for 200, and beside a busy process they take
@@ -15,17 +17,21 @@ os.environ.setdefault("KMP_BLOCKTIME", "1")  # milliseconds
 
 
 def start(
-    script: str, config_class: str, run: Callable[[Any], int | None], *, about: str | None, interrupted: str
+    script: str,
+    config_class: type[C],
+    run: Callable[[C, dict[str, Any]], int | None],
+    *,
+    about: str | None,
+    interrupted: str,
 ) -> int:
-    """Read the settings of a command, run it, and return its exit code. config_class: "module:name"; about:
-    a docstring whose first line --help shows; interrupted: what is left after Ctrl-C."""
+    """Read the settings of a command, run it, and return its exit code. run: takes the configuration, and what of
+    it was given. about: a docstring whose first line --help shows; interrupted: what is left after Ctrl-C."""
     from headgates.lab.exit_code import exit_code
 
     def parsed() -> int | None:
         # here: an interrupt while these are imported, which takes a second, is one line too
         from headgates.configs.cli import parse
-        from headgates.configs.registry import imported
 
-        return run(parse(imported(config_class), prog=script, description=(about or "").split("\n")[0]))
+        return run(*parse(config_class, prog=script, description=(about or "").split("\n")[0]))
 
     return exit_code(script, parsed, interrupted=interrupted)

@@ -1,110 +1,157 @@
-"""Train a base translation model, put learned gates on its heads, and compare with pruning by scores.
+"""Train a base model, make a smaller one of it, and compare that with the usual rivals.
 
 python fit.py --gate l0 --lambda 0.01
 """
 
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
+from headgates.configs.closing import ZERO
+from headgates.configs.fields import setting
+from headgates.configs.grid import GridOptions
+from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
+from headgates.configs.recipe_flags import RecipeFlags
+from headgates.configs.settings import Settings
 from headgates.data import load_corpus
 from headgates.data.ranks import after_first, first
 from headgates.models.progress import say
+from headgates.pruning.choosers import OFFERED, check_chooser
 
 if TYPE_CHECKING:
-    from headgates.configs.schema import FitConfig
     from headgates.data import Corpus
-    from headgates.lab.lab import Run
+    from headgates.lab.lab import Lab
+    from headgates.pruning.make import Row
     from headgates.records.folder import RunFolder
+
+NONE = "none"
+USUAL_PRICE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(Settings, RecipeFlags, GridOptions):
+    """Train a base model, make a smaller one of it, and compare.
+
+    python fit.py --gate l0 --lambda 0.01
+    python fit.py --data my-text --src en --tgt fr --heads 24
+    python fit.py --config configs/multi30k.yaml --speedup 2 --epochs 8
+    """
+
+    gate: str = setting(
+        "l0",
+        f"What chooses the parts that stay: {', '.join(OFFERED)}, module:function, or none for a base alone.",
+    )
+    rivals: list[str] = setting(
+        ["importance", "raw-importance"],
+        "Scores that close as many heads, untrained, and the first refitted and trained as long.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gate != NONE:
+            for choose in (self.gate, *self.rivals):
+                check_chooser("--gate", choose)
+            self.own_recipes()
+        elif self.budgets():
+            raise ValueError("--gate none makes a base, of which nothing closes; leave the numbers out")
+
+    def own_recipes(self) -> list[Recipe]:
+        """What the command is for: λ 0.01 where no flag says how much stays."""
+        plan = self.gate == "l0" and (self.speedup or self.params or self.macs)
+        return self.recipes(["plan" if plan else self.gate], self.seed, default=[Lambda(USUAL_PRICE)])
 
 
 def main() -> int:
     return start(
         "fit.py",
-        "headgates.configs.schema:FitConfig",
+        FitOptions,
         fit,
         about=__doc__,
         interrupted="the same command with --resume continues from its last checkpoint",
     )
 
 
-def fit(config: "FitConfig") -> None:
-    """Train and evaluate the runs of the configuration, and print how their systems compare."""
+def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
+    """Train and evaluate the base and what is made of it, and print how they compare."""
     from headgates.lab.processes import join
-    from headgates.records.named_paths import check_fit
+    from headgates.records.named_paths import check_settings
 
-    devices, num_nodes = join(config.devices, config.num_nodes)
-    config = replace(config, devices=devices, num_nodes=num_nodes)
-    check_fit(config)
-    corpus = read_text(config)
+    devices, num_nodes = join(options.devices, options.num_nodes)
+    settings = replace(plain_settings(options), devices=devices, num_nodes=num_nodes)
+    check_settings(settings)
+    corpus = read_text(settings)
     # only now: these take seconds to import, and --help, a wrong flag, path or text need none of them
     from headgates.lab.experiment_text import ExperimentText
-    from headgates.pruning.protocol import make_runs
+    from headgates.lab.lab import Lab
+    from headgates.pruning.base import base_run
+    from headgates.records.row import BASE, PRUNED
+    from headgates.report.compared import show_compared
 
-    text = None if corpus is None else ExperimentText(config, corpus)
-    run = make_runs(config, text, finished=lambda run: first(lambda: draw(run)))
-    first(lambda: show(run))
+    text = None if corpus is None else ExperimentText(settings, corpus)
+    recipes = [] if options.gate == NONE else options.own_recipes()
+    lab = Lab(settings, text, asked=recipes[0] if recipes else None)
+    try:
+        base = base_run(lab)
+        rows = made_with_rivals(lab, base, recipes, options)
+        lab.complete(rows[0].run if rows else base, PRUNED if rows else BASE, base)
+        first(lambda: show_compared(lab, base, rows, [], look=settings.look_sentences))
+    finally:
+        lab.close()
 
 
-def read_text(config: "FitConfig") -> "Corpus | None":
-    """The text that the configuration names; None where it is a base's, or that of a task of another kind."""
-    if config.base is not None or config.task != "translation":
-        say(f"starting from {config.base or config.data}")
+def made_with_rivals(
+    lab: "Lab", base: "RunFolder", recipes: list[Recipe], options: FitOptions
+) -> "list[Row]":
+    """The rows of the recipes, each followed by those of its rivals."""
+    from headgates.pruning.make import make
+
+    rows: dict[Recipe, Row] = {}
+    for recipe in recipes:
+        rows[recipe] = make(lab, base, recipe)
+        for rival in rivals_of(recipe, rows[recipe], options.rivals):
+            if rival not in rows:
+                rows[rival] = make(lab, base, rival)
+    return list(rows.values())
+
+
+def rivals_of(recipe: Recipe, row: "Row", scores: list[str]) -> list[Recipe]:
+    """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as long. For
+    a speed or a size the same without training."""
+    if not isinstance(recipe.budget, Lambda | Units | MaxDrop):
+        return [replace(recipe, epochs=0)] if recipe.epochs and isinstance(recipe.budget, Speed) else []
+    budget = recipe.budget if isinstance(recipe.budget, Units) else units_left(recipe, row)
+    plain = replace(recipe, budget=budget, closed_output=ZERO, refit=None, epochs=0)
+    rivals = [replace(plain, choose=score) for score in scores]
+    if rivals and recipe.epochs:
+        rivals.append(replace(rivals[0], refit="out+ffn+v", epochs=recipe.epochs))
+    return [rival for rival in rivals if rival != recipe]
+
+
+def units_left(recipe: Recipe, row: "Row") -> Units:
+    """As many heads and neurons of the recipe's kinds as its model has."""
+    from headgates.gates import FFN_KINDS, KINDS, Subnet
+
+    units = Subnet.from_json(row.result.others["subnet"]).units.select(recipe.kinds)
+    heads, neurons = units.select(KINDS), units.select(FFN_KINDS)
+    return Units(heads.count() if len(heads) else None, neurons.count() if len(neurons) else None)
+
+
+def plain_settings(options: FitOptions) -> Settings:
+    """The settings alone, which the base's config.yaml holds."""
+    return Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
+
+
+def read_text(settings: Settings) -> "Corpus | None":
+    """The text that the settings name; None where it is that of a task of another kind."""
+    if settings.task != "translation":
+        say(f"starting from {settings.data}")
         return None
-    say(f"reading {config.data}, {config.src} to {config.tgt}")
+    say(f"reading {settings.data}, {settings.src} to {settings.tgt}")
     return after_first(  # it may be downloaded
-        lambda: load_corpus(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)
+        lambda: load_corpus(settings.data, data_dir=settings.data_dir, src=settings.src, tgt=settings.tgt)
     )
-
-
-def draw(run: "Run") -> None:
-    """Draw the figures and write the pages of a run that has just finished; of one that was there, the page
-    that it lacks."""
-    from headgates.report.fill import PAGE, update_pages
-
-    if run.made or not (run.folder / PAGE).is_file():
-        draw_figures(run)
-        update_pages(
-            run.folder,
-            say,
-            data_dir=run.config.data_dir,
-            corpus=run.text.corpus,
-            look=run.config.look_sentences,
-        )
-
-
-def draw_figures(run: "Run") -> None:
-    """The figures of --dynamics and of --curve."""
-    folder, metric = run.folder, run.task.metrics[0]
-    # matplotlib takes a second to import, and few runs need it
-    if run.job == "base" and run.config.dynamics:
-        from headgates.pruning.dynamics import NAME, read_rows
-        from headgates.report.pruning_figures import draw_dynamics
-
-        title = f"{folder.path.name}: heads pruned while the base trains"
-        draw_dynamics(read_rows(folder), folder / NAME, metric=metric, title=title)
-    if run.job == "gates" and run.config.is_curve:
-        from headgates.records.table import read_table
-        from headgates.report.pruning_figures import draw_knee
-
-        reference = folder.read_json("result.json")["reference"]
-        title = f"{folder.path.name}: {metric.title} lost on validation against {reference}"
-        limit, rows = run.config.drop_limit, read_table(folder, "curve.csv")
-        draw_knee(rows, folder / "heads-curve", metric=metric, limit=limit, title=title)
-
-
-def show(run: "RunFolder") -> None:
-    """Print what was found, how the systems of a finished run compare, its page, and what to type next."""
-    from headgates.report.fill import PAGE
-    from headgates.report.shapes import own_shape
-    from headgates.report.table import comparison_table, next_commands
-
-    comparison_table(run)
-    own_shape(run)
-    if (run / PAGE).is_file():
-        print(f"report: {run / PAGE}")
-    print("next:", *next_commands(run), sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""How lines are translated: by which model, search and runtime."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headgates.configs.fields import REQUIRED, setting
+
+
+@dataclass(frozen=True)
+class Translating:
+    """The model and its search."""
+
+    source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
+    system: str | None = setting(None, "System of the run: base or pruned. Default the run's own.")
+    beam: int | None = setting(None, "Beam width; 1 is greedy. Default the run's own.", at_least=1)
+    length_penalty: float | None = setting(
+        None,
+        "A hypothesis of n tokens scores log p / n**length_penalty. Default the run's own.",
+        at_least=0,
+    )
+    n_best: int = setting(
+        0, "Translations of every line, best first, after its number and a tab; 0: the best.", at_least=0
+    )
+    scores: bool = setting(False, "Put score and log probability (nats) before every translation.")
+    threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
+    device: str | None = setting(None, "cpu, cuda, cuda:1, ... Default the first GPU if there is one.")
+    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+        "auto",
+        "What translates: the run's own search (torch), CTranslate2 (ct2), its int8 form, or the fastest "
+        "that gives the same (auto).",
+    )
