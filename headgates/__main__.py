@@ -4,6 +4,8 @@ command."""
 import sys
 from importlib import import_module
 
+from headgates import __version__
+
 COMMANDS = {
     "fit": "train a base model and gates on its heads, and compare",
     "prune": "close heads of a trained model without training",
@@ -28,8 +30,8 @@ def main() -> int:
         f"usage: headgates COMMAND [options]\n\n{listed}\n\nheadgates COMMAND --help shows a command's "
         f"options"
     )
-    if name in ("--help", "-h"):
-        print(usage)
+    if name in ("--help", "-h", "--version"):
+        print(f"headgates {__version__}" if name == "--version" else usage)
         return 0
     print(f"headgates: error: no command {name!r}\n{usage}", file=sys.stderr)
     return 2

@@ -15,17 +15,20 @@ os.environ.setdefault("KMP_BLOCKTIME", "1")  # milliseconds
 
 
 def start(
-    script: str, config_class: str, run: Callable[[Any], int | None], *, about: str | None, interrupted: str
+    command: str, config_class: str, run: Callable[[Any], int | None], *, about: str | None, interrupted: str
 ) -> int:
     """Read the settings of a command, run it, and return its exit code. config_class: "module:name"; about:
     a docstring whose first line --help shows; interrupted: what is left after Ctrl-C."""
+    from headgates.configs.program import program
     from headgates.workbench.exit_code import exit_code
+
+    prog = program(command)
 
     def parsed() -> int | None:
         # here: an interrupt while these are imported, which takes a second, is one line too
         from headgates.configs.cli import parse
         from headgates.configs.registry import imported
 
-        return run(parse(imported(config_class), prog=script, description=(about or "").split("\n")[0]))
+        return run(parse(imported(config_class), prog=prog, description=(about or "").split("\n")[0]))
 
-    return exit_code(script, parsed, interrupted=interrupted)
+    return exit_code(prog.removeprefix("python "), parsed, interrupted=interrupted)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "compare.py",
+        "compare",
         "headgates.configs.compare:CompareConfig",
         compare,
         about=__doc__,

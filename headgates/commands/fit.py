@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "fit.py",
+        "fit",
         "headgates.configs.schema:FitConfig",
         fit,
         about=__doc__,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "prune.py",
+        "prune",
         "headgates.configs.prune:PruneConfig",
         prune,
         about=__doc__,
