@@ -253,7 +253,7 @@ class FitConfig:
         above=1,
     )
     runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
-        "auto", "with --speedup: what is timed, as in prune.py"
+        "auto", "with --speedup: what is timed, as in prune"
     )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
     kinds: list[str] = setting(

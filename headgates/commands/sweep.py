@@ -37,7 +37,8 @@ def run() -> int:
         return pareto(parse(ParetoConfig, rest, prog=f"{prog} pareto"))
     hint = "" if first.startswith("-") or os.path.exists(first) else did_you_mean(first, ["pareto"])
     if hint:
-        print(f"{prog}: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
+        name = prog.removeprefix("python ")
+        print(f"{name}: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
         return 2
     about = f"Run every combination of a sweep file's values. Also: {prog} pareto RUN [RUN ...]."
     return sweep(parse(SweepConfig, prog=prog, description=about))
