@@ -22,8 +22,10 @@ def main() -> int:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
         sys.argv = [f"headgates {name}", *sys.argv[2:]]
-        code = import_module(f"headgates.commands.{name}").main()
-        return int(code or 0)
+        command = import_module(f"headgates.commands.{name}")
+        # --devices N starts more of these processes by the module of this one: Lightning's script launcher
+        sys.modules["__main__"].__spec__ = command.__spec__
+        return int(command.main() or 0)
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  headgates {command:<{width}}  {about}" for command, about in COMMANDS.items())
     usage = (

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from lightning_fabric.strategies.launchers.subprocess_script import _basic_subprocess_cmd
 
 from headgates import __version__
 from headgates.__main__ import main
@@ -30,9 +31,20 @@ def test_the_next_command_is_spelt_as_this_one_was(monkeypatch, started, expecte
     assert program("fit") == expected
 
 
-def test_the_installed_command_never_speaks_of_a_script(monkeypatch, capsys):
-    for words in (["fit", "--help"], ["prune", "--speedup", "none"], ["sweep", "nowhere"]):
+@pytest.fixture
+def typed(monkeypatch):
+    """typed(words...): as if this process were the installed command."""
+
+    def start(*words: str) -> None:
         monkeypatch.setattr(sys, "argv", ["headgates", *words])
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+
+    return start
+
+
+def test_the_installed_command_never_speaks_of_a_script(typed, capsys):
+    for words in (["fit", "--help"], ["prune", "--speedup", "none"], ["sweep", "nowhere"]):
+        typed(*words)
         with pytest.raises(SystemExit) if words[0] != "sweep" else nullcontext():
             main()
         out, error = capsys.readouterr()
@@ -40,6 +52,13 @@ def test_the_installed_command_never_speaks_of_a_script(monkeypatch, capsys):
         assert "python " not in out + error
 
 
-def test_the_installed_command_says_its_version(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["headgates", "--version"])
+def test_the_other_processes_of_the_installed_command_are_the_same_command(typed):
+    typed("fit", "--devices", "2", "--help")
+    with pytest.raises(SystemExit):
+        main()
+    assert _basic_subprocess_cmd()[1:] == ["-m", "headgates.commands.fit", "--devices", "2", "--help"]
+
+
+def test_the_installed_command_says_its_version(typed, capsys):
+    typed("--version")
     assert (main(), capsys.readouterr().out) == (0, f"headgates {__version__}\n")
