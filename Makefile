@@ -14,7 +14,6 @@ $(INSTALLED_TRAIN): PIP_FLAGS := --no-compile
 # Local copies of named corpora; without the folder they are downloaded.
 DATA_DIR ?= ../shared/data
 LAMBDAS ?= 0.003 0.01 0.03 0.1
-ROOMS := gates analysis configs data models bridges tasks lightning_modules records lab pruning explain report
 # Tests run in so many processes, a file in one of them, each with one thread.
 JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
@@ -39,12 +38,9 @@ test: lint audit
 audit: $(INSTALLED)
 	$(PY) .ci/audit.py
 
-# mypy knows no package path that is made at run time: it reads the rooms through links below one folder.
 lint: $(INSTALLED)
 	$(PY) -m ruff check .
-	@rm -rf build/types && mkdir -p build/types/headgates
-	@ln -s $(CURDIR)/headgates/*.py $(CURDIR)/headgates/commands $(ROOMS:%=$(CURDIR)/%) build/types/headgates/
-	$(PY) -m mypy build/types/headgates benchmarks
+	$(PY) -m mypy headgates benchmarks
 
 # The reference run on real text: base, base-continued and importance once, l0 at each lambda.
 # Stopped half-way, the same command goes on where it was.
@@ -57,16 +53,18 @@ multi30k: $(INSTALLED_TRAIN)
 
 install: $(INSTALLED)
 
-# Only what pyproject.toml depends on is installed: scripts and tests run from the root and import the rooms from it.
+# What pyproject.toml depends on, then the package itself as links: `headgates`, mypy and pyright find this checkout.
 $(INSTALLED) $(INSTALLED_TRAIN): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; \
 	  sys.exit(0 if (3, 11) <= v < (3, 14) else f'need Python 3.11 to 3.13, $(PYTHON) is %d.%d; say e.g. make PYTHON=python3.12' % v)"
 	@$(PY) -m pip --version >/dev/null 2>&1 || { echo '$(PYTHON) -m venv $(VENV)'; $(PYTHON) -m venv $(VENV); }
 	@$(PY) -c "import tomllib; \
-	  project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-	  print(*project['dependencies'], *(d for e in '$(EXTRAS)'.split() for d in project['optional-dependencies'][e]), sep='\n')" \
+	  file = tomllib.load(open('pyproject.toml', 'rb')); project, extras = file['project'], '$(EXTRAS)'.split(); \
+	  print(*file['build-system']['requires'], *project['dependencies'], \
+	    *(d for e in extras for d in project['optional-dependencies'][e]), sep='\n')" \
 	  > $(VENV)/requirements.txt
 	$(PY) -m pip install $(PIP_FLAGS) --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	$(PY) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
 clean:

@@ -21,6 +21,7 @@ from headgates.configs.fields import one_line
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
 from headgates.configs.printable import printable
+from headgates.configs.program import program
 from headgates.configs.settings import read_search
 from headgates.data.file_digest import check_digests
 from headgates.data.ranks import cpu_threads
@@ -122,8 +123,8 @@ def read_about(folder: str | Path) -> dict[str, Any]:
         )
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT "
-            "makes one"
+            f"{folder} is not an exported folder (it holds no {ABOUT}); {program('export')} RUN "
+            "--to FORMAT makes one"
         ) from None
     return about
 

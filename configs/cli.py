@@ -23,20 +23,21 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeVar
 
+from headgates import __version__
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import SPELT, About, Setting, all_settings, shortened, to_dict
 from headgates.configs.printable import printable
-from headgates.configs.yaml_file import ConfigError, dump_yaml, load_yaml, scalar
+from headgates.configs.yaml_file import ConfigError, config_file, dump_yaml, load_yaml, scalar
 
 C = TypeVar("C")
-ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = re.compile(r"python \w+\.py")  # in the examples of a class's docstring
 
 # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
 RECORDED = {"base", "base_hash", "run_hash", "recipe"}
-CONFIG = Setting("config", str, about=About("the path of a YAML file"))  # of every command, and no setting
+# of every command, and no setting
+CONFIG = Setting("config", str, about=About("a YAML file, or the name of one that comes with headgates"))
 
 
 def parse(
@@ -58,7 +59,8 @@ def parse(
         )  # or Python complains once more at its end
         raise SystemExit(0) from None
     except ConfigError as error:
-        print(printable(f"{prog}: error: {error}\n(see `python {prog} --help`)"), file=sys.stderr)
+        name = prog.removeprefix("python ")
+        print(printable(f"{name}: error: {error}\n(see `{prog} --help`)"), file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -76,7 +78,7 @@ def read_given(config_class: type[C], argv: Sequence[str]) -> tuple[C, dict[str,
     given = {name for name, _ in flags}
     values: dict[str, Any] = {}
     for path in (text for name, text in flags if name == "config"):
-        values |= _flat(load_yaml(path), settings, origin=f"{path}: ")
+        values |= _flat(load_yaml(config_file(path)), settings, origin=f"{path}: ")
     for one, other in ((name, other) for name, each in settings.items() for other in each.about.instead_of):
         if {one, other} <= given:
             raise ConfigError(f"{settings[one].flag} and --{other} exclude each other; give one of them")
@@ -138,12 +140,9 @@ def _answer(config_class: type, words: Sequence[str], *, prog: str, description:
             )
         if word == "--version":
             installed = (f"{name} {version(name)}" for name in ("torch", "pytorch-lightning"))
-            (own,) = re.findall(
-                r'__version__ = "(.+)"', (ROOT / "headgates/__init__.py").read_text(encoding="utf-8")
-            )  # without importing
-            return f"headgates {own} (Python {platform.python_version()}, {', '.join(installed)})"
+            return f"headgates {__version__} (Python {platform.python_version()}, {', '.join(installed)})"
         if word == "--completion":
-            return completion(config_class, following, prog=prog)
+            return completion(config_class, following, prog=prog.removeprefix("python "))
     return None
 
 
@@ -162,8 +161,8 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
 
 
 OF_ALL = (
-    "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take "
-    "commas or spaces."
+    "--config FILE reads settings from YAML, a path or a name such as toy; flags beat it. A true/false flag "
+    "alone means true; lists take commas or spaces."
 )
 
 
@@ -177,11 +176,12 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     described = [setting for setting in all_settings(config_class) if setting.about.help]
     settings = [setting for setting in described if setting.has_flag]
     positional = [setting for setting in settings if setting.about.positional]
-    usage = f"python {prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
+    usage = f"{prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
     fields = [field for field in dataclasses.fields(config_class) if dataclasses.is_dataclass(field.type)]
     headings = {each.name: (each.type.__doc__ or "").strip().splitlines()[0].rstrip(".") for each in fields}
     listed = [each for each in settings if not each.about.positional and (everything or not each.group)]
-    parser = _parser(listed, headings, prog=prog, usage=usage, description="\n\n".join(filter(None, about)))
+    description = SCRIPT.sub(prog, "\n\n".join(filter(None, about)))
+    parser = _parser(listed, headings, prog=prog, usage=usage, description=description)
     for setting in positional:  # `read` takes these words itself; here they are only listed
         parser.add_argument(setting.name, metavar=setting.display_name, help=setting.about.help)
     title, entries = "", []

@@ -14,7 +14,7 @@ class TranslateConfig:
     python translate.py runs/toy-en-de-l0-0.01-s1 --input lines.en --output lines.de --beam 5
     """
 
-    source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
+    source: str = setting(REQUIRED, "a run folder, or a folder that export wrote", positional=True)
     system: str | None = setting(
         None, "system of the run: base, l0, l0-removed, importance, ...; default the run's own"
     )

@@ -1,17 +1,21 @@
 """YAML files of settings, read by the rules of YAML 1.2: the one reader and writer of configurations, run
 folders and sweep files."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from headgates.configs.did_you_mean import did_you_mean
+
 
 class ConfigError(ValueError):
     """A flag, key or value that the configuration does not take; the text is one line for the user."""
 
 
+HERE = Path(__file__).parent  # with the configurations that come with headgates
 LARGEST = 2**20  # bytes; a sweep of thousands of trials stays below
 
 
@@ -78,6 +82,22 @@ def scalar(text: str) -> Any:
     return value if isinstance(value, int | float | None) else text
 
 
+def config_file(name: str) -> Path:
+    """The file of settings that a user names: a path, or else a configuration that comes with headgates, by
+    its name (`toy`, `lambda`) or by its path in a checkout (`configs/toy.yaml`). Raises ConfigError, which
+    lists the names, where there is neither."""
+    if os.path.exists(name) and not os.path.isdir(name):
+        return Path(name)
+    shipped = {path.stem: path for path in sorted(HERE.rglob("*.yaml"))}
+    for stem, path in shipped.items():
+        if name in (stem, f"configs/{path.relative_to(HERE).as_posix()}"):
+            return path
+    raise ConfigError(
+        f"{name}: no such file{did_you_mean(Path(name).stem, shipped)}; give the path of a YAML file, or one "
+        f"of the names {', '.join(shipped)}"
+    )
+
+
 def load_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file, by the rules of YAML 1.2: `no` is a language
     and not false, 2e-3 is a number. Raises ConfigError, naming the file and if it can the line, for a file
@@ -87,9 +107,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         with Path(path).open("rb") as file:
             text = file.read(LARGEST + 1)
     except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/"
-        ) from None
+        raise ConfigError(f"{path}: {error.strerror}; give the path of a YAML file") from None
     return parse_yaml(text, path)
 
 

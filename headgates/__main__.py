@@ -4,6 +4,8 @@ command."""
 import sys
 from importlib import import_module
 
+from headgates import __version__
+
 COMMANDS = {
     "fit": "train a base model and gates on its heads, and compare",
     "prune": "close heads of a trained model without training",
@@ -20,16 +22,18 @@ def main() -> int:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
         sys.argv = [f"headgates {name}", *sys.argv[2:]]
-        code = import_module(f"headgates.commands.{name}").main()
-        return int(code or 0)
+        command = import_module(f"headgates.commands.{name}")
+        # --devices N starts more of these processes by the module of this one: Lightning's script launcher
+        sys.modules["__main__"].__spec__ = command.__spec__
+        return int(command.main() or 0)
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  headgates {command:<{width}}  {about}" for command, about in COMMANDS.items())
     usage = (
         f"usage: headgates COMMAND [options]\n\n{listed}\n\nheadgates COMMAND --help shows a command's "
         f"options"
     )
-    if name in ("--help", "-h"):
-        print(usage)
+    if name in ("--help", "-h", "--version"):
+        print(f"headgates {__version__}" if name == "--version" else usage)
         return 0
     print(f"headgates: error: no command {name!r}\n{usage}", file=sys.stderr)
     return 2

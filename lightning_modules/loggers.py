@@ -36,7 +36,7 @@ class MetricsFile(Logger):
                     self.before.append(row)
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise ValueError(
-                f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on without it"
+                f"{self.path} is not what fit writes ({error}); remove it, and the run goes on without it"
             ) from error
 
     @property

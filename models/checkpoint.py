@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from headgates.configs.fields import shortened
 from headgates.configs.own_file import check_unpacked, own_file
+from headgates.configs.program import program
 from headgates.data.atomic_file import atomic_file
 from headgates.data.ranks import is_first
 from headgates.data.special_tokens import SpecialTokens
@@ -47,7 +48,9 @@ def load_file(path: str | Path, *, mapped: bool = False) -> dict[str, Any]:
     Raises ValueError if the file is missing, cut short or holds more than plain tensors."""
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"no checkpoint at {path}; is the run finished? (fit.py ... --resume continues it)")
+        raise ValueError(
+            f"no checkpoint at {path}; is the run finished? ({program('fit')} ... --resume continues it)"
+        )
     check_packed(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)

@@ -33,7 +33,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
     b"\xff\xfe": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
-    b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | python translate.py ...",
+    b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | ...",
 }
 NOT_FOUND = Translation("", -math.inf, -math.inf, 0)
 ONE_LINE = str.maketrans("\n\r", "  ")

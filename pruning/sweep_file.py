@@ -15,8 +15,8 @@ from headgates.configs.cli import read
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
 from headgates.configs.settings import Settings
-from headgates.configs.yaml_file import load_yaml
-from headgates.records.named_paths import check_fit
+from headgates.configs.yaml_file import config_file, load_yaml
+from headgates.records.named_paths import check_settings
 
 USED = ("program", "method", "parameters", "command", "run_cap")
 WITHOUT_EFFECT = ("metric", "name", "description", "project", "entity", "kind", "apiVersion")
@@ -28,13 +28,7 @@ LARGEST = 10_000  # trials
 def read_sweep(path: str | Path) -> list[tuple[dict[str, Any], list[str]]]:
     """Each trial in order, the last parameter changing fastest: the settings that differ from trial to trial,
     and the words of its command line. Raises ValueError with one line that names the file and the key."""
-    path = Path(path)
-    if not path.exists():
-        others = {
-            file.stem: file for file in (*Path("configs/sweeps").glob("*.yaml"), *path.parent.glob("*"))
-        }
-        raise ValueError(f"no sweep file at {path}{did_you_mean(path.stem, list(others))}")
-    content = load_yaml(path)
+    content = load_yaml(config_file(str(path)))
     try:
         return list(trials(content))
     except ValueError as error:

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
+ROOT = Path(__file__).parents[1]
 WORLDS = [
     "small_model",
     "searched_model",
@@ -92,7 +93,7 @@ def called(monkeypatch, capsys) -> Callable[[ModuleType], Callable[..., tuple[in
 
     def of(script: ModuleType) -> Callable[..., tuple[int, str, str]]:
         def run(*words: object) -> tuple[int, str, str]:
-            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, words)])
+            monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script.__name__}.py"), *map(str, words)])
             try:
                 code = script.main()
             except SystemExit as stop:

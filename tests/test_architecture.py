@@ -97,6 +97,12 @@ def test_imports_go_down(room):
     assert wrong == {}, "move the shared part to a lower room"
 
 
+def test_every_room_has_its_link_in_the_package():
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - ABOVE - {"headgates"}
+    links = {path.name: os.readlink(path) for path in (ROOT / "headgates").iterdir() if path.is_symlink()}
+    assert links == {room: f"../{room}" for room in rooms}
+
+
 def test_no_file_imports_a_circle():
     modules = {}
     for room in ALLOWED:

@@ -162,7 +162,8 @@ def extended(tmp_path_factory) -> Path:
     """A copy of the checkout with the four additions."""
     root = tmp_path_factory.mktemp("extended")
     for room in ROOMS:
-        shutil.copytree(ROOT / room, root / room, ignore=shutil.ignore_patterns("__pycache__"))
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / room, root / room, symlinks=True, ignore=ignore)
     for script in SCRIPTS:
         shutil.copy(ROOT / script, root)
     (root / "planned.py").write_text(PLANNED)

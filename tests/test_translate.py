@@ -76,7 +76,7 @@ def translate_here(monkeypatch, capfdbinary):
     text."""
 
     def run(*words: object, text: bytes | None = None) -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, words), "--runtime", "torch"])
+        monkeypatch.setattr(sys, "argv", [str(ROOT / "translate.py"), *map(str, words), "--runtime", "torch"])
         if text is not None:
             read, write = os.pipe()
             os.write(write, text)

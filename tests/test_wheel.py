@@ -101,7 +101,8 @@ def wheel(tmp_path_factory) -> Path:
     for room in [
         path for path in ROOT.iterdir() if (path / "__init__.py").is_file() and path.name != "tests"
     ]:
-        shutil.copytree(room, source / room.name, ignore=shutil.ignore_patterns("__pycache__"))
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(room, source / room.name, symlinks=True, ignore=ignore)
     pip(["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out), str(source)])
     (built,) = out.glob("*.whl")
     return built
@@ -122,11 +123,11 @@ def test_the_wheel_holds_every_file_of_the_rooms_under_one_name(wheel):
         path
         for room in rooms
         for path in (ROOT / room).rglob("*")
-        if path.suffix in (".py", ".js", ".css", ".html", ".typed")
+        if path.suffix in (".py", ".js", ".css", ".html", ".yaml", ".tsv")
     ]
     wanted = {f"headgates/{path.relative_to(ROOT).as_posix()}" for path in files}
     wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "headgates").rglob("*.py")}
-    assert wanted - names == set()
+    assert (wanted | {"headgates/py.typed"}) - names == set()
     assert wheel.name.split("-")[1] == headgates.__version__
 
 

@@ -17,7 +17,7 @@ os.environ.setdefault("KMP_BLOCKTIME", "1")  # milliseconds
 
 
 def start(
-    script: str,
+    command: str,
     config_class: type[C],
     run: Callable[[C, dict[str, Any]], int | None],
     *,
@@ -26,12 +26,15 @@ def start(
 ) -> int:
     """Read the settings of a command, run it, and return its exit code. run: takes the configuration, and what of
     it was given. about: a docstring whose first line --help shows; interrupted: what is left after Ctrl-C."""
+    from headgates.configs.program import program
     from headgates.lab.exit_code import exit_code
+
+    prog = program(command)
 
     def parsed() -> int | None:
         # here: an interrupt while these are imported, which takes a second, is one line too
         from headgates.configs.cli import parse
 
-        return run(*parse(config_class, prog=script, description=(about or "").split("\n")[0]))
+        return run(*parse(config_class, prog=prog, description=(about or "").split("\n")[0]))
 
-    return exit_code(script, parsed, interrupted=interrupted)
+    return exit_code(prog.removeprefix("python "), parsed, interrupted=interrupted)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "analyze.py",
+        "analyze",
         "headgates.configs.analyze:AnalyzeConfig",
         analyze,
         about=__doc__,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "explore.py",
+        "explore",
         "headgates.configs.explore:ExploreConfig",
         explore,
         about=__doc__,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgates.commands import start
+from headgates.configs.program import program
 
 if TYPE_CHECKING:
     from headgates.configs.export import ExportConfig
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "export.py",
+        "export",
         "headgates.configs.export:ExportConfig",
         export_or_report,
         about=__doc__,
@@ -85,7 +86,8 @@ def export_or_report(config: "ExportConfig") -> None:
             print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
     if "said" in about:
         print(about["said"])
-    used_by = f"translate.py {out} uses it" if format_named(config.to).trusted else "for your own programs"
+    trusted = format_named(config.to).trusted
+    used_by = f"{program('translate')} {out} uses it" if trusted else "for your own programs"
     print(f"{out}: {size / 2**20:.1f} MB; {used_by}")
 
 

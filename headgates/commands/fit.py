@@ -65,7 +65,7 @@ class FitOptions(Settings, RecipeFlags, GridOptions):
 
 def main() -> int:
     return start(
-        "fit.py",
+        "fit",
         FitOptions,
         fit,
         about=__doc__,

@@ -56,7 +56,7 @@ class PruneOptions(Settings, RecipeFlags, GridOptions):
 
 def main() -> int:
     return start(
-        "prune.py",
+        "prune",
         PruneOptions,
         prune,
         about=__doc__,

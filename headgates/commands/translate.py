@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     code = start(
-        "translate.py",
+        "translate",
         "headgates.configs.translate:TranslateConfig",
         checked,
         about=__doc__,

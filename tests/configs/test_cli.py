@@ -171,12 +171,12 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--speedup 2 --lambda 1", ["--lambda and --speedup exclude each other; give one of them"]),
         ("--speedup 2 --kinds heads", ["--kinds and --speedup exclude each other; give one of them"]),
         ("--heads 9 --lambda 1", ["--lambda and --heads exclude each other; give one of them"]),
-        ("--config no/such.yaml", ["no/such.yaml: No such file"]),
+        ("--config no/such.yaml", ["no/such.yaml: no such file"]),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, parts):
     with pytest.raises(SystemExit) as stop:
-        parse(FitConfig, argv.split(), prog="fit.py")
+        parse(FitConfig, argv.split(), prog="python fit.py")
     out, err = capsys.readouterr()
     assert stop.value.code == 2
     assert out == ""
@@ -231,7 +231,7 @@ def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
 def answered(capsys, *words: str, config_class: type = FitConfig) -> str:
     """What a flag that needs no configuration prints."""
     with pytest.raises(SystemExit) as stop:
-        parse(config_class, [*words], prog="fit.py")
+        parse(config_class, [*words], prog="python fit.py")
     assert stop.value.code == 0
     return capsys.readouterr().out
 
@@ -246,7 +246,7 @@ def flags_in(text: str) -> set[str]:
 def test_what_is_asked_without_a_configuration_is_answered_without_torch(flag):
     script = (
         "import sys\nfrom configs.cli import parse\nfrom configs.schema import FitConfig\n"
-        f"try:\n    parse(FitConfig, ['{flag}', 'bash'], prog='fit.py')\n"
+        f"try:\n    parse(FitConfig, ['{flag}', 'bash'], prog='python fit.py')\n"
         "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
     )
     done = subprocess.run(

@@ -109,7 +109,7 @@ def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
 )
 def test_a_wrong_command_line_is_one_clear_line(capsys, config_class, argv, parts):
     with pytest.raises(SystemExit) as stop:
-        parse(config_class, argv.split(), prog="prune.py")
+        parse(config_class, argv.split(), prog="python prune.py")
     out, err = capsys.readouterr()
     assert (stop.value.code, out) == (2, "")
     error, hint = err.splitlines()
@@ -124,12 +124,12 @@ def test_a_yaml_without_the_source_is_missing_it_too():
 
 
 def test_help_shows_the_words_first_and_what_they_are():
-    text = help_text(PruneConfig, prog="prune.py")
+    text = help_text(PruneConfig, prog="python prune.py")
     assert "usage: python prune.py SOURCE [--config FILE] [--flag VALUE ...]" in " ".join(text.split())
     assert "a run with gates stands for its base" in " ".join(text.split())
     assert "--source" not in text
-    assert "python prune.py SOURCE [SOURCE ...] [--config" in help_text(Many, prog="prune.py")
-    assert "python prune.py SOURCE [TARGET] [--config" in help_text(Two, prog="prune.py")
+    assert "python prune.py SOURCE [SOURCE ...] [--config" in help_text(Many, prog="python prune.py")
+    assert "python prune.py SOURCE [TARGET] [--config" in help_text(Two, prog="python prune.py")
 
 
 def test_the_curve_is_by_importance_unless_another_order_or_an_ablation_is_asked_for():

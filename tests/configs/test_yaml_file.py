@@ -1,13 +1,14 @@
 """What is written is read again as it was, by the rules of YAML 1.1 and 1.2 alike."""
 
 import math
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgates.configs.yaml_file import dump_yaml, load_yaml
+from headgates.configs.yaml_file import ConfigError, config_file, dump_yaml, load_yaml
 
 HASHES = st.text(
     "0123456789e", min_size=12, max_size=12
@@ -54,3 +55,20 @@ def test_numbers_stay_numbers(tmp_path):
     }
     path.write_text(dump_yaml(content), encoding="utf-8")
     assert load_yaml(path) == content
+
+
+def test_a_configuration_that_ships_is_found_in_any_folder_unless_a_file_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sst2").mkdir()  # a folder of data
+    for name in ("toy", "configs/toy.yaml", "sst2", "lambda", "configs/sweeps/lambda.yaml"):
+        assert config_file(name).stem == Path(name).stem
+        assert load_yaml(config_file(name))
+    (tmp_path / "toy").write_text("seed: 7\n")
+    assert load_yaml(config_file("toy")) == {"seed": 7}
+
+
+@pytest.mark.parametrize("name", ["tyo", "mine/toy.yaml", "../configs/toy.yaml"])
+def test_an_unknown_configuration_is_told_the_names_that_ship(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"did you mean 'toy'.*lambda.*toy_tiny"):
+        config_file(name)

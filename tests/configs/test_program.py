@@ -1,0 +1,64 @@
+"""The user is told to type what the user types."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from lightning_fabric.strategies.launchers.subprocess_script import _basic_subprocess_cmd
+
+from headgates import __version__
+from headgates.__main__ import main
+from headgates.configs.program import program
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [
+        ("headgates prune", "headgates fit"),
+        ("prune.py", "python fit.py"),
+        (str(ROOT / "prune.py"), "python fit.py"),
+        ("/their/project/prune.py", "headgates fit"),
+        (str(ROOT / "headgates/__main__.py"), "headgates fit"),
+        ("", "headgates fit"),  # an interpreter without a program
+    ],
+)
+def test_the_next_command_is_spelt_as_this_one_was(monkeypatch, started, expected):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [started])
+    assert program("fit") == expected
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """typed(words...): as if this process were the installed command."""
+
+    def start(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["headgates", *words])
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+
+    return start
+
+
+def test_the_installed_command_never_speaks_of_a_script(typed, capsys):
+    for words in (["fit", "--help"], ["prune", "--speedup", "none"], ["sweep", "nowhere"]):
+        typed(*words)
+        with pytest.raises(SystemExit) if words[0] != "sweep" else nullcontext():
+            main()
+        out, error = capsys.readouterr()
+        assert f"headgates {words[0]}" in out + error
+        assert "python " not in out + error
+
+
+def test_the_other_processes_of_the_installed_command_are_the_same_command(typed):
+    typed("fit", "--devices", "2", "--help")
+    with pytest.raises(SystemExit):
+        main()
+    assert _basic_subprocess_cmd()[1:] == ["-m", "headgates.commands.fit", "--devices", "2", "--help"]
+
+
+def test_the_installed_command_says_its_version(typed, capsys):
+    typed("--version")
+    assert (main(), capsys.readouterr().out) == (0, f"headgates {__version__}\n")
