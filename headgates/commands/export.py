@@ -1,5 +1,5 @@
-"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or report
-what removal is worth.
+"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or time
+it beside the unpruned model.
 
 python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
 """
@@ -25,17 +25,12 @@ def main() -> int:
 
 
 def export_or_report(config: "ExportConfig") -> None:
-    """Export one system in one format, or with --report write the speed report."""
+    """Export one system in one format, or with --report time it beside the unpruned model."""
     from headgates.workbench.named_paths import check_data_dir, check_run
 
     check_run(config.source)
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    if config.report is not None:
-        from headgates.report.speed.speed import report
-
-        report(config)
-        return
     import torch
 
     from headgates.bridges.exported import format_named, require_packages
@@ -46,8 +41,8 @@ def export_or_report(config: "ExportConfig") -> None:
     from headgates.workbench.runtime import export_facts
     from headgates.workbench.source import find_run, open_source
 
-    assert config.to is not None  # ExportConfig: no report, so a format
-    require_packages(format_named(config.to).packages)
+    if config.to is not None:
+        require_packages(format_named(config.to).packages)
     if config.threads:
         torch.set_num_threads(config.threads)
     folder = find_run(config.source, config)
@@ -62,6 +57,11 @@ def export_or_report(config: "ExportConfig") -> None:
         device="cpu",
         options=SourceOptions(data_dir=config.data_dir),
     )
+    if config.to is None:
+        from headgates.report.speed.side_by_side import report_speed
+
+        report_speed(source, config)
+        return
     system, translator = source.system, source.translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{file_name(system)}-{config.to}"
     check_target_folder(out, config.fresh)
