@@ -1,4 +1,4 @@
-"""A model in the files of other runtimes: torch.export programs, ONNX, CTranslate2, Hugging Face.   Each
+"""A model in the files of other runtimes: ONNX, CTranslate2, Hugging Face, fairseq, Marian.   Each
 format is a line of `FORMATS` in exported.py, which opens them again.
 
     export(translator, "onnx", "exported", lines=..., references=..., provenance=...)

@@ -10,7 +10,6 @@ from headgates.configs.source import SourceOptions
 ABOUT = "export.json"  # the file that makes a folder an exported one
 # What bridges/formats.py can write, a line for each there too.
 EXPORT_FORMATS = {
-    "torch": "torch.export programs, run by torch alone",
     "onnx": "ONNX graphs, run by onnxruntime",
     "ct2": "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8",
     "hf": "a Hugging Face folder that from_pretrained reads, or gates.load_pruned where sites have "

@@ -85,8 +85,7 @@ def export_or_report(config: "ExportConfig") -> None:
             print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
     if "said" in about:
         print(about["said"])
-    used_by = f"translate.py {out} uses it" if format_named(config.to).trusted else "for your own programs"
-    print(f"{out}: {size / 2**20:.1f} MB; {used_by}")
+    print(f"{out}: {size / 2**20:.1f} MB; translate.py {out} uses it")
 
 
 if __name__ == "__main__":
