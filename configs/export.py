@@ -38,8 +38,8 @@ class ExportConfig(SourceOptions):
     out: str | None = setting(None, "folder to write; default SOURCE/exported/SYSTEM-FORMAT")
     sentences: int = setting(
         100,
-        "test sentences on which scores and translations must agree with the run's model, or that are timed; "
-        "0 for all",
+        "test sentences on which scores and translations must agree with the run's model, or that are timed "
+        "(200 at most); 0 for all",
         at_least=0,
     )
     threads: int = setting(0, "CPU threads, 0 for all", at_least=0)

@@ -17,7 +17,7 @@ from headgates.report.compare_speeds import RUNTIME_NAMES
 from headgates.report.table import show
 from headgates.workbench.measure import alternate, interval_text, ratio_by_round
 from headgates.workbench.provenance import device_name, provenance
-from headgates.workbench.runtime_cost import ROUNDS, Lines, clock_of, compared, runtimes_of
+from headgates.workbench.runtime_cost import ROUNDS, TIMED, Lines, clock_of, compared, runtimes_of
 from headgates.workbench.source import Source, open_source
 
 NAME = "speed/side_by_side.json"
@@ -26,7 +26,7 @@ NAME = "speed/side_by_side.json"
 def report_speed(source: Source, config: ExportConfig) -> None:
     """Print the table, and write it into the run's folder. Closed heads of the source are removed. Raises
     ValueError where the run was not made from an unpruned model, or that model is gone."""
-    whole, (lines, _) = unpruned_of(source), source.lines("test", config.sentences)
+    whole, lines = unpruned_of(source), source.lines("test", config.sentences)[0][:TIMED]
     remove_closed(source.model)
     sizes = [sum(each.numel() for each in model.parameters()) for model in (whole.model, source.model)]
     speeds = speeds_of(source, whole, lines, config)
@@ -34,7 +34,7 @@ def report_speed(source: Source, config: ExportConfig) -> None:
     times.append([interval_text(speed["measured"]) for speed in speeds.values()])
     rows = [
         [name, f"{size:,}", *cells]
-        for name, size, cells in zip(("unpruned", source.system), sizes, times, strict=True)
+        for name, size, cells in zip(("unpruned", "pruned"), sizes, times, strict=True)
     ]
     names = [RUNTIME_NAMES[runtime] for runtime in speeds]
     show(f"{source.folder.path.name}: times as fast as unpruned", ["model", "parameters", *names], rows)
