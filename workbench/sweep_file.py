@@ -23,7 +23,8 @@ def read_sweep(path: str | Path) -> list[tuple[dict[str, Any], list[str]]]:
     path = Path(path)
     if not path.exists():
         files = [*Path("configs/sweeps").glob("*.yaml"), *path.parent.glob("*")]
-        raise ValueError(f"no sweep file at {path}{did_you_mean(path.stem, [file.stem for file in files])}")
+        names = ["pareto", *(file.stem for file in files)]
+        raise ValueError(f"no sweep file at {path}{did_you_mean(path.stem, names)}")
     content = load_yaml(path)
     unread = [str(key) for key in content if key not in (*FIXED, *OTHERS)]
     unread += [key for key, value in FIXED.items() if content.get(key) != value]

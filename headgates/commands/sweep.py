@@ -4,13 +4,11 @@ python sweep.py configs/sweeps/lambda.yaml --jobs 2
 python sweep.py pareto runs/toy-en-de-l0-0.01-s1 --siblings
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgates.configs.did_you_mean import did_you_mean
 from headgates.models.progress import say
 from headgates.workbench.exit_code import exit_code
 
@@ -31,13 +29,8 @@ def run() -> int:
     from headgates.configs.cli import parse
     from headgates.configs.sweep import ParetoConfig, SweepConfig
 
-    first, *rest = sys.argv[1:] or [""]
-    if first == "pareto":
-        return pareto(parse(ParetoConfig, rest, prog="sweep.py pareto"))
-    hint = "" if first.startswith("-") or os.path.exists(first) else did_you_mean(first, ["pareto"])
-    if hint:
-        print(f"sweep.py: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
-        return 2
+    if sys.argv[1:2] == ["pareto"]:
+        return pareto(parse(ParetoConfig, sys.argv[2:], prog="sweep.py pareto"))
     return sweep(parse(SweepConfig, prog="sweep.py", description=ABOUT))
 
 
