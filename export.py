@@ -1,5 +1,5 @@
-"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or report
-what removal is worth."""
+"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or time
+it beside the unpruned model."""
 
 import sys
 

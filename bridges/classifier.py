@@ -82,29 +82,6 @@ class Classifier(nn.Module):
             weights |= {site.name: found.attentions[site.layer] for site in find_sites(self)}
         return found.hidden_states[-1], None
 
-    def multiply_adds(self, sentences: int, length: int) -> int:
-        """Multiply-adds of B `sentences` of S = `length` positions, padding included: the layers' linear maps
-        at every position, those of the head once a sentence, and the two products of attention."""
-        layers = {
-            each
-            for stack in self.net.modules()
-            if isinstance(stack, nn.ModuleList)
-            for each in stack.modules()
-        }
-        linear = [module for module in self.net.modules() if isinstance(module, nn.Linear)]
-        total = sum(
-            module.weight.numel() * sentences * (length if module in layers else 1) for module in linear
-        )
-        return total + sum(
-            2 * sentences * length**2 * site.heads * self.head_width for site in find_sites(self)
-        )
-
-    @property
-    def head_width(self) -> int:
-        """K; every site has the same."""
-        config = self.net.config
-        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
     def top_logits(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """The largest logit of every sentence (B, 1), and (B, 1) True: where relevance starts."""
         top = self(source).amax(1, keepdim=True)

@@ -66,8 +66,8 @@ def specification(model: Transformer) -> Any:
     config = model.config
     if config.decoder_mixer != "attention":
         raise ValueError(
-            f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to torch, "
-            "onnx or marian"
+            f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to onnx "
+            "or marian"
         )
     options = {
         "activation": getattr(common_spec.Activation, config.activation.upper()),

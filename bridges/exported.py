@@ -49,7 +49,6 @@ class Format:
     opener: str = ""  # where it is another one
     packages: tuple[str, ...] = ()  # what writing needs beside torch
     to_open: tuple[str, ...] = ()  # and opening
-    trusted: bool = True  # False: opening runs what the files say, so only the export itself opens them
 
     def write(self, translator: "Translator", folder: Path) -> dict[str, Any]:
         """What the format says of what it wrote: "rounded", whether weights were, and "said", a line for
@@ -90,7 +89,6 @@ def require_packages(packages: Sequence[str]) -> None:
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
 FORMATS = {
-    "torch": Format("torch_export", trusted=False),
     "onnx": Format("onnx", "onnx_steps", ONNX_PACKAGES, ("onnxruntime",)),
     "ct2": Format("ct2", "ct2_search", ("ctranslate2",), ("ctranslate2",)),
     "hf": Format("hf", "", HF_PACKAGES, HF_PACKAGES),
@@ -136,11 +134,6 @@ def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
     ct2 cannot be interrupted: where one gives no answer to a first line, this process ends."""
     folder, about = Path(folder), read_about(folder)
     chosen = format_named(about["format"])
-    if not chosen.trusted:
-        raise ValueError(
-            f"{folder} holds a torch program, and opening one can run code; translate with the run, or "
-            "export it --to onnx or ct2"
-        )
     seconds = FIRST_CALL + sum(path.stat().st_size for path in own_files(folder)) // BYTES
     check_digests(folder, about["sha256"], cure=CURE)
     with time_limit(seconds, f"error: {folder}: its model gives no answer in {seconds} s; {CURE}"):

@@ -6,7 +6,7 @@ A dictionary is a text file of lines `symbol count`. Line n, from 0, has the id 
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,12 @@ from headgates.configs.own_file import own_file
 from headgates.data.parallel import decode_line, opened
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
-from headgates.data.trimming import Ids, Kept, PieceFile, merged, numbered_needs
-from headgates.data.vocab import ABOUT, Vocab, Vocabulary, read_about, write_about
+from headgates.data.vocab import ABOUT, Vocab, Vocabulary
 
 SPECIALS = SpecialTokens(padding=1, beginning=2, end=2, unknown=3)
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # of the ids 0 to 3
 UNKNOWN = SYMBOLS[SPECIALS.unknown]
 MARK = "@@"  # what subword-nmt puts after every piece of a word but the last
-LAST = "</w>"  # what stands in BPE codes after the last piece of a word
 OVERWRITE = "#fairseq:overwrite"
 Cut = Callable[[str], list[str]]  # a word -> its pieces
 
@@ -86,13 +84,13 @@ def bpe(path: Path) -> Cut:
     what = f"{path} holds BPE codes, which the package subword-nmt applies"
     with reworded(what, "python -m pip install '.[fairseq]'", ImportError):
         from subword_nmt.apply_bpe import BPE
-    version, pairs = read_codes(path)
-    with reworded(f"{path} is no file of BPE codes", f"{version} is no version of theirs"):
-        cutter = BPE(io.StringIO(codes_text(version, pairs)), separator=MARK)
+    codes = read_codes(path)
+    with reworded(f"{path} is no file of BPE codes", f"{codes[0]!r} is no version of theirs"):
+        cutter = BPE(io.StringIO("\n".join(codes)), separator=MARK)
     return lambda word: cutter.segment_tokens([word])
 
 
-def read_codes(path: Path) -> tuple[list[str], list[list[str]]]:
+def read_codes(path: Path) -> list[str]:
     """The line of the version, if there is one, and the pairs of pieces, the first to be merged first. Raises
     DataError at a file of something else."""
     lines = [line.strip("\r ") for line in file_lines(path)]
@@ -103,11 +101,7 @@ def read_codes(path: Path) -> tuple[list[str], list[list[str]]]:
     wrong = next((" ".join(pair) for pair in pairs if len(pair) != 2), None if pairs else "nothing")
     if wrong is not None:
         raise DataError(f"{path} is no file of BPE codes: expected two pieces a line, got {shortened(wrong)}")
-    return version, pairs
-
-
-def codes_text(version: list[str], pairs: list[list[str]]) -> str:
-    return "\n".join([*version, *map(" ".join, pairs)])
+    return [*version, *map(" ".join, pairs)]
 
 
 class DictionaryVocab:
@@ -218,53 +212,3 @@ def fairseq_vocab(files: dict[str, Path], path: Path) -> Vocabulary:
     if "sentencepiece" in files:
         return FairseqPieces(dictionary, path, files["sentencepiece"])
     return FairseqVocab(dictionary, path, bpe(files["bpe"]) if "bpe" in files else None)
-
-
-def trim(folder: Path, source: DictionaryVocab, target: DictionaryVocab, used: tuple[Ids, Ids]) -> Kept:
-    """`data.trimming.trimmed_vocabs` of this kind. Words that no file cuts stay only where they are used."""
-    about, place = read_about(source.path), source.path.parent
-    if source is target:
-        used = (used[0] | used[1],) * 2
-    kept: list[list[int]] = []
-    for side, vocab, ids in zip(("source", "target"), (source, target), used, strict=True):
-        files = {kind: own_file(place, Path(name).name) for kind, name in about[side].items()}
-        dictionary = vocab.dictionary
-        stay = sorted(ids | set(range(len(SYMBOLS))))
-        if "sentencepiece" in files:
-            stay, (content,) = numbered_needs(dictionary.ids, [PieceFile(files["sentencepiece"])], set(stay))
-            (folder / files["sentencepiece"].name).write_bytes(content)
-        elif "bpe" in files:
-            used_symbols = {dictionary.symbols[i] for i in stay}
-            text, pieces = trimmed_codes(files["bpe"], used_symbols, dictionary.ids.keys())
-            alone = {symbol for symbol in dictionary.ids if len(symbol.removesuffix(MARK)) == 1}
-            needed = (pieces | alone) & dictionary.ids.keys()
-            stay = sorted({*stay, *(dictionary.ids[symbol] for symbol in needed)})
-            (folder / files["bpe"].name).write_text(text + "\n", encoding="utf-8")
-        lines = file_lines(files["dictionary"])
-        text = "".join(lines[i - len(SYMBOLS)] + "\n" for i in stay if i >= len(SYMBOLS))
-        (folder / files["dictionary"].name).write_bytes(text.encode())
-        kept.append(stay)
-    write_about(folder, about)
-    return kept[0], kept[1]
-
-
-def trimmed_codes(path: Path, symbols: Set[str], known: Set[str]) -> tuple[str, set[str]]:
-    """The BPE codes with the merges on the way to these symbols of a dictionary alone, and all symbols that
-    they make or begin with. What a dictionary with the `known` symbols lacks is still made, and unknown as
-    before."""
-    version, pairs = read_codes(path)
-    symbols = symbols | ({as_symbol("".join(pair)) for pair in pairs} - known)
-    ranks = {(first, second): i for i, (first, second) in reversed(list(enumerate(pairs)))}
-    made = set[str]()
-    for symbol in symbols - set(SYMBOLS):
-        word = list(symbol.removesuffix(MARK))
-        if not symbol.endswith(MARK):  # version 0.1 has the end of a word as a piece of its own
-            word = [*word[:-1], word[-1] + LAST] if "0.2" in "".join(version) else [*word, LAST]
-        made |= merged(word, lambda a, b: ranks.get((a, b)))
-    stay = [pair for pair in pairs if made.issuperset([*pair, "".join(pair)])] or pairs[:1]
-    return codes_text(version, stay), set(map(as_symbol, made))
-
-
-def as_symbol(piece: str) -> str:
-    """What a dictionary calls a piece that BPE codes make."""
-    return piece.removesuffix(LAST) if piece.endswith(LAST) else piece + MARK

@@ -1,4 +1,4 @@
-"""A model in the files of other runtimes: torch.export programs, ONNX, CTranslate2, Hugging Face.   Each
+"""A model in the files of other runtimes: ONNX, CTranslate2, Hugging Face, fairseq, Marian.   Each
 format is a line of `FORMATS` in exported.py, which opens them again.
 
     export(translator, "onnx", "exported", lines=..., references=..., provenance=...)
@@ -35,14 +35,19 @@ def without_gates(translator: Translator) -> Translator:
     """Return the translator with a copy of its model, on the CPU, in fp32 and without gates: closed heads are
     removed, fractional gates are folded into W_O, and the weights need no gradient."""
     model = copy.deepcopy(translator.model).cpu().float().eval()
+    remove_closed(model)
+    return Translator(
+        model.requires_grad_(False), translator.source_vocab, translator.target_vocab, translator.search
+    )
+
+
+def remove_closed(model: Any) -> None:
+    """Leave a model without gates: closed heads are removed, fractional gates are folded into W_O."""
     bank = cast("GateBank | None", getattr(model, BANK, None))
     if bank is not None:
         xi = bank.values()
         detach(model)
         remove(model, xi.map(lambda row: row == 0), fold=xi)
-    return Translator(
-        model.requires_grad_(False), translator.source_vocab, translator.target_vocab, translator.search
-    )
 
 
 def export(

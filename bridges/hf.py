@@ -376,8 +376,8 @@ def family_of(model: Transformer) -> str:
     }
     if wrong := [cure for cure, fits in needed.items() if not fits]:
         raise ValueError(
-            f"no translation model of Hugging Face is built so: it would need {wrong[0]}; export to torch "
-            "or onnx instead"
+            f"no translation model of Hugging Face is built so: it would need {wrong[0]}; export to onnx "
+            "instead"
         )
     return next(name for name, family in FAMILIES.items() if fits(model, family))
 
@@ -519,7 +519,7 @@ def write_tokenizer(translator: Translator, folder: Path) -> None:
     else:
         raise ValueError(
             f"the tokenizer in {source.path.parent} is none that Hugging Face's library has a class for; "
-            "export to torch, onnx or ct2"
+            "export to onnx or ct2"
         )
     path = folder / "tokenizer_config.json"
     settings = read_settings(path) if path.is_file() else {}

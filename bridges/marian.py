@@ -72,7 +72,7 @@ KEYS: dict[str, Any] = {"multipliers": dict, "alphas": dict, "bytes": int}
 
 ALIGNED = 256  # bytes to which the data of a .bin begin and are filled up
 
-CURE = "take --to torch or onnx"
+CURE = "take --to onnx"
 
 # settings of decoder.yml -> ours
 SEARCH = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}

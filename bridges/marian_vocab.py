@@ -16,7 +16,7 @@ import yaml
 from headgates.configs.own_file import own_file
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
-from headgates.data.trimming import Ids, Kept, PieceFile, numbered_needs, trim_pieces
+from headgates.data.trimming import Ids, Kept, trim_pieces
 from headgates.data.vocab import ABOUT, Vocab, read_about, write_about
 
 NOTHING = "<pad>"  # the name of padding and beginning
@@ -162,24 +162,18 @@ def read_words(path: Path) -> dict[str, int]:
 
 
 def trim(folder: Path, source: MarianVocab, target: MarianVocab, used: tuple[Ids, Ids]) -> Kept:
-    """`data.trimming.trimmed_vocabs` of this kind. Languages that a model can be told to write stay."""
+    """`data.trimming.trimmed_vocabs` of this kind. Raises DataError at a YAML vocabulary."""
+    if source.file == target.file:
+        used = (used[0] | used[1],) * 2
     kept: list[list[int]] = []
-    for vocab in (source, target):
-        # one file numbers the pieces of both sides
-        alike = [i for i, each in enumerate((source, target)) if each.file == vocab.file]
-        ids = set[int]().union(*(used[i] for i in alike)) - {vocab.specials.padding}
-        ids |= {i for name, i in vocab.ids.items() if LANGUAGE.fullmatch(name)}
-        if vocab.file.suffix == ".spm":
-            stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids, multiple=COLUMNS)
-        else:
-            cutters = [(source, target)[i].cutter for i in alike]
-            paths = list(dict.fromkeys(cutter.path for cutter in cutters if cutter))
-            stay, files = numbered_needs(vocab.ids, map(PieceFile, paths), ids)
-            for path, content in zip(paths, files, strict=True):
-                (folder / path.name).write_bytes(content)
-            words = {vocab.names[old]: new for new, old in enumerate(stay) if old in vocab.names}
-            text = yaml.safe_dump(words, allow_unicode=True, sort_keys=False, width=10**6)
-            (folder / vocab.file.name).write_text(text, encoding="utf-8")
-        kept.append([*stay, vocab.specials.padding])
+    for vocab, ids in zip((source, target), used, strict=True):
+        if vocab.file.suffix != ".spm":
+            raise DataError(
+                f"{vocab.file} is Marian's YAML, which cannot be trimmed; take the same model as hf:NAME, or "
+                "close heads or neurons instead"
+            )
+        padding = vocab.specials.padding  # no piece of the file
+        stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids - {padding}, multiple=COLUMNS)
+        kept.append([*stay, padding])
     write_about(folder, read_about(source.path) | {"sizes": [len(ids) - 1 for ids in kept]})
     return kept[0], kept[1]

@@ -25,7 +25,6 @@ Ids = set[int]
 Kept = tuple[list[int], list[int]]  # of source and target: the old id of every new one, in order
 # kind -> "module:function": f(folder, source, target, used) -> Kept; it writes the tokenizer's files
 TRIMMERS: dict[str, str] = {
-    "fairseq": "headgates.bridges.fairseq_vocab:trim",
     "huggingface": "headgates.bridges.hf_trim:trim",
     "marian": "headgates.bridges.marian_vocab:trim",
 }
@@ -152,7 +151,7 @@ def numbered_needs(
 ) -> tuple[list[int], list[bytes]]:
     """For a dictionary that numbers the pieces of SentencePiece models: the ids that stay, in order, and the
     models' new files. Entries that no model makes, such as languages, stay, and so do pieces that the
-    dictionary has not: they are unknown as before. Without a model those used stay alone."""
+    dictionary has not: they are unknown as before."""
     names = {name for name, i in ids.items() if i in used}
     stay, files, made = set(used), list[bytes](), set[str]()
     for cutter in cutters:
@@ -161,6 +160,5 @@ def numbered_needs(
         files.append(cutter.only(needed))
         stay |= {ids[name] for name in needed & ids.keys()}
         made |= own
-    if files:
-        stay |= {i for name, i in ids.items() if name not in made}
+    stay |= {i for name, i in ids.items() if name not in made}
     return sorted(stay), files

@@ -7,10 +7,8 @@ highest.
 
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,20 +32,17 @@ def alternate(
     blocks: Mapping[str, Callable[[], object]],
     *,
     rounds: int,
-    pause: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each block in each round. A round runs every block once, in the opposite order of the round
     before (A B, B A, ...), so that neither always comes after the other; one round before them is not timed.
-    pause: seconds of rest before each block. clock: seconds that pass; `time.process_time` counts those of
-    this process alone."""
+    clock: seconds that pass; `time.process_time` counts those of this process alone."""
     keep_freed_memory()
     order = list(blocks)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(1 + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
             wait_for_gpu()
-            time.sleep(pause)
             begin = clock()
             blocks[name]()
             wait_for_gpu()
@@ -59,21 +54,6 @@ def alternate(
 def load_average() -> float | None:
     """Running processes over the last minute: a quiet machine is below 1 before a measurement."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-
-
-def peak_bytes() -> int | None:
-    """The largest resident set of this process so far; None where the system does not report it."""
-    status = Path("/proc/self/status")
-    if status.is_file():  # Linux. Its ru_maxrss would begin with that of the process that started this one
-        lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-        if lines:
-            return int(lines[0].split()[1]) * 1024
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """Exact numbers of multiply-adds of a model, to compare the measured gain of a smaller model with.
 
 Counted are the products: projections of attention, scores q k^T, weights times values, feed-forward, output
-projection. Not counted: norms, softmaxes, embeddings, biases and gates. What is computed and masked
-afterwards counts: padding, and the future in whole sequences. Heads are read from the modules, so sites may
-have different numbers; a site without heads asks for nothing. Letters: B sentences, k beam, S source, T
-target positions, D model width, H heads, K head width, V vocabulary.
+projection. Not counted: norms, softmaxes, embeddings, biases and gates. Padding counts.
+Heads are read from the modules, so sites may have different numbers; a site without heads asks for nothing.
+Letters: k beam, S source, T target positions, D model width, H heads, K head width, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headgates.gates import find_sites
 from headgates.models.attention import MultiHeadAttention
@@ -15,13 +14,6 @@ from headgates.models.ssru import SSRU
 from headgates.models.transformer import FeedForward, Transformer
 
 PARTS = ("enc-self", "dec-self", "cross", "ffn", "output")
-
-
-def scoring(model: Transformer, *, sentences: int, source: int, target: int) -> dict[str, int]:
-    """Multiply-adds, by part, of one pass over B `sentences` of S `source` and T `target` positions, padding
-    included: their logits, all at once."""
-    read, written = sentences * source, sentences * target
-    return count(model, read, written, pairs=(read * source, written * target, written * source))
 
 
 def decoding(model: Transformer, *, source: int, steps: Sequence[int], beam: int) -> dict[str, int]:
@@ -60,8 +52,3 @@ def count(model: Transformer, read: int, written: int, pairs: Sequence[int]) -> 
         )
     counts["output"] = written * model.output.weight.numel()
     return counts
-
-
-def saved_share(whole: Mapping[str, int], less: Mapping[str, int]) -> float:
-    """Return the share of the multiply-adds of `whole` that `less` saves; negative if it needs more."""
-    return 1 - sum(less.values()) / sum(whole.values())

@@ -145,7 +145,7 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     if recipe.refit and calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its layers
     with skipped(model, subnet.dropped):
-        close_heads(model, subnet.closing, recipe.closing, calibration)
+        close_heads(model, subnet.closing.select(recipe.kinds), recipe.closing, calibration)
         seconds = time.perf_counter() - begin
         before = loss_of(run, model, 1)
     subnet.remove(model)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
@@ -78,12 +78,11 @@ def draw_scatter(
     xlabel: str,
     ylabel: str,
     fewer: bool = True,
-    logarithmic: bool = False,
     ticks: Mapping[float, str] | None = None,
     share: bool = True,
 ) -> None:
-    """Write the panels to `path`.png and `path`.svg. fewer: x falls to the right; logarithmic: both axes are;
-    ticks: the labels of x; share: panels share their axes. Raises ValueError without a point."""
+    """Write the panels to `path`.png and `path`.svg. fewer: x falls to the right; ticks: the labels of
+    x; share: panels share their axes. Raises ValueError without a point."""
     panels = [panel for row in grid for panel in row]
     if not any(len(series.heads) for panel in panels for series in panel.series):
         raise no_rows("point")
@@ -96,13 +95,7 @@ def draw_scatter(
         )
         for axes, panel in zip(axes_grid.flat, panels, strict=True):
             draw_panel(axes, panel)
-            if logarithmic:
-                axes.loglog(base=2)
-                axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
-                axes.yaxis.set_major_formatter("{x:,g}")
-                axes.minorticks_off()
-            else:
-                axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=share))
+            axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=share))
             if ticks:
                 turned = 60 * (max(map(len, ticks.values())) > 8)
                 axes.set_xticks(list(ticks), list(ticks.values()), rotation=turned)

@@ -1,5 +1,5 @@
 """examples/toy_run is a finished run that opens everywhere: small, in half precision, with nothing of the
-machine that made it; and examples/make.py makes such a folder or leaves the old one alone."""
+machine that made it."""
 
 import re
 import shutil
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from examples import make as make_example
 from headgates.analysis.significance import score
 from headgates.commands import prune, translate
 from headgates.configs.analyze import AnalyzeConfig
@@ -43,29 +42,6 @@ def state(folder: Path) -> dict[str, bytes]:
 def runs(tmp_path) -> Path:
     """A copy that may be written to."""
     return Path(shutil.copytree(EXAMPLE, tmp_path / "runs"))
-
-
-@pytest.fixture
-def few(runs) -> Path:
-    """The copy, of whose test set 23 lines are known."""
-    corpus = load_corpus("toy")
-    for run in find_runs(runs):
-        result = run.read_json("result.json")
-        for row in result["rows"]:
-            path = run / f"hypotheses/{file_name(row['system'])}.txt"
-            lines = path.read_text().splitlines()[:23]
-            path.write_text("".join(f"{line}\n" for line in lines))
-            row["evaluation"]["sentences"] = 23
-            row["bleu"] = score(lines, corpus.test.targets[:23]).main
-        run.write_json("result.json", result)
-    return runs
-
-
-def make(runs: Path, out: Path, **how) -> None:
-    make_example.make(runs, out, **{"looks": lambda name, config: [], **how})
-
-
-# ---------------------------------------------------------------- the example
 
 
 def test_the_example_is_small_and_holds_a_gated_run_and_its_base():
@@ -148,51 +124,3 @@ def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatc
         )
     )
     assert list((base_of(gated(runs)) / "curves").glob("weight-norm*.csv"))
-
-
-# ---------------------------------------------------------------- make.py
-
-
-def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_left_out(few, tmp_path):
-    script, base = tmp_path / "look.py", base_of(gated(few)).path.name
-    script.write_text(
-        "import pathlib, sys\nfor path in map(pathlib.Path, sys.argv[1:]):\n"
-        "    path.parent.mkdir(parents=True, exist_ok=True)\n    path.write_text('seen')\n"
-    )
-    kept = [f"{base}/curves/{name}" for name in ("some.csv", "some.json")]
-    made_again = [
-        f"{base}/{name}"
-        for name in (
-            "curves/some.png",
-            "report.html",
-            "analysis/base/cards.json",
-            "ablation/one-outputs.json",
-        )
-    ]
-    looks = []
-
-    def look(name: str, config: dict) -> list[list[str]]:
-        looks.append((name, config["gate"]))
-        return [[str(script), *kept, *made_again]]
-
-    make(few, tmp_path / "out", looks=look)
-    assert looks == [(base, "none")]
-    there = state(tmp_path / "out")
-    assert {name: there.get(name) for name in kept} == dict.fromkeys(kept, b"seen")
-    assert set(made_again) & set(there) == set()
-    assert f"{gated(few).path.name}/gates_history.npz" in there
-
-
-def test_too_many_bytes_are_refused_naming_the_largest_files(few, tmp_path):
-    with pytest.raises(ValueError, match=r"expected at most 100,000; the largest: .*best\.pt"):
-        make(few, tmp_path / "out", most_bytes=100_000)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("there", ["notes.txt", "toy-en-de-none-s1/last.pt"])
-def test_a_folder_with_anything_but_copies_is_not_replaced(few, tmp_path, there):
-    out = shutil.copytree(EXAMPLE, tmp_path / "out")
-    (out / there).write_text("mine")
-    with pytest.raises(ValueError, match="is no copy of a run"):
-        make(few, out)
-    assert (out / there).read_text() == "mine"

@@ -52,7 +52,7 @@ def test_a_refitted_model_is_a_run_that_translates_and_exports(runs, base, prune
     files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
     assert called(translate)(run.path, *files, "--beam", "1")[0] == 0
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == outputs
-    out = well(called(export)(run.path, "--to", "torch", "--sentences", "7"))
+    out = well(called(export)(run.path, "--to", "ct2", "--fresh", "--sentences", "7"))
     assert "7 of 7" in out
     assert all((each / "report.html").is_file() for each in (run, base))
 
@@ -133,7 +133,7 @@ def test_neurons_close_to_a_multiple_of_16_a_layer_and_the_rest_is_a_run(runs, b
     assert row.parameters == base.rows()[0].parameters - 80 * (2 * source.model.config.d_model + 1)
     lines = source.lines("test", 17)[0]
     assert source.translator.translate(lines, beam=1) == run.outputs("base")
-    out = well(called(export)(run.path, "--to", "torch", "--sentences", "7"))
+    out = well(called(export)(run.path, "--to", "ct2", "--fresh", "--sentences", "7"))
     assert "7 of 7" in out
     out = well(called(export)(run.path, "--to", "fairseq", "--sentences", "7"))
     assert "7 of 7" in out

@@ -61,7 +61,7 @@ def test_it_goes_out_with_its_own_files_and_as_another_library_s(runs, prune_her
         pytest.importorskip(package, reason=f"{package} is not installed; it is in the extra export or hf")
     run, _ = trimmed(runs, prune_here, text)
     assert (run / "report.html").is_file()
-    for format in ("torch", "ct2", "hf"):
+    for format in ("ct2", "hf"):
         out = well(called(export)(run.path, "--to", format, "--sentences", "7", "--threads", "1"))
         assert "7 of 7" in out
 

@@ -1,5 +1,5 @@
-"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or report
-what removal is worth.
+"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or time
+it beside the unpruned model.
 
 python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgates.commands import start
-from headgates.configs.program import program
 
 if TYPE_CHECKING:
     from headgates.configs.export import ExportConfig
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     return start(
-        "export",
+        "export.py",
         "headgates.configs.export:ExportConfig",
         export_or_report,
         about=__doc__,
@@ -26,17 +25,12 @@ def main() -> int:
 
 
 def export_or_report(config: "ExportConfig") -> None:
-    """Export one system in one format, or with --report write the speed report."""
+    """Export one system in one format, or with --report time it beside the unpruned model."""
     from headgates.records.named_paths import check_data_dir, check_run
 
     check_run(config.source)
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    if config.report is not None:
-        from headgates.report.speed.speed import report
-
-        report(config)
-        return
     import torch
 
     from headgates.bridges.exported import format_named, require_packages
@@ -47,8 +41,8 @@ def export_or_report(config: "ExportConfig") -> None:
     from headgates.records.runtime import export_facts
     from headgates.records.source import find_run, open_source
 
-    assert config.to is not None  # ExportConfig: no report, so a format
-    require_packages(format_named(config.to).packages)
+    if config.to is not None:
+        require_packages(format_named(config.to).packages)
     if config.threads:
         torch.set_num_threads(config.threads)
     folder = find_run(config.source, config)
@@ -63,6 +57,11 @@ def export_or_report(config: "ExportConfig") -> None:
         device="cpu",
         options=SourceOptions(data_dir=config.data_dir),
     )
+    if config.to is None:
+        from headgates.report.speed.side_by_side import report_speed
+
+        report_speed(source, config)
+        return
     system, translator = source.system, source.translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{file_name(system)}-{config.to}"
     check_target_folder(out, config.fresh)
@@ -86,9 +85,7 @@ def export_or_report(config: "ExportConfig") -> None:
             print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
     if "said" in about:
         print(about["said"])
-    trusted = format_named(config.to).trusted
-    used_by = f"{program('translate')} {out} uses it" if trusted else "for your own programs"
-    print(f"{out}: {size / 2**20:.1f} MB; {used_by}")
+    print(f"{out}: {size / 2**20:.1f} MB; translate.py {out} uses it")
 
 
 if __name__ == "__main__":

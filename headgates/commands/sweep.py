@@ -4,14 +4,11 @@ python sweep.py configs/sweeps/lambda.yaml --jobs 2
 python sweep.py pareto runs/toy-en-de-l0-0.01-s1 --siblings
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.program import program
 from headgates.lab.exit_code import exit_code
 from headgates.models.progress import say
 
@@ -20,10 +17,11 @@ if TYPE_CHECKING:
     from headgates.pruning.grid import GridPoint
     from headgates.records.folder import RunFolder
 
+ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
+
 
 def main() -> int:
-    name = program("sweep").removeprefix("python ")
-    return exit_code(name, run, interrupted="the same command continues where it stopped")
+    return exit_code("sweep.py", run, interrupted="the same command continues where it stopped")
 
 
 def run() -> int:
@@ -31,17 +29,9 @@ def run() -> int:
     from headgates.configs.cli import parse
     from headgates.configs.sweep import ParetoConfig, SweepConfig
 
-    prog = program("sweep")
-    first, *rest = sys.argv[1:] or [""]
-    if first == "pareto":
-        return pareto(parse(ParetoConfig, rest, prog=f"{prog} pareto"))
-    hint = "" if first.startswith("-") or os.path.exists(first) else did_you_mean(first, ["pareto"])
-    if hint:
-        name = prog.removeprefix("python ")
-        print(f"{name}: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
-        return 2
-    about = f"Run every combination of a sweep file's values. Also: {prog} pareto RUN [RUN ...]."
-    return sweep(parse(SweepConfig, prog=prog, description=about))
+    if sys.argv[1:2] == ["pareto"]:
+        return pareto(parse(ParetoConfig, sys.argv[2:], prog="sweep.py pareto"))
+    return sweep(parse(SweepConfig, prog="sweep.py", description=ABOUT))
 
 
 def sweep(config: "SweepConfig") -> int:
@@ -70,7 +60,7 @@ def sweep(config: "SweepConfig") -> int:
     name = f"sweep-{config.name or Path(config.file).stem}"
     folder = RunFolder(own_file(config.runs, name))
     with only_one(folder):
-        folder.write_text("sweep.yaml", config_file(config.file).read_text(encoding="utf-8"))
+        folder.write_text("sweep.yaml", Path(config.file).read_text(encoding="utf-8"))
         run_grid(points, folder, config, runs=config.runs, data_dir=config.data_dir, retry=config.retry)
         draw(points, folder, config)
     failed = [point for point in points if point.status == "failed"]

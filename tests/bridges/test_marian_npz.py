@@ -119,7 +119,7 @@ def test_int8_layers_that_stay_keep_their_own_multipliers(tmp_path):
     [({}, "no positions 'sinusoidal', only 'tensor2tensor'"), ({"activation": "gelu"}, "no ")],
 )
 def test_what_marian_cannot_express_is_refused_by_name(make_translator, tmp_path, settings, error):
-    with pytest.raises(ValueError, match=f"Marian has {error}.*take --to torch or onnx"):
+    with pytest.raises(ValueError, match=f"Marian has {error}.*take --to onnx"):
         exported(make_translator(**settings), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
@@ -134,7 +134,7 @@ def test_a_beginning_that_was_trained_and_other_vocabularies_are_refused(make_tr
 
 def test_an_ssru_decoder_is_no_model_of_ctranslate2(tmp_path):
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
-    with pytest.raises(ValueError, match="no decoder with decoder_mixer 'ssru'; take --to torch, onnx or"):
+    with pytest.raises(ValueError, match="no decoder with decoder_mixer 'ssru'; take --to onnx"):
         exported(source(tmp_path, **SSRU).translator, tmp_path / "out", "ct2")
 
 

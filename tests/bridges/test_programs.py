@@ -1,8 +1,7 @@
-"""The programs of --to torch and --to onnx: they say what the model says, and torch or onnxruntime alone can
-run them."""
+"""The programs of --to onnx: they say what the model says, and onnxruntime alone can run them."""
 
 import json
-import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed; pip install on
 pytest.importorskip("onnxscript", reason="onnxscript is not installed; pip install onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-import headgates.bridges.onnx  # noqa: E402
-import headgates.bridges.torch_export  # noqa: E402
-from headgates.bridges import steps  # noqa: E402
 from headgates.bridges.exported import FORMATS, open_exported, read_about  # noqa: E402
 from headgates.bridges.formats import ABOUT, export  # noqa: E402
 from tests.worlds.imports import imported_by  # noqa: E402
@@ -30,54 +26,42 @@ CASES = {  # the first layer of "empty layers" has no self-attention, the second
         "encoder_layers": 1,
         **LIBRARIES["as BART"],
     },
-    "all": {"closed": "all", "encoder_layers": 1, "decoder_layers": 1, **LIBRARIES["pre, post"]},
     "ssru": {"decoder_mixer": "ssru", "encoder_layers": 1, "decoder_layers": 1},
 }
 
 
 @pytest.fixture(scope="module")
 def exported(make_translator, tmp_path_factory):
-    """exported("onnx", "ssru") -> the translator and its folder, traced and written once."""
-    traced, made = {}, {}
+    """exported("ssru") -> the translator and its folder, written once."""
 
-    def find(format, name):
-        if (format, name) not in made:
-            translator = make_translator(**CASES[name])
-            if name not in traced:
-                traced[name] = steps.trace(translator.model)
-            folder = tmp_path_factory.mktemp(format) / name
-            with pytest.MonkeyPatch.context() as patch:
-                for module in (headgates.bridges.onnx, headgates.bridges.torch_export):
-                    patch.setattr(module, "trace", lambda model: traced[name])
-                export(translator, format, folder, lines=SOURCES, references=TARGETS, provenance={})
-            made[format, name] = translator, folder
-        return made[format, name]
+    @cache
+    def find(name):
+        translator, folder = make_translator(**CASES[name]), tmp_path_factory.mktemp("onnx") / "out"
+        export(translator, "onnx", folder, lines=SOURCES, references=TARGETS, provenance={})
+        return translator, folder
 
     return find
 
 
-@pytest.mark.parametrize(
-    ("format", "name"),
-    [("onnx", "empty layers"), ("onnx", "ssru"), ("torch", "empty layers"), ("torch", "all")],
-)
-def test_one_line_or_none_with_a_wide_beam_is_translated_as_by_the_model(exported, format, name):
+@pytest.mark.parametrize("name", CASES)
+def test_one_line_or_none_with_a_wide_beam_is_translated_as_by_the_model(exported, name):
     """Many lines, greedily and with a beam of 3, are what the parity check of `export` compares."""
-    translator, folder = exported(format, name)
+    translator, folder = exported(name)
     found, expected = (
         each.translate_n_best(["a"], beam=5, length_penalty=0.6)
-        for each in (FORMATS[format].open(folder, threads=1), translator)
+        for each in (FORMATS["onnx"].open(folder, threads=1), translator)
     )
     assert [one.text for one in found[0]] == [one.text for one in expected[0]]
-    assert FORMATS[format].open(folder).translate([]) == []
+    assert FORMATS["onnx"].open(folder).translate([]) == []
 
 
 def test_onnx_graphs_translate_without_torch(exported):
-    _, folder = exported("onnx", "ssru")
+    _, folder = exported("ssru")
     assert "torch" not in imported_by("translate.py", folder, text="the dog\n")
 
 
 def test_inputs_and_outputs_have_names_and_dimensions_that_can_be_read(exported):
-    graph = onnx.load(exported("onnx", "empty layers")[1] / "decoder.onnx").graph
+    graph = onnx.load(exported("empty layers")[1] / "decoder.onnx").graph
     shapes = {
         value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
         for value in (*graph.input, *graph.output)
@@ -99,36 +83,21 @@ def test_inputs_and_outputs_have_names_and_dimensions_that_can_be_read(exported)
 
 
 def test_a_table_that_embeds_and_projects_is_stored_once(exported):
-    folder = exported("onnx", "empty layers")[1]
+    folder = exported("empty layers")[1]
     tensors = onnx.load(folder / "decoder.onnx").graph.initializer
     assert len([tensor.name for tensor in tensors if sorted(tensor.dims) == [22, 53]]) == 1
-    translator, folder = exported("torch", "empty layers")
-    with zipfile.ZipFile(folder / "decoder.pt2") as archive:
-        size = sum(each.file_size for each in archive.infolist() if "/weights/weight_" in each.filename)
-    model = translator.model
-    unused = [
-        parameter.numel()
-        for name, parameter in model.named_parameters()
-        if name.startswith(("encoder.", "source_p", "source_n"))
-        or "cross_attention.k" in name
-        or "cross_attention.v" in name
-    ]
-    assert size == 4 * (sum(parameter.numel() for parameter in model.parameters()) - sum(unused))
 
 
 def test_no_file_names_a_folder_of_the_machine(exported):
-    for path in exported("onnx", "ssru")[1].iterdir():
+    for path in exported("ssru")[1].iterdir():
         assert str(ROOT).encode() not in path.read_bytes(), path.name
-    for path in exported("torch", "all")[1].glob("*.pt2"):
-        with zipfile.ZipFile(path) as archive:
-            assert not [name for name in archive.namelist() if str(ROOT).encode() in archive.read(name)]
 
 
-def test_onnxruntime_or_torch_alone_scores_whole_sentences(exported, batch):
+def test_onnxruntime_alone_scores_whole_sentences(exported, batch):
     """By what the docstring of bridges/steps.py says, and nothing else of ours."""
     source, target_in = batch
     ids = target_in[:, None]
-    translator, folder = exported("onnx", "empty layers")
+    translator, folder = exported("empty layers")
     with torch.no_grad():
         expected = translator.model(source, target_in)
     encoder, decoder = (
@@ -146,22 +115,10 @@ def test_onnxruntime_or_torch_alone_scores_whole_sentences(exported, batch):
     feed |= {"ids": ids.numpy(), "length": torch.tensor(0).numpy()}
     (found,) = decoder.run(["logits"], feed)
     torch.testing.assert_close(torch.from_numpy(found)[:, 0], expected, atol=1e-5, rtol=1e-5)
-    folder = exported("torch", "empty layers")[1]
-    encoder, decoder = (torch.export.load(folder / f"{name}.pt2").module() for name in ("encoder", "decoder"))
-    bias, *cross = encoder(source)
-    found, *_ = decoder(ids, torch.tensor(0), bias, cross, [empty, empty])
-    torch.testing.assert_close(found[:, 0], expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_torch_program_is_never_opened_again(exported, monkeypatch):
-    """Opening one can run code, and nobody can tell who wrote the folder."""
-    monkeypatch.setattr(torch.export, "load", None)
-    with pytest.raises(ValueError, match="can run code; translate with the run, or export it --to onnx"):
-        open_exported(exported("torch", "all")[1])
 
 
 def test_a_missing_or_broken_graph_is_one_line(exported, tmp_path):
-    for path in exported("onnx", "ssru")[1].iterdir():
+    for path in exported("ssru")[1].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     about = read_about(tmp_path) | {"sha256": {}}  # so that the graph itself is opened
     (tmp_path / ABOUT).write_text(json.dumps(about))

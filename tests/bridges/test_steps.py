@@ -2,12 +2,15 @@
 architecture."""
 
 import json
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
-from headgates.bridges.step_search import StepTranslator
+from headgates.bridges.step_search import Arrays, StepTranslator
 from headgates.bridges.steps import DecoderProgram, EncoderProgram, past_sizes
-from headgates.bridges.torch_export import program_translator
 from headgates.models.checkpoint import architecture
 from headgates.models.description import read_description
 from headgates.models.translator import Translator
@@ -31,7 +34,18 @@ def in_steps(translator: Translator) -> StepTranslator:
     model, vocabs = translator.model, (translator.source_vocab, translator.target_vocab)
     description = read_description(json.loads(json.dumps(architecture(model))))
     sizes = [size for layer in model.decoder.layers for size in past_sizes(layer.self_attention).values()]
-    steps = program_translator(vocabs, description, sizes, EncoderProgram(model), DecoderProgram(model))
+    encoder, decoder = EncoderProgram(model), DecoderProgram(model)
+
+    def arrays(tensors: Sequence[Tensor]) -> Arrays:
+        return [tensor.detach().numpy() for tensor in tensors]
+
+    def decode(ids: np.ndarray, length: int, bias: np.ndarray, cross: Arrays, past: Arrays) -> Arrays:
+        new, mask, *both = map(torch.from_numpy, (ids, bias, *cross, *past))
+        return arrays(decoder(new, torch.tensor(length), mask, both[: len(cross)], both[len(cross) :]))
+
+    steps = StepTranslator(
+        vocabs, description, sizes, lambda source: arrays(encoder(torch.from_numpy(source))), decode
+    )
     steps.search = translator.search
     return steps
 

@@ -3,7 +3,6 @@ and the model goes out again as one of its library."""
 
 import json
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,17 @@ import sentencepiece
 
 from headgates.bridges import fairseq, hf, marian
 from headgates.bridges.exported import read_about
-from headgates.bridges.fairseq_vocab import trimmed_codes
 from headgates.bridges.formats import export
 from headgates.bridges.hf_trim import fast
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.text import DataError
 from headgates.models.translator import Translator
 from headgates.models.trimmed import trim
 from headgates.records.foreign_run import foreign_run
 from headgates.records.source import open_source
-from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of, sentencepiece_model
-from tests.worlds.marian_models import SEPARATE, SSRU, WORDS, write_marian, write_words
+from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of
+from tests.worlds.marian_models import WORDS, write_marian
 from tests.worlds.plain_fairseq import random_checkpoint
 
 TEXT = ["the dog sleeps .", "", "the cat"]
@@ -126,25 +124,21 @@ def test_a_tokenizer_with_rules_of_its_own_is_refused_in_one_line(hf_folder, tmp
         trim(whole, tmp_path, TEXT, [], [])
 
 
-@pytest.mark.parametrize("changes", [{}, SSRU, SEPARATE], ids=["attention", "ssru", "separate"])
-def test_a_marian_model_with_words_goes_out_as_one(tmp_path, changes):
-    keys = {name.replace("-", "_"): value for name, value in changes.items()}
-    text = ["the dog sleeps", "no 1.0 dog"]
-    path = write_marian(tmp_path / "model", **keys)
-    write_words(tmp_path / "model/target.yml")
-    if changes is SEPARATE:
-        decoder = tmp_path / "model/decoder.yml"
-        decoder.write_text(
-            decoder.read_text().replace("- vocab.yml\n", "- target.yml\n").replace("target", "vocab", 1)
-        )
+def test_a_dictionary_of_marian_s_is_refused_with_what_to_do_instead(tmp_path):
+    path = write_marian(tmp_path / "model")
     whole = run_of("marian", marian.read(str(path), ForeignOptions()), tmp_path / "runs")
-    less = trimmed(whole, tmp_path / "less", text)
-    assert {"</s>", "<unk>", "<pad>", "the", "no", "1.0"} <= set(
-        less.source_vocab.pieces(range(len(less.source_vocab)))
-    )
-    assert "cat" not in less.source_vocab.pieces(range(len(less.source_vocab)))
-    assert (less.source_vocab.file == less.target_vocab.file) == (changes is not SEPARATE)
-    goes_out(less, "marian", tmp_path / "out")
+    with pytest.raises(DataError, match="YAML, which cannot be trimmed; take the same model as hf:NAME"):
+        trim(whole, tmp_path, ["the dog"], [], [])
+
+
+def test_a_dictionary_of_fairseq_s_is_refused_naming_the_kinds_that_can_be_trimmed(tmp_path):
+    random_checkpoint(tmp_path / "checkpoint.pt", joined=True, source_lang="en", target_lang="de")
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("".join(f"{word} 7\n" for word in WORDS[2:]))
+    foreign = fairseq.read(str(tmp_path / "checkpoint.pt"), ForeignOptions())
+    whole = run_of("fairseq", foreign, tmp_path / "runs")
+    with pytest.raises(DataError, match="kind fairseq cannot be trimmed; these can: huggingface, marian"):
+        trim(whole, tmp_path, ["the dog"], [], [])
 
 
 def write_pieces(path: Path, *, kind: str, size: int) -> list[str]:
@@ -166,95 +160,19 @@ def write_pieces(path: Path, *, kind: str, size: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-@pytest.mark.parametrize("yaml", [False, True], ids=["spm", "yaml"])
-def test_a_marian_model_with_pieces_goes_out_as_one(tmp_path, monkeypatch, kind, yaml):
+def test_a_marian_model_with_pieces_goes_out_as_one(tmp_path, monkeypatch, kind):
     folder = tmp_path / "model"
     folder.mkdir()
     pieces = write_pieces(folder / "vocab.spm", kind=kind, size=61)
-    monkeypatch.setattr("tests.worlds.marian_models.WORDS", [*pieces, ">>fra<<"] if yaml else pieces)
+    monkeypatch.setattr("tests.worlds.marian_models.WORDS", pieces)
     path = write_marian(folder, "model.int8.bin")
-    if yaml:  # two models that cut, one dictionary
-        write_words(folder / "vocab.yml", [*pieces, ">>fra<<"])
-        shutil.copyfile(folder / "vocab.spm", folder / "source.spm")
-        write_pieces(folder / "target.spm", kind=kind, size=57)
-    else:
-        decoder = folder / "decoder.yml"
-        decoder.write_text(decoder.read_text().replace("vocab.yml", "vocab.spm"))
-    language = "fra" if yaml else None
-    whole = run_of("marian", marian.read(str(path), ForeignOptions(tgt_lang=language)), tmp_path / "runs")
+    decoder = folder / "decoder.yml"
+    decoder.write_text(decoder.read_text().replace("vocab.yml", "vocab.spm"))
+    whole = run_of("marian", marian.read(str(path), ForeignOptions()), tmp_path / "runs")
     less = trimmed(whole, tmp_path / "less")
     assert less.source_vocab.decode(less.source_vocab.encode(OTHER)) == whole.source_vocab.decode(
         whole.source_vocab.encode(OTHER)
     )
     about = read_about(goes_out(less, "marian", tmp_path / "out"))
-    assert yaml or (len(less.source_vocab) - 1) % 8 == 0, "int8 engines multiply eight columns at once"
+    assert (len(less.source_vocab) - 1) % 8 == 0, "int8 engines multiply eight columns at once"
     assert about["rounded"] is False, "its int8 numbers are those that were read"
-
-
-CODES = "#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\ns l\nsl e\nc a\nca t</w>\ne p\n"
-
-
-def fairseq_run(tmp_path: Path, symbols: list[str], **files: str | bytes) -> Translator:
-    """The run of a random checkpoint with a joint dictionary of these symbols."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for language in ("en", "de"):
-        (folder / f"dict.{language}.txt").write_text("".join(f"{symbol} 7\n" for symbol in symbols))
-    for name, content in files.items():
-        (folder / name.replace("_", ".")).write_bytes(
-            content.encode() if isinstance(content, str) else content
-        )
-    return folder
-
-
-def fairseq_translator(tmp_path: Path, monkeypatch, symbols: list[str], **files) -> Translator:
-    monkeypatch.setattr("tests.worlds.plain_fairseq.WORDS", symbols)
-    folder = fairseq_run(tmp_path, symbols, **files)
-    random_checkpoint(folder / "checkpoint.pt", joined=True, source_lang="en", target_lang="de")
-    foreign = fairseq.read(str(folder / "checkpoint.pt"), ForeignOptions())
-    return run_of("fairseq", foreign, tmp_path / "runs")
-
-
-def test_a_fairseq_model_with_bpe_codes_keeps_the_merges_on_the_way(tmp_path, monkeypatch):
-    pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
-    letters = sorted(set("".join(LINES[:3]).replace(" ", "")))
-    symbols = [
-        *letters,
-        *(f"{each}@@" for each in letters),
-        "the",
-        "th@@",
-        "dog",
-        "sle@@",
-        "cat",
-        "ca@@",
-        "do@@",
-    ]
-    whole = fairseq_translator(tmp_path, monkeypatch, symbols, bpe_codes=CODES)
-    less = trimmed(whole, tmp_path / "less", ["the dog sleeps ."])
-    names = set(less.source_vocab.pieces(range(len(less.source_vocab))))
-    assert {"the", "th@@", "dog", "do@@", "sle@@", "c@@"} <= names
-    assert less.source_vocab.decode(less.source_vocab.encode(["the cat"])) == ["the cat"]
-    goes_out(less, "fairseq", tmp_path / "out", src="en", tgt="de")
-    known = {*symbols, "sl@@", "ep@@"}
-    text, made = trimmed_codes(tmp_path / "model/bpe.codes", {"the", "c@@"}, known)
-    assert text.split("\n") == ["#version: 0.2", "t h", "th e</w>"]
-    assert made == {"t@@", "h@@", "e", "th@@", "the", "c@@"}
-    text, _ = trimmed_codes(tmp_path / "model/bpe.codes", {"the"}, known - {"ep@@"})
-    assert text.endswith("th e</w>\ne p"), "a piece that was unknown stays unknown"
-
-
-def test_a_fairseq_model_with_words_or_pieces_keeps_those_of_the_text(tmp_path, monkeypatch):
-    pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
-    (tmp_path / "words").mkdir()
-    whole = fairseq_translator(tmp_path / "words", monkeypatch, [*WORDS[2:], "."])
-    less = trimmed(whole, tmp_path / "words/less", ["the dog sleeps ."])
-    assert set(less.source_vocab.encode(["cat"])[0]) == {less.source_vocab.specials.unknown}
-    (tmp_path / "pieces").mkdir()
-    pieces = sentencepiece_model(tmp_path)
-    whole = fairseq_translator(
-        tmp_path / "pieces", monkeypatch, pieces, spm_model=(tmp_path / "sp.model").read_bytes()
-    )
-    less = trimmed(whole, tmp_path / "pieces/less")
-    assert less.source_vocab.decode(less.source_vocab.encode(OTHER)) == OTHER
-    goes_out(less, "fairseq", tmp_path / "pieces/out", src="en", tgt="de")
-    goes_out(less, "ct2", tmp_path / "pieces/ct2")

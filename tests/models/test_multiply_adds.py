@@ -8,9 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import headgates.models.cpu_kernels
 from headgates.gates import HeadMap, find_sites, remove
-from headgates.models.multiply_adds import PARTS, decoding, saved_share, scoring
+from headgates.models.multiply_adds import PARTS, decoding
 from headgates.models.search import beam_search
-from headgates.models.translator import token_log_probs
 from tests.worlds.searched_model import random_model
 
 B, S, T, BEAM = 5, 11, 7, 3
@@ -55,13 +54,6 @@ def flops(model, run) -> int:
     return counter.get_total_flops()
 
 
-def test_scoring_takes_as_many_as_torch_counts(uneven, source):
-    target = torch.randint(3, 19, (B, T + 1))
-    counts = scoring(uneven, sentences=B, source=S, target=T)
-    assert tuple(counts) == PARTS
-    assert 2 * sum(counts.values()) == flops(uneven, lambda it: token_log_probs(it, source, target))
-
-
 @pytest.mark.parametrize("beam", [1, BEAM])
 def test_decoding_takes_as_many_as_torch_counts(uneven, source, beam):
     def search(model) -> None:  # in which every sentence stays open
@@ -89,9 +81,3 @@ def test_the_steps_of_a_beam_search_are_its_longest_hypotheses(make_model, sourc
     assert len(set(steps)) > 1
     counts = decoding(model, source=S, steps=steps, beam=BEAM)
     assert 2 * sum(counts.values()) == flops(model, lambda it: beam_search(it, source, **options))
-
-
-def test_the_saved_share_is_of_the_sum_of_all_parts():
-    unpruned, less = dict.fromkeys(PARTS, 10), {**dict.fromkeys(PARTS, 10), "cross": 5, "enc-self": 0}
-    assert saved_share(unpruned, less) == pytest.approx(0.3)
-    assert saved_share(less, unpruned) < 0

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
 from headgates.gates.depth import STACKS, skipped
-from headgates.workbench.cost_table import cost_table
-from headgates.workbench.plan import Planned, Planner
-from headgates.workbench.planned import Plans, parameters
-from headgates.workbench.planned_run import shares_of_blocks
-from headgates.workbench.shape import Shape, shaped
-from headgates.workbench.smaller_model import largest_model, narrower, weights
+from headgates.pruning.cost_table import cost_table
+from headgates.pruning.plan import Planned, Planner
+from headgates.pruning.planned import Plans, parameters
+from headgates.pruning.planned_run import shares_of_blocks
+from headgates.pruning.shape import Shape, shaped
+from headgates.pruning.smaller_model import largest_model, narrower, weights
 from tests.workbench.test_cost_table import DEEP, padded_heads
 from tests.worlds.searched_model import random_model
 
@@ -187,7 +187,7 @@ def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked):
             return model.cost
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgates.workbench.planned.shaped", lambda _, shape: shape)
+        patch.setattr("headgates.pruning.planned.shaped", lambda _, shape: shape)
         plans.timer = Timer()
         found = plans.reached(plan(asked), Timer.whole, asked, plan)
     assert 0.97 * asked <= found.cost <= 1.01 * asked

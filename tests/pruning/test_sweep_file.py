@@ -53,38 +53,33 @@ def test_fit_reads_every_trial_of_a_file_of_ours_as_the_agent_would_start_it(pat
     assert (config.lam, config.resume, config.logger) == (values["lambda"], True, "wandb")
 
 
-def test_the_last_parameter_changes_fastest_and_run_cap_ends_the_grid(written):
+def test_the_last_parameter_changes_fastest_and_stands_where_the_command_says(written):
     command = ["python", "${program}", "--logger", "wandb", "${args}", "--resume"]
-    trials = read_sweep(written(run_cap=3, command=command))
-    points = [(0.1, "cross"), (0.1, "enc-self"), (0.2, "cross")]
+    trials = read_sweep(written(command=command))
+    points = [(0.1, "cross"), (0.1, "enc-self"), (0.2, "cross"), (0.2, "enc-self")]
     assert [settings for settings, _ in trials] == [{"lambda": lam, "kinds": kind} for lam, kind in points]
     assert trials[2][1] == ["--logger", "wandb", "--lambda=0.2", "--seed=3", "--kinds=cross", "--resume"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "error"),
+    ("changes", "name"),
     [
-        ({"method": "bayes"}, "method 'bayes': .*wandb agent"),
-        ({"early_terminate": {"type": "hyperband"}}, "early_terminate: .*wandb agent"),
-        ({"paramters": {}}, r"paramters \(did you mean 'parameters'\?\)"),
-        ({"parameters": {"lambda": {"min": 0.1, "max": 1.0}}}, r"parameters\.lambda: .*wandb agent"),
-        ({"parameters": {"lambda": {"value": None}}}, r"parameters\.lambda: expected text, numbers"),
-        ({"parameters": None}, "parameters: expected"),
-        (
-            {"parameters": {name: {"values": list(range(101))} for name in ("lambda", "seed")}},
-            "at most 10,000",
-        ),
-        ({"run_cap": 0}, "run_cap: expected a whole number above 0"),
-        ({"program": "other.py"}, "program: expected fit.py"),
-        ({"command": ["bash", "-c", "true", "${program}"]}, "command: 'bash' before"),
-        ({"command": ["python", "${args}"]}, "command: expected a list of words"),
+        ({"method": "bayes"}, "method"),
+        ({"early_terminate": {"type": "hyperband"}}, "early_terminate"),
+        ({"run_cap": 3}, "run_cap"),
+        ({"parameters": {"lambda": {"min": 0.1, "max": 1.0}}}, "parameters.lambda"),
+        ({"parameters": {"lambda": {"values": []}}}, "parameters.lambda"),
+        ({"parameters": {"lambda": {"values": [0.1], "probabilities": [1]}}}, "parameters.lambda"),
+        ({"parameters": None}, "parameters"),
+        ({"program": "other.py"}, "program"),
+        ({"command": ["python", "${args}"]}, "command"),
     ],
 )
-def test_what_is_no_grid_of_fit_is_refused_in_one_line(written, changes, error):
+def test_what_is_no_grid_of_fit_is_refused_in_one_line_that_names_it_and_the_agent(written, changes, name):
     path = written(**changes)
-    with pytest.raises(ValueError, match=error) as raised:
+    with pytest.raises(ValueError, match="wandb agent") as raised:
         read_sweep(path)
-    assert str(raised.value).startswith(f"{path}: ")
+    assert str(raised.value).startswith(f"{path}: {name}: ")
     assert "\n" not in str(raised.value)
 
 

@@ -316,7 +316,7 @@ def exported(inside: Path, format: str, change: Callable[[dict[str, Any]], objec
     change(about)
     (folder / "export.json").write_text(json.dumps(about))
     shutil.copyfile(EXAMPLES / BASE / "vocab.model", folder / "vocab.model")
-    for name in ("encoder.onnx", "decoder.onnx", "encoder.pt2", "decoder.pt2", "model.bin"):
+    for name in ("encoder.onnx", "decoder.onnx", "model.bin"):
         (folder / name).write_bytes(b"no model" * 10**5)
 
     def read() -> None:
@@ -792,7 +792,6 @@ ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and wh
         )
     },
     # code
-    "a torch program": (lambda i, o: exported(i, "torch", lambda about: None), "opening one can run code"),
     "checkpoint that runs a command": (
         lambda i, o: unpickled(i, lambda i: ours(i, dict.copy), "*.pt"),
         "plain tensors",
