@@ -25,7 +25,7 @@ from headgates.workbench.table import markdown_table
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 CHOICES = "compare-multi30k-choices"
-PAGES = ("README.md", "results/README.md", "docs/measured.md", "docs/planted.md", "docs/speed.md")
+PAGES = ("README.md", "results/README.md", "results/measured.md", "results/planted.md", "docs/speed.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 Table = tuple[list[str], list[list[str]]]  # head and rows
@@ -260,11 +260,11 @@ def measured() -> Table:
         for what, text in COSTS.items()
     ]
     answers = [
-        [question, against, answer(lines_of(name)[-1]), f"[{name}](../results/{name}.jsonl)"]
+        [question, against, answer(lines_of(name)[-1]), f"[{name}]({name}.jsonl)"]
         for name, question, against, answer in QUESTIONS
     ]
     head = ["question", "against", "median (lowest to highest)", "file"]
-    return head, [*answers, *([*row, "[costs](../results/costs.jsonl)"] for row in rows)]
+    return head, [*answers, *([*row, "[costs](costs.jsonl)"] for row in rows)]
 
 
 def planted() -> Table:
