@@ -28,7 +28,7 @@ from headgates.gates import HeadMap
 from headgates.gates.rules import rule_of
 
 SEEDS = 5
-UPDATES = 50  # of each of the three fits; more move few labels (docs/causes.md)
+UPDATES = 50  # of each of the three fits; more move few labels (results/causes.md)
 LAMBDA = 0.1
 RATES = 0.5, 0.1  # of Adam, at the first update and at the last
 BOUND = 4.0  # of a logit

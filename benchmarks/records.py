@@ -25,7 +25,7 @@ from headgates.records.table import markdown_table
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 CHOICES = "compare-multi30k-choices"
-PAGES = ("README.md", "results/README.md", "docs/measured.md", "docs/planted.md", "docs/speed.md")
+PAGES = ("README.md", "results/README.md", "results/measured.md", "results/planted.md", "docs/speed.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 Row = Mapping[str, Any]
@@ -246,7 +246,7 @@ def measured() -> Table:
             "question": itemgetter(1),
             "against": itemgetter(2),
             "median (lowest to highest)": itemgetter(3),
-            "file": lambda row: f"[{row[0]}](../results/{row[0]}.jsonl)",
+            "file": lambda row: f"[{row[0]}]({row[0]}.jsonl)",
         },
     )
 

@@ -57,7 +57,7 @@ class AnalyzeConfig(SourceOptions):
         None,
         "also what every head does for log p(right) - log p(wrong output): toy:number, toy:gender, toy:case, "
         "toy:order, toy-multi:language, toy-multi:number, en-de:number, en-de:pronoun, en-de:negation, or a "
-        "file (docs/causes.md)",
+        "file (docs/explain.md)",
     )
     contrast_heads: list[str] = setting(
         [],

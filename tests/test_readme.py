@@ -21,8 +21,12 @@ from headgates.configs.sweep import ParetoConfig, SweepConfig
 from headgates.configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "results/README.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
-PAGES.remove("docs/findings.md")  # its commands are those of the recorded runs, as they were typed
+RECORDS = ("README", "causes", "exchange", "families", "measured", "planted")
+PAGES = [
+    "README.md",
+    *(f"results/{name}.md" for name in RECORDS),
+    *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
+]
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 CONFIGS = {
     "fit": FitConfig,

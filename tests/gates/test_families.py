@@ -1,5 +1,5 @@
-"""Every family of docs/families.md does what its row says: each cell is made again by its check and compared
-with the page."""
+"""Every family of results/families.md does what its row says: each cell is made again by its check and
+compared with the page."""
 
 import pytest
 
