@@ -319,6 +319,8 @@ def _taken(setting: Setting, value: Any, where: str, shown: Any) -> Any:
         value = names if setting.item is str else [scalar(name) for name in names]
     if setting.item is str and type(value) is int:  # precision: 32
         value = str(value)
+    if setting.item is str and setting.is_list and isinstance(value, list):  # heads: [24]
+        value = [str(each) if type(each) is int else each for each in value]
     if value == "null" and setting.may_be_none:
         value = None
     if not setting.takes(value):
