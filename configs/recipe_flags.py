@@ -45,14 +45,15 @@ class RecipeFlags:
 
     lam: list[float] = setting(
         [],
-        "Price of each expected open head, in nats per target token; learned gates find the number.",
+        "Price of each expected open head. In nats per target token; learned gates find the number.",
         at_least=0,
     )
     heads: list[str] = setting(
-        [], "Heads that stay in all, such as 36,24; or of each kind, such as enc-self=4,dec-self=8,cross=12."
+        [],
+        "Heads that stay in all, such as 36,24. Or of each kind, such as enc-self=4,dec-self=8,cross=12.",
     )
     neurons: list[int] = setting(
-        [], "Feed-forward neurons that stay in all; each layer keeps a multiple of 16.", at_least=0
+        [], "Feed-forward neurons that stay in all. Each layer keeps a multiple of 16.", at_least=0
     )
     speedup: list[float] = setting([], "Times as fast as the base, by --runtime.", above=1)
     params: list[float] = setting([], "Share of the parameters that stays.", above=0, below=1)
@@ -60,26 +61,28 @@ class RecipeFlags:
     max_drop: float | None = setting(
         None, "Points that the smallest model may lose on validation.", at_least=0
     )
-    drop_layers: list[str] = setting([], "Layers that go, such as encoder.2,decoder.1, counted from 0.")
+    drop_layers: list[str] = setting([], "Layers that go, such as encoder.2,decoder.1.")
     trim_vocabulary: list[str] = setting(
-        [], "Files of source lines, SOURCE:TARGET files, or folders: the pieces that they need stay."
+        [],
+        "Texts whose pieces of the vocabulary stay. Files of source lines, SOURCE:TARGET files, or folders.",
     )
     kinds: list[str] = setting(
         [],
-        f"What may close: {', '.join(KIND_WORDS[:3])}, or some of {', '.join(ALL_KINDS)}. Default heads; all "
-        "where a plan decides.",
+        "What may close: heads, ffn or all. Or some of "
+        f"{', '.join(ALL_KINDS)}. Default heads; all where a plan decides.",
         items=KIND_WORDS,
     )
     closed_output: str = setting(
         ZERO,
-        "What a closed head outputs: "
+        f"What a closed head outputs: {', '.join(CLOSED_OUTPUTS)}. That is "
         + "; ".join(f"{name}: {about}" for name, about in CLOSED_OUTPUTS.items())
         + ".",
         choices=CLOSED_OUTPUTS,
+        more=True,
     )
     refit: list[str] = setting(
         [],
-        f"Weights that are refitted: {NO_REFIT}; "
+        f"Weights that are refitted: {', '.join([NO_REFIT, *REFITS])}. That is "
         + "; ".join(f"{name}: {about}" for name, about in REFITS.items())
         + f". Default {NO_REFIT}; out+ffn+v where a plan decides.",
         items=[NO_REFIT, *REFITS],
@@ -92,8 +95,8 @@ class RecipeFlags:
     seeds: int = setting(1, "Seeds of samples, gates and training, from --seed on.", at_least=1)
     runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
         "auto",
-        "What translates: the run's own search (torch), CTranslate2 (ct2), its int8 form, or the fastest "
-        "that gives the same (auto).",
+        "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "
+        "form in whole numbers; auto takes the fastest that gives the same.",
     )
     batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
 

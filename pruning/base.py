@@ -107,8 +107,8 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
             if own.get(name) != value:
                 flag = f"--{name.replace('_', '-')}"
                 raise ValueError(
-                    f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, or "
-                    "train another base"
+                    f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, "
+                    "or train another base"
                 )
         elif name not in OF_THE_COMMAND and own.get(name) != value:
             changed.append(f"{name} {value} (the base: {own.get(name)})")

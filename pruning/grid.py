@@ -119,8 +119,8 @@ def at_once(
         raise ValueError("processes are stopped by groups, which Windows does not have; use WSL, or --jobs 1")
     if options.slurm and lab.settings.precision == "auto" and any(map(trains, recipes)):
         raise ValueError(
-            "--slurm needs a precision: auto is chosen by this machine, and the runs are made on others; give "
-            "--precision bf16, or 32"
+            "--slurm needs a precision: auto is chosen by this machine, and the runs are made on others; "
+            "give --precision bf16, or 32"
         )
     folder = Path(lab.settings.runs) / f"logs-{base.path.resolve().name}"
     folder.mkdir(parents=True, exist_ok=True)

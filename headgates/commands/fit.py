@@ -31,7 +31,7 @@ USUAL_PRICE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(Settings, RecipeFlags, GridOptions):
+class FitOptions(RecipeFlags, GridOptions, Settings):
     """Train a base model, make a smaller one of it, and compare.
 
     python fit.py --gate l0 --lambda 0.01
@@ -41,11 +41,12 @@ class FitOptions(Settings, RecipeFlags, GridOptions):
 
     gate: str = setting(
         "l0",
-        f"What chooses the parts that stay: {', '.join(OFFERED)}, module:function, or none for a base alone.",
+        "What chooses the parts that stay; none: a base alone. One of "
+        f"{', '.join(OFFERED)}, or module:function.",
     )
     rivals: list[str] = setting(
         ["importance", "raw-importance"],
-        "Scores that close as many heads, untrained, and the first refitted and trained as long.",
+        "Scores that close as many heads. Untrained, and by the first refitted and trained as long.",
     )
 
     def __post_init__(self) -> None:
@@ -117,8 +118,8 @@ def made_with_rivals(
 
 
 def rivals_of(recipe: Recipe, row: "Row", scores: list[str]) -> list[Recipe]:
-    """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as long. For
-    a speed or a size the same without training."""
+    """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as
+    long. For a speed or a size the same without training."""
     if not isinstance(recipe.budget, Lambda | Units | MaxDrop):
         return [replace(recipe, epochs=0)] if recipe.epochs and isinstance(recipe.budget, Speed) else []
     budget = recipe.budget if isinstance(recipe.budget, Units) else units_left(recipe, row)

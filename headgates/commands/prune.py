@@ -1,6 +1,6 @@
 """Make smaller models of a trained one, and measure them: several values make a comparison with intervals.
 
-python prune.py runs/toy-en-de-none-s1 --by importance,obs --heads 36,18 --refit out+ffn+v --epochs 3 --seeds 3
+python prune.py runs/toy-en-de-none-s1 --by importance,obs --heads 36,18 --epochs 3 --seeds 3
 python prune.py runs/toy-en-de-none-s1 --by l0 --lambda 0.01 --epochs 3
 python prune.py runs/toy-en-de-none-s1 --speedup 2 --runtime int8 --epochs 8
 """
@@ -28,7 +28,7 @@ SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, where no flag says how many s
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneOptions(Settings, RecipeFlags, GridOptions):
+class PruneOptions(RecipeFlags, GridOptions, Settings):
     """Make smaller models of a trained one, and measure them.
 
     python prune.py runs/toy-en-de-none-s1 --by importance,obs --heads 36,18
@@ -36,15 +36,16 @@ class PruneOptions(Settings, RecipeFlags, GridOptions):
     python prune.py runs/toy-en-de-none-s1 --speedup 2 --runtime int8 --epochs 8
     """
 
-    source: str = setting(REQUIRED, "a run folder, or a model such as hf:NAME", positional=True)
+    source: str = setting(REQUIRED, "A run folder, or a model such as hf:NAME.", positional=True)
     by: list[str] = setting(
         [],
-        f"What chooses: {', '.join(OFFERED)}, or module:function. Default what suits the budget: l0 for "
-        "--lambda, plan for a speed or size, else importance.",
+        "What chooses, such as importance, obs, l0, plan or random. One of "
+        f"{', '.join(OFFERED)}, or module:function. Default what suits the budget: l0 for --lambda, "
+        "plan for a speed or size, else importance.",
     )
     also: list[str] = setting(
         [],
-        "Further test sets, a table each: corpora by name or folder, or two files, SOURCE:REFERENCE.",
+        "Further test sets, a table each. Corpora by name or folder, or two files, SOURCE:REFERENCE.",
     )
 
     def __post_init__(self) -> None:
@@ -65,8 +66,8 @@ def main() -> int:
 
 
 def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
-    """Make the rows that are not finished yet, print how they compare, and bring the pages up to date. Returns 1
-    if a recipe has failed, else 0."""
+    """Make the rows that are not finished yet, print how they compare, and bring the pages up to date.
+    Returns 1 if a recipe has failed, else 0."""
     from headgates.lab.processes import join
     from headgates.records.named_paths import check_data_dir, check_run, check_texts
 
