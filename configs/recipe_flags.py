@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -104,9 +104,9 @@ class RecipeFlags:
         """Every combination of the values, whole seeds one after the other; within a seed by training, then
         size. choosers: what chooses; where there are none, what suits the budget. default: the budgets
         where no flag gives one. Raises ValueError at values that make no recipe."""
-        budgets = self.budgets() or list(default)
+        budgets, none = self.budgets() or list(default), list[int | None]([None])
         choices = product(
-            range(seed, seed + self.seeds), self.epochs or [None], budgets, names_for(choosers, budgets)
+            range(seed, seed + self.seeds), self.epochs or none, budgets, names_for(choosers, budgets)
         )
         found = dict[Recipe, None]()
         for each_seed, epochs, budget, choose in choices:
@@ -187,8 +187,10 @@ def units_of(heads: Sequence[str], neurons: Sequence[int]) -> Iterable[Units]:
         each = [Units(heads=sum(given.values()), by_kind=tuple(given.items()))]
     each.sort(key=lambda units: -(units.heads or 0))
     for units in each:
-        for count in sorted(neurons, reverse=True) or [None]:
-            yield Units(units.heads, count, units.by_kind)
+        for count in sorted(neurons, reverse=True):
+            yield replace(units, neurons=count)
+        if not neurons:
+            yield units
 
 
 def checked_layer(name: str) -> str:

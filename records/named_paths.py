@@ -50,8 +50,8 @@ def check_data_dir(data_dir: str | None) -> None:
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises ValueError where the text of a base is not there. The text of a task of another kind is that task's
-    to find."""
+    """Raises ValueError where the text of a base is not there. The text of a task of another kind is that
+    task's to find."""
     check_data_dir(settings.data_dir)
     if settings.task == "translation" and settings.data is not None:
         check_text(settings.data, data_dir=settings.data_dir, src=settings.src, tgt=settings.tgt)

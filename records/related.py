@@ -41,8 +41,8 @@ def open_made_run(folder: RunFolder) -> MadeRun:
 
 
 def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Report) -> list[RunFolder]:
-    """The finished runs beside the base that recipes made of it and that lost something, without `besides`; of
-    those that are broken is said why they are left out."""
+    """The finished runs beside the base that recipes made of it and that lost something, without `besides`;
+    of those that are broken is said why they are left out."""
     runs = []
     left_out = {folder.path.resolve() for folder in besides}
     base_hash = base.config().get("run_hash")
