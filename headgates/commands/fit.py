@@ -76,6 +76,12 @@ def main() -> int:
 
 def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
     """Train and evaluate the base and what is made of it, and print how they compare."""
+    fitted(options)
+
+
+def fitted(options: FitOptions, *, show: bool = True) -> "list[Row]":
+    """The rows of what is made of the base, or the base's own where nothing is; what is finished is found.
+    show: print how they compare, and write the pages."""
     from headgates.lab.processes import join
     from headgates.records.named_paths import check_settings
 
@@ -87,6 +93,7 @@ def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
     from headgates.lab.experiment_text import ExperimentText
     from headgates.lab.lab import Lab
     from headgates.pruning.base import base_run
+    from headgates.pruning.make import row_of
     from headgates.records.row import BASE, PRUNED
     from headgates.report.compared import show_compared
 
@@ -97,7 +104,9 @@ def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
         base = base_run(lab)
         rows = made_with_rivals(lab, base, recipes, options)
         lab.complete(rows[0].run if rows else base, PRUNED if rows else BASE, base)
-        first(lambda: show_compared(lab, base, rows, [], look=settings.look_sentences))
+        if show:
+            first(lambda: show_compared(lab, base, rows, [], look=settings.look_sentences))
+        return rows or [row_of(base, lab)]
     finally:
         lab.close()
 

@@ -16,9 +16,10 @@ from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Budget, Recipe, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
-from headgates.configs.source import SourceOptions, is_foreign
+from headgates.configs.source import SourceOptions
 from headgates.models.progress import say
 from headgates.pruning.choosers import OFFERED, check_chooser
+from headgates.records.foreign_source import is_foreign
 
 if TYPE_CHECKING:
     from headgates.lab.lab import Lab
