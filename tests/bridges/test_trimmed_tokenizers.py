@@ -14,7 +14,7 @@ from headgates.bridges.exported import read_about
 from headgates.bridges.fairseq_vocab import trimmed_codes
 from headgates.bridges.formats import export
 from headgates.bridges.hf_trim import fast
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.text import DataError
 from headgates.models.translator import Translator
