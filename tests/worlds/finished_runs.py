@@ -1,5 +1,5 @@
-"""A finished run of the tiny language with its bases, labs that a test makes others with, and a model that gives
-labels."""
+"""A finished run of the tiny language with its bases, labs that a test makes others with, and a model that
+gives labels."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ TRAINED = Recipe("weight-norm", Units(9), epochs=2)
 
 
 def made(settings: Settings, recipe: Recipe = LEARNED) -> Row:
-    """What a command makes for a recipe: the base of the settings, the base trained on, and the recipe's own."""
+    """What a command makes for a recipe: the base, the base trained as long, and the recipe's own."""
     lab = Lab(settings, asked=recipe)
     try:
         row = make(lab, base_run(lab), recipe)
@@ -56,7 +56,7 @@ def base(runs) -> RunFolder:
 
 @pytest.fixture
 def lab_of(configure) -> Iterator[Callable[..., Lab]]:
-    """lab_of(flags..., asked=recipe) -> the lab of the tiny settings with these flags; closed after the test."""
+    """lab_of(flags..., asked=recipe) -> the lab of the tiny settings with these flags."""
     made = []
 
     def open_lab(*flags: object, asked: Recipe | None = None) -> Lab:

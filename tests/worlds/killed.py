@@ -70,8 +70,8 @@ class Moments:
 
 
 def fit(flags: Sequence[str], recipe: Recipe, deadly: int, count: Any) -> None:
-    """The run of a recipe with these settings, in a process of its own. count: a shared number, how many moments
-    there were."""
+    """The run of a recipe with these settings, in a process of its own. count: a shared number, how many
+    moments there were."""
     import torch
 
     from headgates.configs.cli import read

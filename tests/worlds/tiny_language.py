@@ -77,7 +77,7 @@ def tiny_flags(text_folder: Path) -> list[str]:
 
 @pytest.fixture
 def configure(tiny_flags: list[str], tmp_path: Path) -> Callable[..., Settings]:
-    """configure("--seed", "2") gives the tiny settings with these flags, and its runs in tmp_path / "runs"."""
+    """configure("--seed", "2") is the tiny settings with these flags, its runs in tmp_path / "runs"."""
     return lambda *flags: read(Settings, [*tiny_flags, "--runs", str(tmp_path / "runs"), *flags])
 
 

@@ -57,8 +57,8 @@ def keep_alone(translator: Translator, site: str, head: int) -> None:
 
 @pytest.fixture
 def make_dense(tmp_path) -> Callable[..., Source]:
-    """make_dense(planted=(site, head), ...) -> the model on its text; its validation text is its training text
-    too.
+    """make_dense(planted=(site, head), ...) -> the model on its text, whose validation text is its training
+    text too.
 
     Its references are the model's own translations with words exchanged."""
 
