@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, ZERO
+from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, RESAMPLE, ZERO
 from headgates.configs.fields import setting
 from headgates.configs.kinds import (
     ALL_KINDS,
@@ -110,11 +110,12 @@ class RecipeFlags:
         )
         found = dict[Recipe, None]()
         for each_seed, epochs, budget, choose in choices:
+            choose = name_for(choose, budget)
             if epochs is None:
                 epochs = LEARNED_EPOCHS * (choose in LEARNED)
             for refit in self.refits(choose, budget):
                 recipe = Recipe(
-                    name_for(choose, budget),
+                    choose,
                     budget,
                     self.kinds_for(choose, budget),
                     self.closed_output,
@@ -145,9 +146,9 @@ class RecipeFlags:
             raise ValueError(f"{first} and {second} say in two ways how much stays: give one of them")
         if self.max_drop is not None:
             return [self.drop_budget()]
+        if self.runtime != "auto" and not self.speedup:
+            raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
         if not given:
-            if self.runtime != "auto":
-                raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
             return []
         if self.heads or self.neurons:
             return [*units_of(self.heads, self.neurons)]
@@ -163,9 +164,11 @@ class RecipeFlags:
 
     def drop_budget(self) -> MaxDrop:
         assert self.max_drop is not None
-        heads = [units.heads or 0 for units in units_of(self.heads, []) if not units.by_kind]
-        over = tuple(sorted(self.speedup) or sorted(map(float, heads), reverse=True))
-        return MaxDrop(self.max_drop, over, self.runtime, self.batch)
+        units = list(units_of(self.heads, [])) if self.heads else []
+        if any(each.by_kind for each in units):
+            raise ValueError("--max-drop looks for a number of heads in all: give --heads such as 36,24")
+        heads = tuple(each.heads or 0 for each in units)
+        return MaxDrop(self.max_drop, heads, tuple(sorted(self.speedup)), self.runtime, self.batch)
 
     def value(self, name: str) -> object:
         found = getattr(self, "lam" if name == "lambda" else name)
@@ -208,14 +211,14 @@ def decides(choose: str, budget: Budget) -> bool:
 
 def names_for(choosers: Sequence[str], budgets: Sequence[Budget]) -> Sequence[str]:
     """What chooses, where the command does not say: learned gates for a price, a plan for a speed, a size
-    or a drop, else importance."""
+    or a drop, else importance, as for a drop among numbers of heads."""
     if choosers:
         return choosers
     if any(isinstance(budget, Lambda) for budget in budgets):
         return ["l0"]
-    return (
-        [PLAN] if any(isinstance(budget, Share | Speed | MaxDrop) for budget in budgets) else ["importance"]
-    )
+    if any(isinstance(budget, MaxDrop) and budget.heads for budget in budgets):
+        return ["importance"]
+    return [PLAN] if any(isinstance(each, Share | Speed | MaxDrop) for each in budgets) else ["importance"]
 
 
 def name_for(choose: str, budget: Budget) -> str:
@@ -233,8 +236,17 @@ def check(recipe: Recipe) -> None:
         )
     if choose == PLAN and isinstance(budget, Lambda | Units):
         raise ValueError("a plan reaches a speed or a size: give --speedup, --params or --macs")
+    if isinstance(budget, MaxDrop) and (budget.heads if choose == PLAN else budget.speeds):
+        raise ValueError(
+            "--max-drop: a plan is looked for among speeds, and what others choose among numbers of heads: "
+            f"give --{'speedup' if choose == PLAN else 'heads'}, or neither"
+        )
     if choose == "uniform" and not isinstance(budget, Speed):
         raise ValueError("uniform is the smaller model that is as fast: give --speedup")
+    if choose == "scratch" and not recipe.epochs:
+        raise ValueError("scratch trains a model from random weights: give --epochs")
+    if recipe.closed_output == RESAMPLE and recipe.epochs:
+        raise ValueError("resampled outputs cannot be trained around: give --epochs 0 with --closed-output")
     if isinstance(budget, Pieces) and (recipe.epochs or recipe.closing != ZERO):
         raise ValueError(
             "--trim-vocabulary is a step of its own, so that what it changes is seen: give the run that it "
@@ -246,13 +258,13 @@ def check(recipe: Recipe) -> None:
             "neurons": [kind for kind in recipe.kinds if kind in FFN_KINDS],
         }
         numbers = {"heads": budget.heads, "neurons": budget.neurons}
-        for what, kinds in gated.items():
-            word = "heads" if what == "heads" else "ffn"
-            if numbers[what] is not None and not kinds:
+        for what, word in (("heads", "heads"), ("neurons", "ffn")):
+            if numbers[what] is not None and not gated[what]:
                 raise ValueError(
                     f"--{what} {numbers[what]}: --kinds {','.join(recipe.kinds)} has no {what}; add --kinds "
                     f"{word}, or take --kinds all"
                 )
+        for what, kinds in gated.items():
             if kinds and numbers[what] is None:
                 raise ValueError(
                     f"--kinds {','.join(recipe.kinds)} names {what}: give --{what} too, or fewer --kinds"

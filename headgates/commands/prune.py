@@ -99,7 +99,7 @@ def compare(options: PruneOptions, given: Mapping[str, Any], settings: Settings,
     lab = Lab(settings)
     try:
         recipes = without_repeats(
-            options.recipes(options.by, options.seed, default=usual_budgets(lab, base, options.kinds))
+            options.recipes(options.by, settings.seed, default=usual_budgets(lab, base, options.kinds))
         )
         lab.asked = recipes[0] if len(recipes) == 1 else None
         rows, failed = rows_of(lab, base, recipes, options, lambda recipe: words_of(recipe, options, given))
@@ -144,7 +144,8 @@ def words_of(recipe: Recipe, options: PruneOptions, given: Mapping[str, Any]) ->
     """The command line that makes one recipe alone, with the settings of this one."""
     own = set(RecipeFlags.__dataclass_fields__) | set(GridOptions.__dataclass_fields__)
     left_out = {*own, "lambda", "by", "also", "source", "seed", "name", "threads", "fresh", "resume"}
-    settings = [f"--set={name}={value}" for name, value in given.items() if name not in left_out]
+    told = {name: "null" if value is None else value for name, value in given.items() if name not in left_out}
+    settings = [f"--set={name}={value}" for name, value in told.items()]
     return ["prune", options.source, *recipe.words(), *settings, "--resume"]
 
 
