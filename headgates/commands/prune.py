@@ -51,7 +51,7 @@ class PruneOptions(Settings, RecipeFlags, GridOptions):
         super().__post_init__()
         for choose in self.by:
             check_chooser("--by", choose)
-        self.recipes(self.by, self.seed, default=[Units(heads=0, neurons=0)] if not self.kinds else [])
+        self.recipes(self.by, self.seed, default=[Units(heads=0)] if not self.kinds else [])
 
 
 def main() -> int:
