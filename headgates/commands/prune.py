@@ -53,7 +53,7 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
         super().__post_init__()
         for choose in self.by:
             check_chooser("--by", choose)
-        self.recipes(self.by, self.seed, default=[Units(heads=0, neurons=0)] if not self.kinds else [])
+        self.recipes(self.by, self.seed, default=[Units(heads=0)] if not self.kinds else [])
 
 
 def main() -> int:
