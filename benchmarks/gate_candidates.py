@@ -119,8 +119,6 @@ def trained_gates(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if budget is not None:
-            budget.update(bank, step)
     bank.eval()
     return bank
 

@@ -29,7 +29,7 @@ from headgates.gates import (
     heads_left,
     remove,
 )
-from headgates.lightning_modules.gating import Gating, budget_of
+from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
@@ -219,19 +219,25 @@ def train_gates(
     start.corpus = run.text.corpus  # read already
     started, choice = head_start(run, method, start, targets)
     options = method.gate_options(gates) | started
-    if method.controlled_by == "heads":
-        options["target_heads"] = targets
-    bank = attach(model, gate=method.gate, kinds=config.kinds, multiple=WIDTH, **options)
-    budget = budget_of(method, config, targets)
+    bank = attach(
+        model,
+        gate=method.gate,
+        kinds=config.kinds,
+        heads=targets if method.controlled_by == "heads" else None,
+        lam=config.lam if method.controlled_by == "lambda" else None,
+        warmup=gates.lambda_warmup,
+        multiple=WIDTH,
+        **options,
+    )
     if gates.reconstruct is None:
-        gating = Gating(gates, budget, epochs=config.finetune.epochs)
+        gating = Gating(gates, bank.budget, epochs=config.finetune.epochs)
         result = run.train_on(name, predictor, prefix=prefix, gating=gating)
         return bank, result, compute_of(run, result, choice)
     chosen = f"{prefix}choice-"
     stage = replace(config.finetuning, epochs=gates.choose_epochs, average=0.0)  # gates move too far for one
     model.requires_grad_(False)
     bank.requires_grad_(True)
-    gating = Gating(replace(gates, settle=0.0), budget, epochs=stage.epochs)
+    gating = Gating(replace(gates, settle=0.0), bank.budget, epochs=stage.epochs)
     choice += run.train_on(f"{name}: choice", predictor, stage, prefix=chosen, gating=gating).seconds
     bank.binarise()
     closed = bank.closed()
