@@ -67,7 +67,7 @@ CAUSAL = "headgates.analysis.causal_gating:causal_scores"
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
     "importance": Score(
-        "headgates.analysis.scores.importance:importance",
+        "headgates.analysis.scores.importance:raw_importance",
         GRADIENT,
         l2=True,
         sample=STANDS,
@@ -94,7 +94,7 @@ SCORES: dict[str, Score] = {
     "random": Score("headgates.analysis.scores.random_score:random_score", ("seed", "kinds")),
     "weight-norm": Score("headgates.analysis.scores.weight_norm:weight_norm", ("kinds",)),
     "reverse": Score(
-        "headgates.analysis.scores.importance:importance",
+        "headgates.analysis.scores.importance:raw_importance",
         GRADIENT,
         l2=True,
         sign=-1,
@@ -123,10 +123,10 @@ SCORES: dict[str, Score] = {
     "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
     "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
     "loss": Score(
-        "headgates.analysis.scores.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW
+        "headgates.analysis.scores.exact_effects:exact_effects", ("loss", "ranks"), signed=True, sample=FEW
     ),
     "loss-swap": Score(
-        "headgates.analysis.scores.loss_without:loss_without",
+        "headgates.analysis.scores.exact_effects:exact_effects",
         ("loss", "ranks"),
         family="loss",
         sample=FEW,
