@@ -53,6 +53,7 @@ def accepted_of(drops: Sequence[Drop], limit: float, title: str) -> Drop:
     if best is None:
         raise ValueError(
             f"--max-drop {limit:g}: every number of heads that was tried loses more {title} on "
-            f"validation (at most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give larger numbers with --heads"
+            f"validation (at most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give "
+            "larger numbers with --heads"
         )
     return best

@@ -21,8 +21,8 @@ NAME = "speed/side_by_side.json"
 
 
 def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int, threads: int) -> None:
-    """Print the table, and write it into the run's folder. Raises ValueError where the run is a base, or its base
-    is gone."""
+    """Print the table, and write it into the run's folder. Raises ValueError where the run is a base, or
+    its base is gone."""
     whole, lines = base_model(source), lines[:TIMED]
     sizes = [sum(each.numel() for each in model.parameters()) for model in (whole.model, source.model)]
     speeds = speeds_of(source, whole, lines, batch=batch, beam=beam, threads=threads)
