@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from headgates.analysis.batches import Loss, batch_loss
-from headgates.analysis.scores.loss_without import loss_rises
+from headgates.analysis.scores.exact_effects import loss_rises
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.gram import Ranks
 
@@ -43,7 +43,7 @@ def interactions(
 ) -> list[Interaction]:
     """Return every pair of the heads, the strongest first.
 
-    alone: D of each head on the same batches (`loss_without`). Other arguments and errors are those of
+    alone: D of each head on the same batches (`exact_effects`). Other arguments and errors are those of
     `loss_rises`."""
     pairs = list(combinations(heads, 2))
     rises = loss_rises(model, batches, [closing(pair) for pair in pairs], loss=loss, ranks=ranks)

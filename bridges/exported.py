@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.export import ABOUT
 from headgates.configs.fields import one_line
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
@@ -33,6 +32,7 @@ from headgates.models.line_translator import LineTranslator
 if TYPE_CHECKING:
     from headgates.models.translator import Translator
 
+ABOUT = "export.json"  # the file that makes a folder an exported one
 CURE = "export the run again"
 FIRST_CALL = 60  # seconds for opening a model and translating a word, and one more for so many bytes of it
 BYTES = 2**23
@@ -46,7 +46,8 @@ class Format:
     none."""
 
     module: str
-    opener: str = ""  # where it is another one
+    about: str  # what is written, and who opens it
+    opener: str = ""  # where it is another module
     packages: tuple[str, ...] = ()  # what writing needs beside torch
     to_open: tuple[str, ...] = ()  # and opening
 
@@ -89,11 +90,13 @@ def require_packages(packages: Sequence[str]) -> None:
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
 FORMATS = {
-    "onnx": Format("onnx", "onnx_steps", ONNX_PACKAGES, ("onnxruntime",)),
-    "ct2": Format("ct2", "ct2_search", ("ctranslate2",), ("ctranslate2",)),
-    "hf": Format("hf", "", HF_PACKAGES, HF_PACKAGES),
-    "fairseq": Format("fairseq"),
-    "marian": Format("marian"),
+    "onnx": Format("onnx", "ONNX graphs, for onnxruntime", "onnx_steps", ONNX_PACKAGES, ("onnxruntime",)),
+    "ct2": Format("ct2", "a CTranslate2 model", "ct2_search", ("ctranslate2",), ("ctranslate2",)),
+    "hf": Format(
+        "hf", "a folder for from_pretrained, or for load_pruned if it is uneven", "", HF_PACKAGES, HF_PACKAGES
+    ),
+    "fairseq": Format("fairseq", "a checkpoint of fairseq with its dictionaries"),
+    "marian": Format("marian", "Marian's .npz, where closed heads are zeros"),
 }
 
 

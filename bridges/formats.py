@@ -17,9 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from headgates.bridges.exported import format_named, require_packages
+from headgates.bridges.exported import ABOUT, format_named, require_packages
 from headgates.bridges.parity import parity
-from headgates.configs.export import ABOUT
 from headgates.configs.own_file import own_files
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import file_digest

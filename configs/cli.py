@@ -75,16 +75,9 @@ def read_given(config_class: type[C], argv: Sequence[str]) -> tuple[C, dict[str,
     words = list(argv)
     flagged = {name: each for name, each in settings.items() if each.about.help}  # or `--set`
     flags = _positionals(words, flagged) + _flags(words, flagged | {"config": CONFIG})
-    given = {name for name, _ in flags}
     values: dict[str, Any] = {}
     for path in (text for name, text in flags if name == "config"):
         values |= _flat(load_yaml(config_file(path)), settings, origin=f"{path}: ")
-    for one, other in ((name, other) for name, each in settings.items() for other in each.about.instead_of):
-        if {one, other} <= given:
-            raise ConfigError(f"{settings[one].flag} and --{other} exclude each other; give one of them")
-        if given & {one, other}:  # a flag beats a file's way to say the same
-            for name in (one, other):
-                values.pop(name, None)
     values |= {name: value for name, value in flags if name != "config"}
     return _build(config_class, values, settings), values
 
@@ -161,42 +154,58 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
 
 
 OF_ALL = (
-    "--config FILE reads settings from YAML, a path or a name such as toy; flags beat it. A true/false flag "
-    "alone means true; lists take commas or spaces."
+    "--config FILE reads settings from YAML, a path or a name such as toy; flags beat it. Lists take commas "
+    "or spaces; a true/false flag alone means true."
 )
+COLUMNS, PLACE = 80, 20  # of --help, and where its texts begin
 
 
 def help_text(config_class: type, *, prog: str, description: str = "", everything: bool = True) -> str:
-    """Examples, and every flag with its help, type and default; the flags of groups such as `--train.lr` by
-    name alone unless `everything`. The examples are the lines of the class's docstring that call the
-    script."""
+    """What a command does, examples, and its flags: the usual ones by their first sentence, on two screens
+    of 24 lines; or `everything`, with types, defaults and the settings without a flag. The examples are the
+    lines of the class's docstring that call the script."""
     doc = (config_class.__doc__ or "").strip()
-    examples = [line for line in doc.splitlines() if "python " in line]
-    about = [textwrap.fill(description or doc.split("\n")[0], 110), "\n".join(examples), OF_ALL]
+    examples = [f"  {line.strip()}" for line in doc.splitlines() if "python " in line]
     described = [setting for setting in all_settings(config_class) if setting.about.help]
     settings = [setting for setting in described if setting.has_flag]
     positional = [setting for setting in settings if setting.about.positional]
-    usage = f"{prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
     fields = [field for field in dataclasses.fields(config_class) if dataclasses.is_dataclass(field.type)]
     headings = {each.name: (each.type.__doc__ or "").strip().splitlines()[0].rstrip(".") for each in fields}
-    listed = [each for each in settings if not each.about.positional and (everything or not each.group)]
-    description = SCRIPT.sub(prog, "\n\n".join(filter(None, about)))
-    parser = _parser(listed, headings, prog=prog, usage=usage, description=description)
-    for setting in positional:  # `read` takes these words itself; here they are only listed
-        parser.add_argument(setting.name, metavar=setting.display_name, help=setting.about.help)
-    title, entries = "", []
+    about = textwrap.fill(description or doc.split("\n")[0], COLUMNS)
     if everything:
-        title = "in a --config file or by --set NAME=VALUE alone:"
-        for setting in (setting for setting in described if setting.about.rare):
-            default = json.dumps(setting.default)
-            entries.append(f"{setting.name}: {setting.about.help} (default: {default})")
-    else:
-        title = "in groups, explained by --help-all:"
-        for name, heading in headings.items():
-            members = (each.name.removeprefix(f"{name}.") for each in settings if each.group == name)
-            entries.append(f"--{name}.*  {heading}: {', '.join(members)}")
-    indented = [textwrap.fill(each, 110, initial_indent="  ", subsequent_indent="      ") for each in entries]
-    return parser.format_help().rstrip() + "\n".join(["\n", title, *indented] if entries else [])
+        usage = f"{prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
+        shown = SCRIPT.sub(prog, "\n\n".join(filter(None, (about, "\n".join(examples), OF_ALL))))
+        listed = [each for each in settings if not each.about.positional]
+        parser = _parser(listed, headings, prog=prog, usage=usage, description=shown)
+        for setting in positional:  # `read` takes these words itself; here they are only listed
+            parser.add_argument(setting.name, metavar=setting.display_name, help=setting.about.help)
+        entries = [
+            f"{setting.name}: {setting.about.help} (default: {json.dumps(setting.default)})"
+            for setting in described
+            if setting.about.rare
+        ]
+        rare = [textwrap.fill(each, 110, initial_indent="  ", subsequent_indent="      ") for each in entries]
+        title = ["\n", "in a --config file or by --set NAME=VALUE alone:"]
+        return parser.format_help().rstrip() + "\n".join([*title, *rare] if entries else [])
+    lines = [f"usage: {prog} {''.join(map(_usage, positional))}[--flag VALUE ...]", "", about, *examples, ""]
+    usual = [
+        each for each in settings if not each.about.positional and not each.about.more and not each.group
+    ]
+    owners = [vars(each).get("__annotations__", {}) for each in config_class.__mro__]
+    usual.sort(key=lambda each: next(i for i, own in enumerate(owners) if each.attribute in own))
+    for setting in (*positional, *usual):
+        name, text = setting.display_name, setting.about.help.partition(". ")[0].rstrip(".") + "."
+        lines += textwrap.wrap(
+            text,
+            COLUMNS,
+            initial_indent=f"{name:<{PLACE - 1}} ",
+            subsequent_indent=" " * PLACE,
+            break_on_hyphens=False,
+        )
+    others = [each for each in described if each not in usual and each not in positional]
+    groups = f", among them groups such as --{next(iter(headings))}.*" if headings else ""
+    more = f"--help-all explains these and {len(others)} more{groups}." if others else ""
+    return SCRIPT.sub(prog, "\n".join([*lines, *filter(None, [more])]))
 
 
 def _parser(
@@ -314,7 +323,7 @@ def _flat(
 
 def _taken(setting: Setting, value: Any, where: str, shown: Any) -> Any:
     """The value in the setting's type. Raises ConfigError, which names `where` and quotes what is `shown`."""
-    if setting.is_list and (isinstance(value, str) or type(value) is int):  # kinds: cross, dynamics: 3
+    if setting.is_list and (isinstance(value, str) or type(value) in (int, float)):  # kinds: cross, lambda: 0.1
         names = _names([str(value)])
         value = names if setting.item is str else [scalar(name) for name in names]
     if setting.item is str and type(value) is int:  # precision: 32

@@ -29,8 +29,8 @@ class About:
     or `choices` of a name.
 
     positional: the words before the first flag, one or, for a list, any number; with REQUIRED as default they
-    must be given. rare: no flag of its own; a file or `--set NAME=VALUE` gives it. instead_of: other
-    settings, whose flags may not stand beside this one's."""
+    must be given. rare: no flag of its own; a file or `--set NAME=VALUE` gives it. more: only --help-all
+    explains it. The first sentence of a text is what --help shows."""
 
     help: str = ""
     at_least: float | None = None
@@ -41,7 +41,7 @@ class About:
     choices: Iterable[str] | None = None
     positional: bool = False
     rare: bool = False
-    instead_of: tuple[str, ...] = ()
+    more: bool = False
 
 
 def setting(default: Any, help: str, **options: Any) -> Any:

@@ -9,8 +9,8 @@ from headgates.configs.fields import setting
 class GridOptions:
     """How the runs are made; no part of what they are."""
 
-    jobs: int = setting(0, "Runs at the same time; 0: one, here; all with --slurm.", at_least=0)
+    jobs: int = setting(0, "Runs at the same time. 0: one, here; all with --slurm.", at_least=0)
     slurm: list[str] = setting(
         [],
-        "Make each run in a SLURM job: NAME=VALUE of submitit's parameters, such as timeout_min=240.",
+        "Parameters of a SLURM job for each run. NAME=VALUE of submitit, such as timeout_min=240.",
     )

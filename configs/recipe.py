@@ -11,15 +11,18 @@ Rates, batches and distillation are no part of it: they are settings of the base
 """
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar
+from types import UnionType
+from typing import Any, ClassVar, get_args, get_origin
 
 from headgates.configs.closing import CLOSED_OUTPUTS, REFITS, ZERO
+from headgates.configs.fields import shortened
 from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.learned import LEARNED
 
 UNPRUNED = "unpruned"  # in the place of a choice: everything stays
 LAYERS = "layers"  # in its place: the layers that the command names go
 PIECES = "pieces"  # in its place: the pieces of the vocabulary that a text needs stay
+LARGEST = 10_000  # values of a list; numbers are at most its cube
 LABELS = {  # what figures and tables call a choice, where that is not its name
     UNPRUNED: "unpruned",
     LAYERS: "layers dropped",
@@ -61,6 +64,10 @@ class Units:
     neurons: int | None = None
     by_kind: tuple[tuple[str, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.by_kind and self.heads != sum(count for _, count in self.by_kind):
+            raise ValueError(f"{self.heads} heads are not the sum of {dict(self.by_kind)}")
+
     @property
     def words(self) -> str:
         """24 heads, 768 neurons, both with "and"."""
@@ -95,6 +102,10 @@ class Share:
     name: ClassVar[str] = "share"
     of: str
     share: float
+
+    def __post_init__(self) -> None:
+        if self.of not in ("params", "macs"):
+            raise ValueError(f"a share is of params or macs, got {shortened(self.of)}")
 
     @property
     def words(self) -> str:
@@ -133,12 +144,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class MaxDrop:
-    """The smallest model that loses at most so many points on validation. over: the numbers of heads, or the
-    speeds of a plan, among which it is looked for; the usual ones where there are none."""
+    """The smallest model that loses at most so many points on validation, among these numbers of heads, or
+    these speeds of a plan; among the usual ones where there are none."""
 
     name: ClassVar[str] = "max_drop"
     points: float
-    over: tuple[float, ...] = ()
+    heads: tuple[int, ...] = ()
+    speeds: tuple[float, ...] = ()
     runtime: str = "auto"
     batch: int = 32
 
@@ -152,7 +164,9 @@ class MaxDrop:
 
     @property
     def flags(self) -> dict[str, Any]:
-        return {"max_drop": self.points, "runtime": self.runtime, "batch": self.batch}
+        among = {"heads": ",".join(map(str, self.heads)), "speedup": ",".join(map(str, self.speeds))}
+        among = {name: values for name, values in among.items() if values}
+        return {"max_drop": self.points, **among, "runtime": self.runtime, "batch": self.batch}
 
 
 @dataclass(frozen=True)
@@ -286,7 +300,9 @@ class Recipe:
         }
         if isinstance(self.budget, Layers | Pieces):
             del flags[choose]
-        return [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
+        batch = flags.pop("batch", None)  # which has no flag of its own
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
+        return words + [f"--set=batch={batch}"] * (batch is not None)
 
     def to_json(self) -> dict[str, Any]:
         budget = {
@@ -313,17 +329,25 @@ def checked(kind: type[Any], name: str, value: Any) -> Any:
     (hint,) = (each.type for each in fields(kind) if each.name == name)
     if isinstance(value, list):
         value = tuple(tuple(each) if isinstance(each, list) else each for each in value)
-    types: dict[Any, Any] = {
-        int: int,
-        float: int | float,
-        str: str,
-        int | None: int | None,
-        str | None: str | None,
-    }
-    expected = types.get(hint, tuple)
-    if not isinstance(value, expected) or isinstance(value, bool):
-        raise ValueError(f"{name} is {value!r}")
+    if not fits(value, hint):
+        raise ValueError(f"{name} is {shortened(value)}")
     return value
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value that a file holds is of a field's type, and of a size that a recipe may have."""
+    arguments = get_args(hint)
+    if isinstance(hint, UnionType):
+        return any(fits(value, each) for each in arguments)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, tuple) or len(value) > LARGEST:
+            return False
+        each = arguments[:1] * len(value) if arguments[-1] is ... else arguments
+        return len(value) == len(each) and all(map(fits, value, each))
+    if hint in (int, float):
+        numbers = (int, float) if hint is float else (int,)
+        return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value <= LARGEST**3
+    return isinstance(value, hint)
 
 
 def kinds_words(kinds: tuple[str, ...], budget: Budget) -> list[str]:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, ZERO
+from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, RESAMPLE, ZERO
 from headgates.configs.fields import setting
 from headgates.configs.kinds import (
     ALL_KINDS,
@@ -45,14 +45,15 @@ class RecipeFlags:
 
     lam: list[float] = setting(
         [],
-        "Price of each expected open head, in nats per target token; learned gates find the number.",
+        "Price of each expected open head. In nats per target token; learned gates find the number.",
         at_least=0,
     )
     heads: list[str] = setting(
-        [], "Heads that stay in all, such as 36,24; or of each kind, such as enc-self=4,dec-self=8,cross=12."
+        [],
+        "Heads that stay in all, such as 36,24. Or of each kind, such as enc-self=4,dec-self=8,cross=12.",
     )
     neurons: list[int] = setting(
-        [], "Feed-forward neurons that stay in all; each layer keeps a multiple of 16.", at_least=0
+        [], "Feed-forward neurons that stay in all. Each layer keeps a multiple of 16.", at_least=0
     )
     speedup: list[float] = setting([], "Times as fast as the base, by --runtime.", above=1)
     params: list[float] = setting([], "Share of the parameters that stays.", above=0, below=1)
@@ -60,26 +61,28 @@ class RecipeFlags:
     max_drop: float | None = setting(
         None, "Points that the smallest model may lose on validation.", at_least=0
     )
-    drop_layers: list[str] = setting([], "Layers that go, such as encoder.2,decoder.1, counted from 0.")
+    drop_layers: list[str] = setting([], "Layers that go, such as encoder.2,decoder.1.")
     trim_vocabulary: list[str] = setting(
-        [], "Files of source lines, SOURCE:TARGET files, or folders: the pieces that they need stay."
+        [],
+        "Texts whose pieces of the vocabulary stay. Files of source lines, SOURCE:TARGET files, or folders.",
     )
     kinds: list[str] = setting(
         [],
-        f"What may close: {', '.join(KIND_WORDS[:3])}, or some of {', '.join(ALL_KINDS)}. Default heads; all "
-        "where a plan decides.",
+        "What may close: heads, ffn or all. Or some of "
+        f"{', '.join(ALL_KINDS)}. Default heads; all where a plan decides.",
         items=KIND_WORDS,
     )
     closed_output: str = setting(
         ZERO,
-        "What a closed head outputs: "
+        f"What a closed head outputs: {', '.join(CLOSED_OUTPUTS)}. That is "
         + "; ".join(f"{name}: {about}" for name, about in CLOSED_OUTPUTS.items())
         + ".",
         choices=CLOSED_OUTPUTS,
+        more=True,
     )
     refit: list[str] = setting(
         [],
-        f"Weights that are refitted: {NO_REFIT}; "
+        f"Weights that are refitted: {', '.join([NO_REFIT, *REFITS])}. That is "
         + "; ".join(f"{name}: {about}" for name, about in REFITS.items())
         + f". Default {NO_REFIT}; out+ffn+v where a plan decides.",
         items=[NO_REFIT, *REFITS],
@@ -92,8 +95,8 @@ class RecipeFlags:
     seeds: int = setting(1, "Seeds of samples, gates and training, from --seed on.", at_least=1)
     runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
         "auto",
-        "What translates: the run's own search (torch), CTranslate2 (ct2), its int8 form, or the fastest "
-        "that gives the same (auto).",
+        "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "
+        "form in whole numbers; auto takes the fastest that gives the same.",
     )
     batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
 
@@ -101,17 +104,18 @@ class RecipeFlags:
         """Every combination of the values, whole seeds one after the other; within a seed by training, then
         size. choosers: what chooses; where there are none, what suits the budget. default: the budgets
         where no flag gives one. Raises ValueError at values that make no recipe."""
-        budgets = self.budgets() or list(default)
+        budgets, none = self.budgets() or list(default), list[int | None]([None])
         choices = product(
-            range(seed, seed + self.seeds), self.epochs or [None], budgets, names_for(choosers, budgets)
+            range(seed, seed + self.seeds), self.epochs or none, budgets, names_for(choosers, budgets)
         )
         found = dict[Recipe, None]()
         for each_seed, epochs, budget, choose in choices:
+            choose = name_for(choose, budget)
             if epochs is None:
                 epochs = LEARNED_EPOCHS * (choose in LEARNED)
             for refit in self.refits(choose, budget):
                 recipe = Recipe(
-                    name_for(choose, budget),
+                    choose,
                     budget,
                     self.kinds_for(choose, budget),
                     self.closed_output,
@@ -142,9 +146,9 @@ class RecipeFlags:
             raise ValueError(f"{first} and {second} say in two ways how much stays: give one of them")
         if self.max_drop is not None:
             return [self.drop_budget()]
+        if self.runtime != "auto" and not self.speedup:
+            raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
         if not given:
-            if self.runtime != "auto":
-                raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
             return []
         if self.heads or self.neurons:
             return [*units_of(self.heads, self.neurons)]
@@ -160,9 +164,11 @@ class RecipeFlags:
 
     def drop_budget(self) -> MaxDrop:
         assert self.max_drop is not None
-        heads = [units.heads or 0 for units in units_of(self.heads, []) if not units.by_kind]
-        over = tuple(sorted(self.speedup) or sorted(map(float, heads), reverse=True))
-        return MaxDrop(self.max_drop, over, self.runtime, self.batch)
+        units = list(units_of(self.heads, [])) if self.heads else []
+        if any(each.by_kind for each in units):
+            raise ValueError("--max-drop looks for a number of heads in all: give --heads such as 36,24")
+        heads = tuple(each.heads or 0 for each in units)
+        return MaxDrop(self.max_drop, heads, tuple(sorted(self.speedup)), self.runtime, self.batch)
 
     def value(self, name: str) -> object:
         found = getattr(self, "lam" if name == "lambda" else name)
@@ -184,8 +190,10 @@ def units_of(heads: Sequence[str], neurons: Sequence[int]) -> Iterable[Units]:
         each = [Units(heads=sum(given.values()), by_kind=tuple(given.items()))]
     each.sort(key=lambda units: -(units.heads or 0))
     for units in each:
-        for count in sorted(neurons, reverse=True) or [None]:
-            yield Units(units.heads, count, units.by_kind)
+        for count in sorted(neurons, reverse=True):
+            yield replace(units, neurons=count)
+        if not neurons:
+            yield units
 
 
 def checked_layer(name: str) -> str:
@@ -203,14 +211,14 @@ def decides(choose: str, budget: Budget) -> bool:
 
 def names_for(choosers: Sequence[str], budgets: Sequence[Budget]) -> Sequence[str]:
     """What chooses, where the command does not say: learned gates for a price, a plan for a speed, a size
-    or a drop, else importance."""
+    or a drop, else importance, as for a drop among numbers of heads."""
     if choosers:
         return choosers
     if any(isinstance(budget, Lambda) for budget in budgets):
         return ["l0"]
-    return (
-        [PLAN] if any(isinstance(budget, Share | Speed | MaxDrop) for budget in budgets) else ["importance"]
-    )
+    if any(isinstance(budget, MaxDrop) and budget.heads for budget in budgets):
+        return ["importance"]
+    return [PLAN] if any(isinstance(each, Share | Speed | MaxDrop) for each in budgets) else ["importance"]
 
 
 def name_for(choose: str, budget: Budget) -> str:
@@ -228,8 +236,17 @@ def check(recipe: Recipe) -> None:
         )
     if choose == PLAN and isinstance(budget, Lambda | Units):
         raise ValueError("a plan reaches a speed or a size: give --speedup, --params or --macs")
+    if isinstance(budget, MaxDrop) and (budget.heads if choose == PLAN else budget.speeds):
+        raise ValueError(
+            "--max-drop: a plan is looked for among speeds, and what others choose among numbers of heads: "
+            f"give --{'speedup' if choose == PLAN else 'heads'}, or neither"
+        )
     if choose == "uniform" and not isinstance(budget, Speed):
         raise ValueError("uniform is the smaller model that is as fast: give --speedup")
+    if choose == "scratch" and not recipe.epochs:
+        raise ValueError("scratch trains a model from random weights: give --epochs")
+    if recipe.closed_output == RESAMPLE and recipe.epochs:
+        raise ValueError("resampled outputs cannot be trained around: give --epochs 0 with --closed-output")
     if isinstance(budget, Pieces) and (recipe.epochs or recipe.closing != ZERO):
         raise ValueError(
             "--trim-vocabulary is a step of its own, so that what it changes is seen: give the run that it "
@@ -241,13 +258,13 @@ def check(recipe: Recipe) -> None:
             "neurons": [kind for kind in recipe.kinds if kind in FFN_KINDS],
         }
         numbers = {"heads": budget.heads, "neurons": budget.neurons}
-        for what, kinds in gated.items():
-            word = "heads" if what == "heads" else "ffn"
-            if numbers[what] is not None and not kinds:
+        for what, word in (("heads", "heads"), ("neurons", "ffn")):
+            if numbers[what] is not None and not gated[what]:
                 raise ValueError(
                     f"--{what} {numbers[what]}: --kinds {','.join(recipe.kinds)} has no {what}; add --kinds "
                     f"{word}, or take --kinds all"
                 )
+        for what, kinds in gated.items():
             if kinds and numbers[what] is None:
                 raise ValueError(
                     f"--kinds {','.join(recipe.kinds)} names {what}: give --{what} too, or fewer --kinds"

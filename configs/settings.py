@@ -167,39 +167,50 @@ class Settings:
 
     data: str | None = setting(
         "toy",
-        "Text: toy, toy-multi, multi30k, a folder with {train,valid,test}.{src,tgt}, or hf:NAME.",
+        "Text: toy, multi30k, hf:NAME, or a folder. It has {train,valid,test}.{src,tgt}, plain or .gz.",
     )
-    data_dir: str | None = setting(None, "Folder with local copies of named corpora.")
+    data_dir: str | None = setting(None, "Folder with local copies of named corpora.", more=True)
     src: str = setting("en", "Source language: the files' suffix.")
     tgt: str = setting("de", "Target language.")
-    task: str = setting("translation", f"What the model is trained for: {', '.join(TASKS)}.", choices=TASKS)
-    encoder: str | None = setting(None, "classify: the Hugging Face encoder, a folder or a name on the hub.")
-    runs: str = setting("runs", "Folder of all runs.")
-    name: str | None = setting(None, "Name of what the command makes; one is put together without it.")
+    task: str = setting(
+        "translation", f"What the model is trained for: {', '.join(TASKS)}.", choices=TASKS, more=True
+    )
+    encoder: str | None = setting(
+        None, "classify: the Hugging Face encoder, a folder or a name on the hub.", more=True
+    )
+    runs: str = setting("runs", "Folder of all runs.", more=True)
+    name: str | None = setting(None, "Name of what the command makes. One is put together without it.")
     seed: int = setting(
         1,
-        "Seed of initial weights, data order, dropout, gate noise and samples.",
+        "Seed of all that is random.",
         at_least=0,
         at_most=LARGEST_SEED,
     )
     devices: int = setting(
-        1, "Processes of this machine that train together, each with a GPU if there are any.", at_least=1
+        1,
+        "Processes of this machine that train together, each with a GPU if there are any.",
+        at_least=1,
+        more=True,
     )
-    num_nodes: int = setting(1, "Machines that train together, started by torchrun or srun.", at_least=1)
+    num_nodes: int = setting(
+        1, "Machines that train together, started by torchrun or srun.", at_least=1, more=True
+    )
     strategy: Literal["ddp", "fsdp"] = setting(
-        "ddp", "Whether every process has all weights (ddp) or its share of them (fsdp)."
+        "ddp", "Whether every process has all weights (ddp) or its share of them (fsdp).", more=True
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
     precision: Literal["auto", "32", "bf16"] = setting(
-        "auto", "Precision of training; auto takes bf16 where a step is faster in it on this machine."
+        "auto",
+        "Precision of training; auto takes bf16 where a step is faster in it on this machine.",
+        more=True,
     )
     logger: Literal["csv", "wandb", "tensorboard"] = setting(
-        "csv", "Where metrics go beside metrics.csv; wandb is offline without a login."
+        "csv", "Where metrics go beside metrics.csv; wandb is offline without a login.", more=True
     )
     unique: bool = setting(
         False, "Add a hash where another run has the default name, instead of refusing.", rare=True
     )
-    resume: bool = setting(False, "Continue what was interrupted, from its last checkpoint.")
+    resume: bool = setting(False, "Continue from the last checkpoint.")
     checkpoint_minutes: float = setting(
         5.0,
         "Minutes of training between checkpoints within an epoch, 0: none by time.",
@@ -209,9 +220,9 @@ class Settings:
     checkpoint_steps: int = setting(
         0, "Optimiser steps between checkpoints within an epoch, 0: none by steps.", at_least=0, rare=True
     )
-    fresh: bool = setting(False, "Repeat what is finished: its folder is emptied first.")
+    fresh: bool = setting(False, "Repeat what is finished. Its folder is emptied first.")
     sentences: int = setting(
-        0, "Training pairs that scores read, a sample; 0: each score's own number.", at_least=0
+        0, "Training pairs that scores read, a sample; 0: each score's own number.", at_least=0, more=True
     )
     calibration_sentences: int = setting(
         1000, "Training pairs that refits read, a sample; 0 for all.", at_least=0, rare=True
@@ -232,7 +243,7 @@ class Settings:
         at_least=0,
         rare=True,
     )
-    test_sentences: int = setting(0, "Test sentences to translate, 0 for all.", at_least=0)
+    test_sentences: int = setting(0, "Test sentences to translate, 0 for all.", at_least=0, more=True)
     freeze_decoder: bool = setting(
         False, "Train gates, encoder and its embeddings only (Voita et al. 2019, section 6.2).", rare=True
     )
@@ -282,8 +293,8 @@ class Settings:
             )
         if text.max_length + 1 > model.max_positions:
             raise ValueError(
-                f"--text.max-length: expected less than model.max_positions {model.max_positions} (the end of "
-                f"sentence takes one), got {text.max_length}; lower the one or raise the other"
+                f"--text.max-length: expected less than model.max_positions {model.max_positions} (the end "
+                f"takes one), got {text.max_length}; lower the one or raise the other"
             )
         if model.embeddings == "tied" and not text.joint:
             raise ValueError(
@@ -293,8 +304,8 @@ class Settings:
         no_dropout = not (model.dropout or model.attention_dropout)
         if self.finetune.dropout and self.task == "translation" and no_dropout:
             raise ValueError(
-                f"finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has none to "
-                "change; leave it out"
+                f"finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has none; "
+                "leave it out"
             )
         if self.distill.sequences and self.task != "translation":
             raise ValueError(

@@ -1,10 +1,10 @@
 """What `analyze.py` analyses: one model, the text that it reads, and the runs that pruned it.
 
-Without `--system` the model is the base of the runs, before any gate was put on it: roles are those of the
-base, and each run says which heads it left open. Results are written to `analysis/<system>/` in the folder of
-the run whose model it is."""
+Without `--system` the model is the base of the runs: roles are those of the base, and each run that was made
+of it says which heads it left open. Results are written to `analysis/<system>/` in the folder of the run
+whose model it is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from headgates.configs.analyze import MOST_EXAMPLES, AnalyzeConfig
-from headgates.configs.methods import method_of
+from headgates.configs.analyses import MOST_EXAMPLES, Analyses
 from headgates.configs.source import SourceOptions
 from headgates.data import Corpus
 from headgates.data.batch import Batch
@@ -24,7 +23,8 @@ from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.progress import Report, reported
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.provenance import device_name, provenance
-from headgates.records.related import GateRun, is_curve, open_gate_run, siblings
+from headgates.records.related import MadeRun, is_part, open_made_run, siblings
+from headgates.records.row import BASE
 from headgates.records.source import Source, find_run, open_source
 
 TEXT = "text"  # the split that --text makes
@@ -34,15 +34,15 @@ BATCH_TOKENS = 4000  # in one batch of the pass; no result depends on it
 
 @dataclass(frozen=True)
 class AnalysedModel:
-    """A model in evaluation mode and its text. `folder` is the run whose model it is, `base` the run without
-    gates; often they are one."""
+    """A model in evaluation mode and its text. `folder` is the run whose model it is, `base` that of the
+    unpruned model; often they are one."""
 
-    config: AnalyzeConfig
+    config: Analyses
     source: Source
     base: RunFolder
-    folders: list[RunFolder]  # of SOURCES
-    gate_runs: list[GateRun]  # those that were asked for, with the most open heads first
-    shown_runs: list[GateRun]  # on the page: of the base all that are finished
+    folders: list[RunFolder]  # those that were named
+    made_runs: list[MadeRun]  # those that were asked for, with the most open heads first
+    shown_runs: list[MadeRun]  # on the page: of the base all that are finished
     corpus: Corpus  # its valid or test text is cut to --sentences
     data: TranslationData
     provenance: dict[str, Any]  # as in result.json
@@ -66,28 +66,34 @@ class AnalysedModel:
         return self.source.weights
 
     @classmethod
-    def open(cls, config: AnalyzeConfig, report: Report, *, corpus: Corpus | None = None) -> "AnalysedModel":
-        """The model and text that the settings of `analyze.py` name. corpus: the run's corpus, where the
-        caller has read it already.
+    def open(
+        cls, sources: Sequence[str], config: Analyses, report: Report, *, corpus: Corpus | None = None
+    ) -> "AnalysedModel":
+        """The model and text of these runs. corpus: the runs' corpus, where the caller has read it already.
 
         Raises ValueError if a run is missing or unfinished, if the runs are on different bases, if there is
         no such system or it has no heads, or if the text has changed since the run."""
         if config.threads:
             torch.set_num_threads(config.threads)
         folders = list(
-            {Path(path).resolve(): find_run(path, config) for path in config.sources}.values()
+            {Path(path).resolve(): find_run(path, config) for path in sources}.values()
         )  # runs/a is runs/a/
         base = one_base(folders)
         for folder in [base, *folders]:
             folder.check_finished()
-        gated = [folder for folder in folders if method_of(folder.config()) and not is_curve(folder.config())]
-        asked = {folder.path for folder in gated}
-        found = siblings(base, besides=gated, report=report if config.siblings else lambda text: None)
-        local = SourceOptions(data_dir=config.data_dir)
-        if config.system in (None, "base"):
-            source = open_source(base.path, options=local)
-        else:
-            source = open_source(folders[0].path, config.system, options=local)
+        made = [folder for folder in folders if is_part(folder)]
+        asked = {folder.path for folder in made}
+        found = siblings(base, besides=made, report=report if config.siblings else lambda text: None)
+        own = config.system in (None, BASE)
+        if not own and len(folders) > 1:
+            raise ValueError(
+                f"--system {config.system} looks at one run's model; expected one run, got {len(folders)}"
+            )
+        source = open_source(
+            base.path if own else folders[0].path,
+            None if own else config.system,
+            options=SourceOptions(data_dir=config.data_dir),
+        )
         if not find_sites(source.model):
             raise ValueError(f"{source.folder.path}: {source.system} has no attention heads to look at")
         if corpus is not None:
@@ -100,9 +106,7 @@ class AnalysedModel:
             corpus = replace(
                 corpus, extra=corpus.extra | {EXAMPLES: own_examples(config.examples_from, source)}
             )
-        runs = sorted(
-            map(open_gate_run, gated + found), key=lambda run: (-run.row.heads_open, run.name)
-        )
+        runs = sorted(map(open_made_run, made + found), key=lambda run: (-run.row.heads_open, run.name))
         chosen = [run for run in runs if config.siblings or run.folder.path in asked]
         shown = runs if source.folder.path == base.path else chosen
         made_by = provenance(device_name(), "32", source.config["seed"])
@@ -116,7 +120,7 @@ class AnalysedModel:
 
     @property
     def closed(self) -> HeadMap | None:
-        """The heads that gates close in the system that is looked at; None without gates."""
+        """The heads that the system keeps and does not use; None where there are none."""
         gates = self.folder.systems()[self.system]["xi"]
         return None if gates is None else HeadMap.from_json(gates).map(lambda row: row == 0)
 

@@ -9,7 +9,7 @@ One pass over the text serves every analysis but relevance, which makes a pass o
     <table>.csv        the tables of the analyses that have some
 
 To add an analysis: write a function AnalysedModel -> StartedAnalysis, and add a line to ANALYSES (and its
-name to configs/analyze.py)."""
+name to configs/analyses.py)."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -31,8 +31,7 @@ from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
-from headgates.configs.analyze import LABELS
-from headgates.configs.scores import SCORES
+from headgates.configs.analyses import LABELS
 from headgates.data import ranks
 from headgates.data.file_digest import file_digest
 from headgates.data.parses import parses
@@ -44,6 +43,7 @@ from headgates.explain.causes import causes
 from headgates.explain.contrast import contrast, contrast_settings, contrast_slug
 from headgates.gates import KINDS, HeadMap
 from headgates.models.translator import Translator
+from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import ScoreRequest, checked_scores, score_file
 from headgates.records.folder import plain
 from headgates.records.table import read_table, write_table
@@ -300,7 +300,7 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
             f"{','.join(analysed.config.kinds)}; add {kinds[0]}"
         )
     if name == "sentences" and (analysed.closed is not None or analysed.config.text is not None):
-        return "sentences closes heads of a model without gates; leave --system and --text out"
+        return "sentences closes heads of the base and reads its text; leave --system and --text out"
     if name == "lrp" and analysed.config.text is not None:
         return "lrp starts at the words of translations, and --text has none; use --set split=test for it"
     if name == "syntax" and parses_source(analysed) is None:
@@ -395,13 +395,13 @@ def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) 
 
 
 def base_request(analysed: AnalysedModel) -> ScoreRequest:
-    """What fit.py asks of a score of the base."""
+    """What a recipe asks of a score of the base."""
     return ScoreRequest(analysed.source, sentences=analysed.source.config.get("sentences", 0))
 
 
 def score_path(analysed: AnalysedModel, name: str) -> str | None:
-    """Where fit.py or prune.py stored a score of the base, relative to its folder; None where none is, and
-    for any system but the base."""
+    """Where a score of the base is kept, relative to its folder; None where none is, and for any system but
+    the base."""
     own = base_request(analysed)
     for request in (own, replace(own, sentences=0)) if analysed.is_base else ():
         path = f"scores/{score_file(name, request)}.json"
@@ -411,7 +411,7 @@ def score_path(analysed: AnalysedModel, name: str) -> str | None:
 
 
 def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
-    """A score of the base in nats, where fit.py or prune.py stored it."""
+    """A score of the base in nats, where it is kept."""
     path = score_path(analysed, name)
     if path is None:
         return None

@@ -19,7 +19,7 @@ import torch
 
 from headgates.analysis.causal_gating import LABELS, gates_of, is_labelled, means, spreads
 from headgates.analysis.results import AnalysisResult
-from headgates.analysis.scores.loss_without import loss_rises
+from headgates.analysis.scores.exact_effects import loss_rises
 from headgates.data import ranks
 from headgates.gates import HeadMap
 from headgates.pruning.scores import ScoreRequest, score_parts

@@ -1,5 +1,5 @@
-"""The exactness card: every score of configs/scores.py, and integrated gradients with more points, against
-what closing each head alone does to the loss, and to the metric where `prune.py --ablate one` has measured
+"""The exactness card: every score of pruning/choosers.py, and integrated gradients with more points, against
+what closing each head alone does to the loss, and to the metric where `analyze.py --ablate one` has measured
 that.
 
 All read the same training pairs. Columns of the table `causes`, whose first row is the exact loss:
@@ -24,13 +24,13 @@ from torch import Tensor
 from headgates.analysis.interactions import Head, interactions
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.scores.integrated import POINTS, integrated
-from headgates.configs.scores import SCORES
 from headgates.data import ranks
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.causal_gating import causal_gating
 from headgates.explain.transfer import correlate
 from headgates.gates import HeadMap
-from headgates.pruning.scores import ScoreRequest, head_scores, measures_each_head, scoring_seconds
+from headgates.pruning.choosers import SCORES
+from headgates.pruning.scores import ScoreRequest, head_scores, scoring_seconds
 from headgates.records.table import Row, read_table
 
 EXACT = "loss"  # its line in SCORES
@@ -97,7 +97,7 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
     kinds = analysed.config.kinds
     for name, score in SCORES.items():
         another = score.family and not score.part  # an order by another's numbers
-        if another or score.by_chance or measures_each_head(score) or name == EXACT:
+        if another or score.by_chance or score.measures_outputs or name == EXACT:
             continue
         try:
             found = scored(name, request, kinds)

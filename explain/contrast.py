@@ -33,11 +33,11 @@ from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.batch import pad
 from headgates.data.contrast import NAMED, Contrast, read_contrasts, without_mark
 from headgates.data.special_tokens import MOST_UNKNOWN
+from headgates.explain.ablation import least_resamples
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.causes import name_of
 from headgates.gates import HeadMap
 from headgates.models.translator import Translator, token_log_probs
-from headgates.pruning.ablation import least_resamples
 from headgates.records.table import Row
 
 LOGITS = 2**25  # numbers of one batch, 128 MiB in fp32

@@ -1,4 +1,4 @@
-"""How the scores of heads correlate with one another, and which roles survive in the runs with gates.
+"""How the scores of heads correlate with one another, and which roles survive pruning.
 
 Importance is divided by its layer's l2 norm first, as Michel et al. 2019 order heads by it; LRP shares are
 shares of a layer already."""
@@ -15,7 +15,7 @@ from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.analyses import base_score
 from headgates.explain.transfer import correlate
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.records.related import GateRun
+from headgates.records.related import MadeRun
 from headgates.records.table import Row
 
 BASE_LABEL = "base"  # of the base among the runs: there all heads are open
@@ -55,25 +55,27 @@ def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
 def survival_rows(
     analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]
 ) -> tuple[list[Row], list[Row]]:
-    """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs with gates and by
-    the roles' families.
+    """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs that were made of
+    the base and by the roles' families.
 
-    Both are empty for any system but the base, and where no role was looked for or no run gates these
-    kinds."""
+    Both are empty for any system but the base, and where no role was looked for or no run closes heads of
+    these kinds."""
     heads_with_role = families(roles, results, list(find_sites(analysed.predictor.model)))
     if not analysed.is_base or not heads_with_role:
         return [], []
-    if not analysed.gate_runs:
+    if not analysed.made_runs:
         analysed.report(
-            "left out: survival is counted over runs with gates; give some on this base too, or --siblings"
+            "left out: survival is counted over runs that prune this base; give some too, or --siblings"
         )
         return [], []
-    gated_in_all = set.intersection(*(set(run.open) for run in analysed.gate_runs))
-    kinds = [kind for kind in analysed.config.kinds if any(site.kind == kind for site in gated_in_all)]
+    in_all = set.intersection(*(set(run.open) for run in analysed.made_runs))
+    kinds = [kind for kind in analysed.config.kinds if any(site.kind == kind for site in in_all)]
     if not kinds:
-        analysed.report("left out: survival, because there is no kind of attention that all runs gate")
+        analysed.report(
+            "left out: survival, because there is no kind of attention of which all runs close heads"
+        )
         return [], []
-    runs = analysed.gate_runs
+    runs = analysed.made_runs
     open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
     all_open = next(iter(open_heads.values())).map(torch.ones_like)
     rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)
@@ -88,8 +90,8 @@ def survival_rows(
     ]
 
 
-def run_labels(runs: Sequence[GateRun]) -> list[str]:
-    """A label for each run: its own, which names its lambda, or its folder's name where several runs share
-    that label."""
-    labels = [run.label for run in runs]
+def run_labels(runs: Sequence[MadeRun]) -> list[str]:
+    """What each run is called: what chose its heads and how many stay, or its folder's name where that is not
+    one run's alone."""
+    labels = [f"{run.recipe.label}, {run.recipe.budget.words}" for run in runs]
     return [label if labels.count(label) == 1 else run.name for label, run in zip(labels, runs, strict=True)]

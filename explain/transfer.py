@@ -4,48 +4,49 @@ Every head is removed alone on both; the correlation is that of the two columns 
 heads and over each kind's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from headgates.pruning.ablation import ablate, by_kind, table_name
+from headgates.explain.ablation import ONE, TEST_SET, ablate, by_kind, table_name
 from headgates.pruning.scores import beam_of
-from headgates.pruning.unpruned_model import UnprunedModel
-from headgates.records.source import Lines
+from headgates.records.source import Lines, Source
 from headgates.records.table import Row, write_table
 
 
 def transfer(
-    unpruned: UnprunedModel,
+    source: Source,
+    test: Lines,
+    other: tuple[str, Lines],
     *,
-    name: str,
-    text: Lines,
     kinds: Sequence[str] | None,
+    facts: Mapping[str, Any],
     resamples: int | None = None,
     fresh: bool = False,
 ) -> tuple[list[Row], dict[str, dict[str, Any]]]:
-    """The one-head ablations on the test set and on another (its name, source and reference lines): the rows
-    (site, kind, layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set), and
-    by "all" or kind how they correlate, see `correlate`.
+    """The one-head ablations on the run's test set and on another (its name and lines): the rows (site, kind,
+    layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set), and by "all" or
+    kind how they correlate, see `correlate`.
 
     Writes `ablation/transfer-<name>.{csv,json}` and both tables "one" of `ablate`; tables that exist already
     are read. Raises ValueError as `ablate` does; `fresh` repeats the ablation of the other test set
     alone."""
-    ours = ablate("one", unpruned, kinds=kinds, resamples=resamples)
-    others = ablate("one", unpruned, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh)
-    columns = (f"{unpruned.task.metrics[0].name}_difference", "p_value", "p_value_holm")
+    name, text = other
+    ours = ablate(ONE, source, {TEST_SET: test}, kinds=kinds, facts=facts, resamples=resamples)
+    theirs = ablate(ONE, source, {name: text}, kinds=kinds, facts=facts, resamples=resamples, fresh=fresh)
+    columns = (f"{source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
     rows = [
         {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}
-        | {f"other_{column}": other[column] for column in columns}
-        for row, other in zip(ours, others, strict=True)
+        | {f"other_{column}": other_row[column] for column in columns}
+        for row, other_row in zip(ours, theirs, strict=True)
     ]
     correlations = correlate_kinds(rows, columns[0])
-    path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(unpruned))
-    write_table(unpruned.folder, f"{path}.csv", rows)
-    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations}
-    unpruned.folder.write_json(f"{path}.json", content | unpruned.facts)
+    path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(source))
+    write_table(source.folder, f"{path}.csv", rows)
+    content = {"test_sets": [TEST_SET, name], "heads": len(rows), "correlations": correlations}
+    source.folder.write_json(f"{path}.json", content | dict(facts))
     return rows, correlations
 
 

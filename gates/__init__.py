@@ -3,13 +3,12 @@ from its weights.
 
 One idea: a gate xi multiplies one head's output, at the input of the output projection W_O.
 
-    bank = attach(model, gate="l0")          # Hard Concrete gates on every head
-    loss = cross_entropy + lam * bank.penalty()
-    closed = bank.closed()                   # HeadMap of bool
-    remove(model, closed)                    # the gates are off and the closed heads' weights gone;
-    detach(model) alone leaves no trace
-    save_pruned(model, "pruned")             # weights and head numbers; load_pruned("pruned") reads them
-    again
+    bank = attach(model, heads=24)           # Hard Concrete gates on every head, of which 24 will stay
+    loss = cross_entropy + bank.loss(step)   # in the training loop
+    remove(model, bank)                      # the gates are off, the closed heads' weights gone
+    save_pruned(model, "pruned")             # load_pruned("pruned") reads it again
+
+`detach(model)` takes gates off without a trace. `Subnet` says which heads, neurons and layers stay.
 """
 
 from .bank import GateBank

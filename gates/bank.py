@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from .base import HeadGate
-from .headmap import HeadMap, HeadSite, is_of, write_json
+from .headmap import FFN_KINDS, KINDS, HeadMap, HeadSite, is_of, write_json
 from .mask import HeadMask
 
 _PATIENCE = 20  # steps: LayerDrop skips a layer of a probability of 0.3 in all of them once in 3e10 runs
@@ -38,6 +38,7 @@ class GateBank(nn.Module):
         Raises ValueError where the target is more heads than there are."""
         super().__init__()
         self.kind = kind
+        self.budget: Any = None  # the LambdaBudget or TargetBudget of `loss`, where `attach` was given one
         self.handle: RemovableHandle | None = None  # of the model's forward pre-hook, while attached
         self.keeps_inputs = False  # whether `inputs` are those of the model's last forward pass
         self.inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -112,6 +113,22 @@ class GateBank(nn.Module):
         ]
         return torch.stack(rows).sum()
 
+    def loss(self, step: int) -> Tensor:
+        """What the training loss grows by at optimiser step `step`, counted from 0, in the unit of the loss:
+        the penalty times lambda, or what leads to the numbers of heads and neurons that `attach` was given; 0
+        once the gates are binarised. Every micro-batch of a step may ask for it.
+
+        Raises ValueError where `attach` was given neither, and what `cost` does."""
+        if self.budget is None:
+            raise ValueError(
+                "nothing says how many heads stay: give attach(..., heads=24) or lam=0.01, or add lam * "
+                "bank.penalty() to the loss"
+            )
+        if all(gate.binarised for _, gate in self.items()):
+            return self.penalty().detach() * 0
+        price: Tensor = self.budget.loss(self, step)
+        return price
+
     def unasked(self) -> list[str]:
         """The sites of learned gates that no forward pass has asked in so many steps that no chance, as of
         LayerDrop, left them out."""
@@ -122,6 +139,17 @@ class GateBank(nn.Module):
             and not (gate.asked or gate.binarised)
             and any(parameter.requires_grad for parameter in gate.parameters())
         ]
+
+    def __repr__(self) -> str:
+        """One line: how many heads and neurons there are, and how many are open."""
+        differ = any(isinstance(gate, HeadMask) and gate.xi.dim() > 1 for _, gate in self.items())
+        opened = None if differ else self.open()
+        parts = []
+        for kinds, what in ((KINDS, "heads"), (FFN_KINDS, "neurons")):
+            if total := sum(site.heads for site in self.sites if site.kind in kinds):
+                count = "" if opened is None else f"{opened.select(kinds).count():,} of "
+                parts.append(f"{count}{total:,} {what}")
+        return f"GateBank({self.kind}: {', '.join(parts)}{' by sentence' if differ else ' open'})"
 
     def _map(self, method: str) -> HeadMap:
         with torch.no_grad():

@@ -30,6 +30,7 @@ class HeadGate(nn.Module):
     given = False  # True where xi comes from outside: nothing to sample, to learn or to binarise
     learned = ""  # the name of a learned kind's parameter (H,)
     target_heads: int | None = None  # heads that stay open over all peers, None where gates find the number
+    keeps_target = False  # True where every sample has the target number open, so that no price leads to it
     multiple = 1  # as many stay open as a multiple of it says, or all
     fixed: Tensor | None  # xi while binarised
 

@@ -74,7 +74,7 @@ class TargetBudget:
     The augmented Lagrangian of expected cost s = target t (Wang et al. 2020, arXiv:1910.04732; Xia et al.
     2022, arXiv:2204.00408): loss = cross-entropy + sum over groups of m (s - t) + stiffness (s - t)^2 / 2,
     and m <- m + rate (s - t) after each step. t falls linearly from the cost of all to the target over
-    `warmup` steps.
+    `warmup` steps. `loss` takes the step of m where it is first asked for the next optimiser step.
     targets: a number of heads in all; or by kind or word for several, such as {"heads": 24, "ffn": 768}, each
     a number, or a `Limit` on what they cost, with a multiplier of its own. Numbers of neurons are counted in
     heads, so the rates below serve both. m: nats per target token and head; stiffness: m per head; rate: m
@@ -97,6 +97,7 @@ class TargetBudget:
         self.warmup, self.stiffness, self.rate = warmup, stiffness, rate
         self.multipliers = dict.fromkeys(self.targets, 0.0)
         self.errors = dict.fromkeys(self.targets, 0.0)  # s - t as last seen, for the log
+        self.seen: int | None = None  # the optimiser step that was last priced
 
     def limit(self, bank: GateBank, group: str) -> Limit:
         given = self.targets[group]
@@ -117,6 +118,9 @@ class TargetBudget:
         return bank.cost(self.limit(bank, group).price) - self.target(bank, group, step)
 
     def loss(self, bank: GateBank, step: int) -> Tensor:
+        if self.seen not in (None, step):
+            self.update(bank, step - 1)
+        self.seen = step
         pairs = [(self.multipliers[group], self.error(bank, group, step)) for group in self.targets]
         return torch.stack([m * error + self.stiffness / 2 * error.square() for m, error in pairs]).sum()
 
@@ -128,10 +132,11 @@ class TargetBudget:
                 self.multipliers[group] += self.rate * self.errors[group]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"multipliers": dict(self.multipliers), "errors": dict(self.errors)}
+        return {"multipliers": dict(self.multipliers), "errors": dict(self.errors), "seen": self.seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.multipliers, self.errors = dict(state["multipliers"]), dict(state["errors"])
+        self.seen = state["seen"]
 
 
 class NotANumber(ValueError):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from .attach_modes import check_model, check_ungated, scale_columns
-from .bank import GateBank
+from .bank import GateBank, by_head
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
 from .names import nearest
 from .own_heads import OwnConfig, take_own_heads
@@ -70,13 +70,13 @@ def remove(
     number the heads as before any removal, and heads that are gone already may be named again. Where all
     heads of an attention are to go and its class cannot run without any, its first stays, with zeros for its
     columns of W_O: the outputs are the same, and a warning names the site. Heads that share one key head go
-    together. Attached gates are taken off. The weights are new parameters: make the optimiser afterwards.
+    together. Attached gates are taken off; a warning says how many of them close a head that they still let
+    through in part, as its part goes too. The weights are new parameters: make the optimiser afterwards.
     Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of
     heads that the model does not have, `closed` that is not bool, `fold` outside (0, 1], or an attention
     whose weights do not fit its rule. A rule that no test of headgates covers is proved by a forward pass
     before and after (proof.py)."""
-    if isinstance(closed, GateBank):
-        closed = closed.closed()
+    given, closed = (closed, closed.closed()) if isinstance(closed, GateBank) else (None, closed)
     check_model(model)
     bank = getattr(model, BANK, None)
     detach(model)
@@ -88,11 +88,30 @@ def remove(
         changed = [each for site, each in sites.items() if not (xi[site] == 1).all()]
         with proved(model, changed, xi, None if bank is None else bank.inputs):
             apply(model, sites, changes)
+        warn_of_open(bank if given is None else given, closed)
     except ValueError:
         if bank is not None:
             reattach(model, bank)
         raise
     return Removed(gone, parameters - sum(parameter.numel() for parameter in model.parameters()))
+
+
+def warn_of_open(bank: GateBank | None, closed: HeadMap) -> None:
+    """Warn where gates above 0 at test time close heads: outputs change by what they let through."""
+    gates = [] if bank is None else [(site, gate) for site, gate in bank.items() if site in closed]
+    open_still = [
+        by_head(site, gate.test_value().detach().cpu())[closed[site].bool()]
+        for site, gate in gates
+        if not gate.binarised and not gate.given
+    ]
+    values = torch.cat([*open_still, torch.zeros(1)])
+    if count := int((values > 0).sum()):
+        warnings.warn(
+            f"{count} of the gates that close are above 0 at test time, the largest at "
+            f"{float(values.max()):.2f}: without their heads the outputs change. Train longer, at last with "
+            "bank.binarise(), so that the model gets used to it",
+            stacklevel=3,
+        )
 
 
 def kinds_with(*maps: Mapping[HeadSite, Any] | None) -> set[str]:

@@ -14,10 +14,11 @@ from torch import nn
 
 from .attach_modes import ATTACH_MODES, check_model, check_ungated, holds
 from .bank import GateBank
+from .base import HeadGate
+from .budget import LambdaBudget, TargetBudget
 from .headmap import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, check_kinds, is_of
-from .names import check_name
 from .prices import unit_prices
-from .registry import GATES
+from .registry import gate_class
 from .rules import SITE_RULES, is_tested, known_rule, rule_of
 from .site_rule import SiteRule, attribute, execution_device, group_of, heads_of
 from .unknown import line_to_add, unknown_attentions
@@ -117,9 +118,13 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
 
 def attach(
     model: nn.Module,
-    gate: str = "l0",
+    gate: str | type[HeadGate] = "l0",
     kinds: Iterable[str] | None = None,
     *,
+    heads: int | Mapping[str, int] | None = None,
+    neurons: int | None = None,
+    lam: float | None = None,
+    warmup: int = 0,
     share: str | None = None,
     multiple: int = 1,
     **options: Any,
@@ -127,6 +132,11 @@ def attach(
     """Put a gate on every head of the chosen kinds and return them all as one bank: of attentions unless
     kinds are named, on every feed-forward neuron too with "ffn" or "all".
 
+    gate: of GATES ("l0", "mask", "subset"), a subclass of HeadGate, or its "module:class". heads, neurons:
+    how many stay open, heads also by kind; the gates keep as many in the end, and `bank.loss(step)` leads
+    there over `warmup` steps. Kinds are then those that have a number. lam: instead, a price for each open
+    head, in the unit of the loss, by which `bank.loss(step)` lets gates find the number; it grows over
+    `warmup` steps.
     share: "head", a gate a head, or "group", one for all heads that share a key head, as such heads can only
     be removed together. The default is "group" for learned gates and "head" for masks. multiple: learned
     gates keep as many neurons of a layer as a multiple of it says, or all. `options` go to the gate's class;
@@ -135,14 +145,18 @@ def attach(
     several, are then sampled apart. The bank becomes a
     submodule of the model. Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an
     option that the gate does not have, gates already attached, or a rule that does not fit its attention."""
-    check_name("gate", gate, list(GATES))
+    cls = gate_class(gate)
+    if kinds is None and neurons is not None:
+        kinds = FFN_KINDS if heads is None else ALL_KINDS
+    targets = targets_of(check_kinds(kinds), heads, neurons)
+    budget = budget_of(cls, targets, lam, warmup)
     if share not in ("head", "group", None):
         raise ValueError(
             "expected share='head', a gate for each head, or share='group', one for those of one key head; "
             f"got {share!r}"
         )
     check_ungated(model)
-    by_group = share == "group" or (share is None and not GATES[gate].given)
+    by_group = share == "group" or (share is None and not cls.given)
     chosen = check_kinds(kinds)
     with_ffn = not set(FFN_KINDS).isdisjoint(chosen)
     found = find_sites(model, ALL_KINDS if with_ffn else chosen)  # a neuron's price is a part of a head's
@@ -153,22 +167,70 @@ def attach(
     for site, module in modules.items():
         rule = rule_of(module)
         ATTACH_MODES[rule.mode].check(module, rule, site.heads)
+        group = group_of(module, rule) if by_group else 1
         own = {name: of_site(name, value, site) for name, value in options.items()}
+        if targets is not None:
+            own["target_heads"] = in_groups(of_site("heads", targets, site), group, site)
         try:
-            gates[site] = GATES[gate](site.heads // (group_of(module, rule) if by_group else 1), **own)
+            gates[site] = cls(site.heads // group, **own)
         except TypeError as error:
             raise ValueError(
-                f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}"
+                f"gate {gate!r} cannot be made with the options {sorted(own)}: {error}"
             ) from error
         if rule.inner:
             gates[site].multiple = multiple
-    words = next((list(value) for value in options.values() if isinstance(value, dict)), [""])
+    words = next((list(value) for value in (targets, *options.values()) if isinstance(value, dict)), [""])
     groups = {site: word_of(site, words) or "" for site in gates}
     prices = unit_prices(found) if with_ffn else None
-    bank = GateBank(gates, gate, model, groups=groups, prices=prices)
+    bank = GateBank(
+        gates, gate if isinstance(gate, str) else cls.__name__, model, groups=groups, prices=prices
+    )
+    bank.budget = budget
     bank = bank.to(device_of(model)).train(model.training)
     hold_heads(model, bank, modules)
     return bank
+
+
+def targets_of(
+    kinds: Iterable[str], heads: int | Mapping[str, int] | None, neurons: int | None
+) -> int | dict[str, int] | None:
+    """How many stay: in all where there are heads alone, else by kind or word. Raises ValueError where a kind
+    has no number, or a number no kind."""
+    if neurons is None and not isinstance(heads, Mapping):
+        if heads is not None and (ffn := [kind for kind in kinds if kind in FFN_KINDS]):
+            raise ValueError(f"heads={heads} says nothing of {' and '.join(ffn)}; give neurons= too")
+        return heads
+    by_word = dict(heads) if isinstance(heads, Mapping) else {} if heads is None else {"heads": heads}
+    targets = by_word if neurons is None else by_word | {"ffn": neurons}
+    for word in targets:
+        if not any(is_of(kind, word) for kind in kinds):
+            raise ValueError(f"{word!r} has a number that stays, but no gates; kinds: {', '.join(kinds)}")
+    return targets
+
+
+def in_groups(heads: int, group: int, site: HeadSite) -> int:
+    """How many gates stay open where so many heads do, `group` of which share one gate. Raises ValueError
+    where none says it."""
+    if heads % group:
+        raise ValueError(
+            f"heads={heads}: heads of {site.name} go in groups of {group}, which share a key head; give a "
+            f"multiple of {group}"
+        )
+    return heads // group
+
+
+def budget_of(
+    cls: type[HeadGate], targets: int | dict[str, int] | None, lam: float | None, warmup: int
+) -> LambdaBudget | TargetBudget | None:
+    """What leads the gates to their number, or the price of each; None where nothing is said. Gates that keep
+    the number in every sample cost nothing. Raises ValueError at both."""
+    if targets is None:
+        return None if lam is None else LambdaBudget(lam, warmup)
+    if lam is not None:
+        raise ValueError(
+            "expected heads= and neurons=, how many stay, or lam=, the price of each that stays; got both"
+        )
+    return LambdaBudget(0.0, warmup) if cls.keeps_target else TargetBudget(targets, warmup)
 
 
 def device_of(model: nn.Module) -> torch.device | str | int | None:

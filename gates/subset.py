@@ -52,6 +52,7 @@ class Subset(HeadGate):
     `sampled_steps` keeps count in checkpoints."""
 
     learned = "score"
+    keeps_target = True
     sampled_steps: Tensor
 
     def __init__(

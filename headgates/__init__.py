@@ -5,4 +5,39 @@ Every room is imported under this one name, `from headgates.gates import attach`
 install` alike: the rooms lie beside this folder, and this folder holds a link to each of them.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.2.0"
+
+# ---------------------------------------------------------------- the face: import headgates as hg
+
+if TYPE_CHECKING:
+    from headgates.analysis.scores.exact_effects import exact_effects as exact_effects
+    from headgates.analysis.scores.importance import importance as importance
+    from headgates.analysis.scores.importance import raw_importance as raw_importance
+    from headgates.gates import HeadMap as HeadMap
+    from headgates.gates import Subnet as Subnet
+    from headgates.gates import attach as attach
+    from headgates.gates import detach as detach
+    from headgates.gates import load_pruned as load_pruned
+    from headgates.gates import reconstruct as reconstruct
+    from headgates.gates import remove as remove
+    from headgates.gates import save_pruned as save_pruned
+else:
+    # name -> its module, which is imported, and torch with it, when the name is first asked for. The same
+    # names are above for type checkers. `prune`, and the callbacks `hf` and `lightning`, will be lines here.
+    FACE = {
+        **dict.fromkeys(("attach", "detach", "remove", "reconstruct"), "headgates.gates"),
+        **dict.fromkeys(("save_pruned", "load_pruned", "HeadMap", "Subnet"), "headgates.gates"),
+        **dict.fromkeys(("importance", "raw_importance"), "headgates.analysis.scores.importance"),
+        "exact_effects": "headgates.analysis.scores.exact_effects",
+    }
+
+    def __getattr__(name):
+        if name not in FACE:
+            raise AttributeError(f"module 'headgates' has no attribute {name!r}; it has {', '.join(FACE)}")
+        return getattr(import_module(FACE[name]), name)
+
+    def __dir__():
+        return [*globals(), *FACE]

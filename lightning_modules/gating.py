@@ -16,7 +16,7 @@ class Gating(Remembers):
 
     `state_dict` is all that a resumed stage needs beside the bank."""
 
-    remembered = ("stopped", "binarised_step", "seen")
+    remembered = ("stopped", "binarised_step")
 
     def __init__(
         self,
@@ -32,7 +32,6 @@ class Gating(Remembers):
         # end is without both. The latest epoch to begin that; the number of epochs: never
         self.binarise_epoch = max(1, epochs - round(gates.settle * epochs))
         self.binarised_step: int | None = None  # optimiser steps taken when the gates became exact
-        self.seen = 0  # the last optimiser step that was followed
 
     @property
     def is_binarised(self) -> bool:
@@ -58,14 +57,6 @@ class Gating(Remembers):
     def binarise(self, bank: GateBank, step: int) -> None:
         bank.binarise()
         self.binarised_step = step
-
-    def follow(self, bank: GateBank, step: int) -> None:
-        """Let the price follow the gates after each optimiser step, `step` of them taken."""
-        if step == self.seen or self.is_binarised:
-            return
-        self.seen = step
-        if isinstance(self.budget, TargetBudget):
-            self.budget.update(bank, step - 1)
 
     def penalty(self, bank: GateBank, *, step: int) -> Tensor | None:
         """What the loss of this optimiser step grows by, in nats per unit of the loss; None once gates stand

@@ -144,10 +144,8 @@ class StageCallback(Remembers, pl.Callback):
         if self._own is not None:  # here: the data loader draws a number before
             set_generator_states(self._own["generators"], module.device)
             self._own = None
-        if self.gating is not None:
-            self.gating.follow(module.gate_bank, trainer.global_step)
-            if self.gating.binarised_step == trainer.global_step:
-                self.average.begin_anew(module, trainer.global_step)
+        if self.gating is not None and self.gating.binarised_step == trainer.global_step:
+            self.average.begin_anew(module, trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, index: int

@@ -9,13 +9,14 @@ import pytorch_lightning as pl
 
 from headgates.configs.cli import flat, from_dict, merged
 from headgates.configs.settings import OF_THE_BASE, OF_THE_COMMAND, Settings
-from headgates.configs.source import SourceOptions, is_foreign
+from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
 from headgates.lab.lab import Lab, Run
 from headgates.models.progress import say
 from headgates.pruning.dynamics import Dynamics
 from headgates.records.fingerprint import base_fingerprint
 from headgates.records.folder import RunFolder
+from headgates.records.foreign_source import is_foreign
 from headgates.records.row import BASE
 from headgates.records.source import find_run
 from headgates.tasks.base import Predictor
@@ -107,8 +108,8 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
             if own.get(name) != value:
                 flag = f"--{name.replace('_', '-')}"
                 raise ValueError(
-                    f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, or "
-                    "train another base"
+                    f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, "
+                    "or train another base"
                 )
         elif name not in OF_THE_COMMAND and own.get(name) != value:
             changed.append(f"{name} {value} (the base: {own.get(name)})")

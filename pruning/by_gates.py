@@ -98,15 +98,21 @@ def train_gates(
     learned = LEARNED[recipe.choose]
     started, seconds = head_start(run, recipe, predictor, targets)
     options = learned.gate_options(gates) | started
-    if targets is not None:
-        options["target_heads"] = targets
-    bank = attach(model, gate=learned.gate, kinds=recipe.kinds, multiple=WIDTH, **options)
-    budget = budget_of(recipe, targets, gates.lambda_warmup)
+    bank = attach(
+        model,
+        gate=learned.gate,
+        kinds=recipe.kinds,
+        heads=targets,
+        lam=recipe.budget.price if isinstance(recipe.budget, Lambda) else None,
+        warmup=gates.lambda_warmup,
+        multiple=WIDTH,
+        **options,
+    )
     if recipe.refit is None and recipe.epochs:
-        gating = Gating(gates, budget, epochs=recipe.epochs)
+        gating = Gating(gates, bank.budget, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
         return bank, run.train_on(name, predictor, stage, prefix=prefix, gating=gating), seconds
-    seconds += choose_on_frozen(run, f"{name}: choice", predictor, bank, budget).seconds
+    seconds += choose_on_frozen(run, f"{name}: choice", predictor, bank, bank.budget).seconds
     return bank, None, seconds
 
 
@@ -125,15 +131,6 @@ def choose_on_frozen(
         (run.folder / f"choice-{file}").unlink(missing_ok=True)
     model.requires_grad_(True)
     return result
-
-
-def budget_of(recipe: Recipe, targets: Targets | None, warmup: int) -> LambdaBudget | TargetBudget:
-    """What open heads and neurons cost; nothing where the gates keep their number themselves."""
-    if isinstance(recipe.budget, Lambda):
-        return LambdaBudget(recipe.budget.price, warmup)
-    if LEARNED[recipe.choose].by_price and targets is not None:
-        return TargetBudget(targets, warmup)
-    return LambdaBudget(0.0, warmup)
 
 
 # ---------------------------------------------------------------- where gates start

@@ -32,8 +32,8 @@ def by_score(run: Run, recipe: Recipe) -> Choice:
     score = score_named(recipe.choose)
     if recipe.gates_neurons and not score.of_neurons:
         raise ValueError(
-            f"--by {recipe.choose} scores no feed-forward neurons; take importance, raw-importance, random, obs "
-            "or fisher, or --kinds heads"
+            f"--by {recipe.choose} scores no feed-forward neurons; take importance, raw-importance, random, "
+            "obs or fisher, or --kinds heads"
         )
     source = run.text.source(run.base)
     budget = recipe.budget

@@ -72,17 +72,17 @@ FEW = 200  # training pairs: of a score that goes over them once for each head, 
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
     "importance": Score(
-        f"{SCORES_ROOM}.importance:importance", GRADIENT, l2=True, sample=STANDS, offered=True
+        f"{SCORES_ROOM}.importance:raw_importance", GRADIENT, l2=True, sample=STANDS, offered=True
     ),
     "raw-importance": Score(
-        f"{SCORES_ROOM}.importance:importance", GRADIENT, family="importance", sample=STANDS, offered=True
+        f"{SCORES_ROOM}.importance:raw_importance", GRADIENT, family="importance", sample=STANDS, offered=True
     ),
     "random": Score(f"{SCORES_ROOM}.random_score:random_score", ("seed", "kinds"), offered=True),
     "loss": Score(
-        f"{SCORES_ROOM}.loss_without:loss_without", ("loss", "ranks"), signed=True, sample=FEW, offered=True
+        f"{SCORES_ROOM}.exact_effects:exact_effects", ("loss", "ranks"), signed=True, sample=FEW, offered=True
     ),
     "loss-swap": Score(
-        f"{SCORES_ROOM}.loss_without:loss_without",
+        f"{SCORES_ROOM}.exact_effects:exact_effects",
         ("loss", "ranks"),
         family="loss",
         sample=FEW,

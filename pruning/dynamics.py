@@ -12,7 +12,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.significance import Scored, score
 from headgates.data import ranks
 from headgates.data.corpus import TranslationData
@@ -75,7 +75,7 @@ class Dynamics(Watcher):
         if epoch not in self.epochs:
             return
         begin = time.perf_counter()
-        scores = importance(
+        scores = raw_importance(
             module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss, ranks=ranks
         )
         pruned = prune(module, scores, self.valid)

@@ -17,8 +17,8 @@ def numbers_of_heads(recipe: Recipe, total: int) -> list[int]:
     """The numbers to try, from many to few. Raises ValueError where the model has no more than one of
     them."""
     assert isinstance(recipe.budget, MaxDrop)
-    counts = [int(count) for count in recipe.budget.over]
-    counts = counts or sorted({round(total * share) for share in SHARES} - {0, total}, reverse=True)
+    usual = {round(total * share) for share in SHARES} - {0, total}
+    counts = list(recipe.budget.heads) or sorted(usual, reverse=True)
     if too_many := [count for count in counts if count >= total]:
         kinds = ", ".join(recipe.kinds)
         raise ValueError(f"--heads: expected fewer than the {total} of {kinds}, got {too_many[0]}")
@@ -52,7 +52,8 @@ def accepted_of(drops: Sequence[Drop], limit: float, title: str) -> Drop:
     best = knee(drops, limit)
     if best is None:
         raise ValueError(
-            f"--max-drop {limit:g}: every number of heads that was tried loses more {title} on validation (at "
-            f"most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give larger numbers with --heads"
+            f"--max-drop {limit:g}: every number of heads that was tried loses more {title} on "
+            f"validation (at most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give "
+            "larger numbers with --heads"
         )
     return best

@@ -239,8 +239,8 @@ class Planner:
         least = table.cost(self.smallest())
         full = table.cost(self.whole)
         return (
-            f"nothing costs {budget / full:.0%} of the {table.unit} of the whole model: without all that may close "
-            f"it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
+            f"nothing costs {budget / full:.0%} of the {table.unit} of the whole model: without all that may "
+            f"close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
         )
 
     def smallest(self) -> Subnet:

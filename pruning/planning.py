@@ -182,7 +182,7 @@ class Planning:
         if not isinstance(budget, MaxDrop):
             return self.chosen(full, self.planned(planner, table, full, self.target(full)))
         found: Choice | None = None
-        for speed in budget.over or SPEEDS:
+        for speed in budget.speeds or SPEEDS:
             if full / speed < table.cost(planner.smallest()):
                 break  # and no faster one either
             choice = self.chosen(full, self.planned(planner, table, full, full / speed))
@@ -191,8 +191,8 @@ class Planning:
             found = choice
         if found is None:
             raise ValueError(
-                f"--max-drop {budget.points:g}: even {(budget.over or SPEEDS)[0]:g} times as fast loses more on "
-                "validation; allow more, or give smaller speeds with --speedup"
+                f"--max-drop {budget.points:g}: even {(budget.speeds or SPEEDS)[0]:g} times as fast loses "
+                "more on validation; allow more, or give smaller speeds with --speedup"
             )
         return found
 
@@ -285,8 +285,8 @@ class Planning:
         lost = drop(choice.subnet.units.count(), after, before, counts)
         accepted = lost.acceptable(limit)
         say(
-            f"{speed:g} times as fast: {lost.mean:.2f} {before.metrics[0].title} lost on validation (95% bound "
-            f"{lost.bound:.2f}), {'accepted' if accepted else 'too much'}"
+            f"{speed:g} times as fast: {lost.mean:.2f} {before.metrics[0].title} lost on validation (95% "
+            f"bound {lost.bound:.2f}), {'accepted' if accepted else 'too much'}"
         )
         return accepted
 

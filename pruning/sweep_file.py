@@ -2,30 +2,19 @@
 `wandb agent` runs every other sweep."""
 
 import itertools
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from headgates.configs.cli import read
-from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.settings import FitConfig
-from headgates.configs.yaml_file import load_yaml
-from headgates.records.named_paths import check_fit
+from headgates.configs.yaml_file import config_file, load_yaml
 
 FIXED = {"program": "fit.py", "method": "grid"}
 OTHERS = ("parameters", "command", "metric", "name", "description", "project", "entity")
 ARGS = "${args}"  # stands for the parameters in `command`
 
 
-def read_sweep(path: str | Path) -> list[tuple[dict[str, Any], list[str]]]:
+def read_sweep(path: str) -> list[tuple[dict[str, Any], list[str]]]:
     """Each trial in order, the last parameter changing fastest: the settings that differ from trial to trial,
     and the words of its command line. Raises ValueError at anything but a grid of fit.py, naming it."""
-    path = Path(path)
-    if not path.exists():
-        files = [*Path("configs/sweeps").glob("*.yaml"), *path.parent.glob("*")]
-        names = ["pareto", *(file.stem for file in files)]
-        raise ValueError(f"no sweep file at {path}{did_you_mean(path.stem, names)}")
-    content = load_yaml(path)
+    content = load_yaml(config_file(path))
     unread = [str(key) for key in content if key not in (*FIXED, *OTHERS)]
     unread += [key for key, value in FIXED.items() if content.get(key) != value]
     parameters, grid = content.get("parameters"), dict[str, list[Any]]()
@@ -53,13 +42,3 @@ def read_sweep(path: str | Path) -> list[tuple[dict[str, Any], list[str]]]:
         line = [part for word in words for part in (flags if word == ARGS else [word])]
         trials.append(({name: value for name, value in trial.items() if len(grid[name]) > 1}, line))
     return trials
-
-
-def trial_config(words: list[str], data_dir: str | None) -> FitConfig:
-    """The configuration of a trial. Raises ValueError where fit.py would, and at flags that no trial has."""
-    config = read(FitConfig, words)
-    if config.name is not None or config.fresh:
-        raise ValueError("--name and --fresh are of one run; leave them out, runs name themselves")
-    config = replace(config, data_dir=data_dir or config.data_dir)
-    check_fit(config)
-    return config

@@ -5,22 +5,24 @@ checked where they are read."""
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgates.configs.export import ABOUT
 from headgates.configs.settings import Settings
-from headgates.configs.source import is_foreign
 from headgates.data import check_text
 from headgates.data.parallel import DataError, no_file
 from headgates.records.folder import RunFolder
+from headgates.records.foreign_source import is_foreign
 
 
 def check_run(source: str, *, exported: bool = False) -> None:
-    """Raises ValueError unless there is a run folder, or PREFIX:PLACE with a prefix of
-    `configs.source.SOURCES`, whose reader checks the place. exported: a folder that export.py wrote will do
-    too."""
+    """Raises ValueError unless there is a run folder, or PREFIX:PLACE with a known prefix, whose reader
+    checks the place. exported: a folder that export.py wrote will do too."""
     if is_foreign(source):
         return
-    if not (exported and (Path(source) / ABOUT).is_file()):
-        RunFolder.open(source)
+    if exported:
+        from headgates.bridges.exported import is_exported  # here: most commands need none of it
+
+        if is_exported(source):
+            return
+    RunFolder.open(source)
 
 
 def check_files(*paths: str | None) -> None:
@@ -50,8 +52,8 @@ def check_data_dir(data_dir: str | None) -> None:
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises ValueError where the text of a base is not there. The text of a task of another kind is that task's
-    to find."""
+    """Raises ValueError where the text of a base is not there. The text of a task of another kind is that
+    task's to find."""
     check_data_dir(settings.data_dir)
     if settings.task == "translation" and settings.data is not None:
         check_text(settings.data, data_dir=settings.data_dir, src=settings.src, tgt=settings.tgt)

@@ -8,7 +8,7 @@ from headgates.configs.recipe import Recipe
 from headgates.gates import KINDS, HeadMap, Subnet
 from headgates.models.progress import Report
 from headgates.records.folder import RunFolder, find_runs, recipe_of
-from headgates.records.row import ResultRow
+from headgates.records.row import PRUNED, ResultRow
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class MadeRun:
         return self.folder.path.resolve().name
 
 
+def is_part(run: RunFolder) -> bool:
+    """Whether the model of a finished run is a part of its base: neither a base, nor another model."""
+    return any(row.system == PRUNED and "subnet" in row.others for row in run.rows())
+
+
 def open_made_run(folder: RunFolder) -> MadeRun:
     """Raises ValueError if the run is a base, is not finished, or its model is no part of the base's."""
     folder.check_finished()
@@ -33,16 +38,16 @@ def open_made_run(folder: RunFolder) -> MadeRun:
     recipe = recipe_of(config)
     if recipe is None:
         raise ValueError(f"{folder.path} is a base; give a run that was made of one")
-    row = folder.row_of(folder.own_system())
-    if "subnet" not in row.others:
+    if not is_part(folder):
         raise ValueError(f"{folder.path} is another model, no part of its base")
+    row = folder.row_of(folder.own_system())
     subnet = Subnet.from_json(row.others["subnet"])
     return MadeRun(folder, config, recipe, row, subnet.units.select(KINDS))
 
 
 def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Report) -> list[RunFolder]:
-    """The finished runs beside the base that recipes made of it and that lost something, without `besides`; of
-    those that are broken is said why they are left out."""
+    """The finished runs beside the base whose models are parts of it, without `besides`; of those that are
+    broken is said why they are left out."""
     runs = []
     left_out = {folder.path.resolve() for folder in besides}
     base_hash = base.config().get("run_hash")
@@ -52,7 +57,7 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
             mine = base_hash is not None and config.get("base_hash") == base_hash
             if folder.path in left_out or not mine or not folder.finished():
                 continue
-            if "subnet" in folder.row_of(folder.own_system()).others:
+            if is_part(folder):
                 runs.append(open_made_run(folder).folder)
         except ValueError as error:
             report(f"left out: {error}")

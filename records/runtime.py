@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about, require_packages
 from headgates.configs.printable import printable
 from headgates.configs.settings import SearchConfig, read_search
-from headgates.configs.source import is_foreign
 from headgates.configs.translating import Translating
 from headgates.data.parallel import DataError, digest_lines
 from headgates.models.line_translator import LineTranslator
 from headgates.models.progress import Report
 from headgates.records.folder import RunFolder
+from headgates.records.foreign_source import is_foreign
 
 if TYPE_CHECKING:
     from headgates.records.source import Source

@@ -1,13 +1,13 @@
 """The one way to a trained model: `open_source(SOURCE)` gives it with its tokenizer, its text and its run
 folder.
 
-    source = open_source("runs/toy-en-de-l0-0.01-s1")          # or system="importance", "base", ...
+    source = open_source("runs/toy-en-de-l0-0.01-e3-s1")       # or system="base"
     source.translator.translate(["The dog sleeps."])
     source.corpus.valid                                        # the text that the run was trained on, read
     when it is asked for
 
-A SOURCE is a run folder, or PREFIX:PLACE for models of other libraries. To add such a library: a file in
-models/ with a function that reads PLACE into a ForeignModel, and a line in SOURCES.
+To add a library whose models are a SOURCE: a file in bridges/ with a function that reads PLACE into a
+ForeignModel, and a line in foreign_source.py.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from headgates.analysis.significance import above_trivial, score
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
 from headgates.configs.settings import Settings
-from headgates.configs.source import OPTIONS, SOURCES, SourceOptions, is_foreign, split_source
+from headgates.configs.source import SourceOptions
 from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import TranslationData
@@ -34,6 +34,7 @@ from headgates.models.checkpoint import weights_digest
 from headgates.models.translator import Translator
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.foreign_run import foreign_run
+from headgates.records.foreign_source import OPTIONS, SOURCES, is_foreign, split_source
 from headgates.records.row import search_words, unlearned
 from headgates.tasks import task_of
 from headgates.tasks.base import Task
@@ -169,8 +170,8 @@ def open_source(
 ) -> Source:
     """Open a trained model.
 
-    system: the run's own unless given: l0 of a run with gates, base of a base. unpruned: in place of a run
-    with gates its base, the model before any gate touched it. finished: a run that has not ended is refused.
+    system: the run's own unless given: pruned, or base of a base. unpruned: in place of a run that was made
+    of a base its base. finished: a run that has not ended is refused.
     device: the first GPU if there is one, else the CPU, unless given. options: of a model of another library,
     its text, and the folder of corpora where it is not the run's own. Raises ValueError if the run or the
     system does not exist, or its

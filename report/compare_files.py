@@ -2,52 +2,44 @@
 .svg.
 
 compare.json: {"title", "base", "base_hash", "metric", what made the table, "summary": [sentences], "ranks":
-{epochs: {label: rank}}, "groups": [a row for each point, over its seeds], "leads": [learned gates minus each
-other method at as many heads with as much training], "failed": [points without a run], "runs": {run: what
-made it}}
+{epochs: {label: rank}}, "groups": [the columns of each group], "leads": [learned gates minus each other
+recipe of as many heads with as much training], "failed": [recipes without a run], "runs": {run: what made
+it}}
 """
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from headgates.analysis.metrics import Metric
-from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
-from headgates.configs.kinds import KINDS
-from headgates.configs.systems import BASES, label
+from headgates.configs.closing import ZERO
+from headgates.configs.recipe import Speed, Units
 from headgates.models.progress import Report
 from headgates.records.folder import RunFolder
-from headgates.records.row import PARTS, Measure, ResultRow
+from headgates.records.provenance import device_name, provenance
+from headgates.records.row import ResultRow
 from headgates.records.table import Row, markdown_table, write_table
-from headgates.report.bleu_heads import made_by, runs_provenance, tell_files
-from headgates.report.compare_groups import Compared, Group, MadePoint
-from headgates.report.compare_speeds import (
-    at_speeds,
-    int8_alone,
-    speed_cells,
-    speed_columns,
-    speed_row,
-    speeds_of,
-)
+from headgates.report.compare_columns import columns_of, int8_alone, speeds_of, table_of
+from headgates.report.compare_groups import Compared, Difference, Group
 from headgates.report.compare_summary import summary, trained
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.table import (
-    SIZE,
-    beside_heads,
-    interval_text,
-    measure_cells,
-    search_title,
-    show,
-    size_cells,
-)
+from headgates.report.table import search_title, show
 
 NAME = "compare"
+PROVENANCE = ("command", "commit", "seed", "device", "precision", "threads", "versions", "date")  # of a run
+MADE_BY = ("command", "commit", "device", "versions", "date")  # of a table, without precision and seed
+ENDS = {"csv": "table", "md": "table", "png": "figure", "svg": "figure", "json": "made by"}
+
+
+def sentences_of(compared: Compared, metric: Metric) -> list[str]:
+    return [*summary(compared, metric=metric.title), *int8_alone(compared, metric)]
 
 
 def write_compared(
@@ -57,38 +49,40 @@ def write_compared(
     metrics: Sequence[Metric],
     title: str,
     about: Mapping[str, Any],
-    runs: Mapping[str, dict[str, Any]],
     failed: Sequence[str] = (),
     report: Report,
-) -> list[str]:
-    """Write all files into the folder, and return the sentences of the summary.
-
-    about: further entries of compare.json, such as the base; runs: name -> result.json of each run; failed:
-    points that have none."""
-    sentences = [*summary(compared, metric=metrics[0].title), *int8_alone(compared, metrics[0])]
-    groups = in_order(compared)
-    points = [point for group in groups for point in group.points]
-    write_table(folder, f"{NAME}.csv", [point_row(point, metrics) for point in points])
+) -> None:
+    """Write all files into the folder. about: further entries of compare.json, such as the base; failed:
+    recipes that have no run, and why."""
+    sentences, groups = sentences_of(compared, metrics[0]), in_order(compared)
+    rows = [row for group in groups for row in group.rows]
+    runs = {row.run.path.name: row.run.result() or {} for row in rows}
+    write_table(folder, f"{NAME}.csv", run_rows(compared, metrics))
     folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed)))
     draw_compared(compared, folder / NAME, metric=metrics[0].title, title=title)
+    made_by = provenance(device_name(), "none", 0)
+    columns = columns_of(compared, metrics, differences_of(compared))
+    told = [{name: v for column in columns for name, v in column.entries(group).items()} for group in groups]
     content = {
         "title": title,
         "metric": metrics[0].title,
         **about,
-        **made_by(),
+        **{name: made_by[name] for name in MADE_BY},
         "summary": sentences,
         "ranks": {
             str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs if not compared.unlearned
         },
-        "groups": [group_row(group, compared, metrics) for group in groups],
+        "groups": [{name: value for name, value in row.items() if value is not None} for row in told],
         "leads": leads(compared),
         "failed": list(failed),
-        "open_heads": {f"{point.run}/{point.row.system}": point.row.heads_by_site for point in points},
-        "runs": runs_provenance(runs),
+        "open_heads": {f"{row.run.path.name}/{row.result.system}": row.result.heads_by_site for row in rows},
+        "runs": {
+            run: {name: result.get(name) for name in PROVENANCE} for run, result in sorted(runs.items())
+        },
     }
     folder.write_json(f"{NAME}.json", content)
-    tell_files(folder.path, NAME, report)
-    return sentences
+    for end, kind in ENDS.items():
+        report(f"{kind}: {folder / f'{NAME}.{end}'}")
 
 
 def in_order(compared: Compared) -> list[Group]:
@@ -96,13 +90,21 @@ def in_order(compared: Compared) -> list[Group]:
     bases = [compared.base, *compared.continued.values()]
 
     def place(group: Group) -> Any:
-        return group.epochs, -group.heads, -(group.first.row.neurons_open or 0), -group.mean, group.label
+        return group.epochs, -group.heads, -(group.first.neurons_open or 0), -group.mean, group.label
 
     return bases + sorted(compared.groups, key=place)
 
 
+def differences_of(compared: Compared) -> dict[Group, Difference]:
+    """Of every group from its reference; none where a base learned nothing."""
+    found = dict[Group, Difference]()
+    for epochs in [] if compared.unlearned else compared.all_epochs:
+        found |= compared.from_reference(epochs)
+    return found
+
+
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
-    """The comparisons beside a base that are of it, by name: title, summary, a row for each point, and the
+    """The comparisons beside a base that are of it, by name: title, summary, a row for each group, and the
     figure as an address that holds it. One whose file is broken or gone is left out: it can be written again,
     and no page must wait for it."""
     found = []
@@ -128,88 +130,34 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- rows
 
 
-def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
-    """What a run is, its metrics with intervals, and its difference from the reference of its own run."""
-    row, main = point.row, metrics[0].name
-    low, high = row.main.ci95 or (None, None)
-    difference_low, difference_high = row.main.difference_ci95 or (None, None)
-    return {
-        "method": point.method,
-        "ablation": point.closing if point.closing in ABLATIONS else ZERO,
-        "reconstruct": point.closing if point.closing in RECONSTRUCTIONS else None,
-        "learned": int(point.learned),
-        "epochs": point.epochs,
-        "seed": point.seed,
-        "heads_asked": point.asked,
-        "neurons_asked": point.neurons,
-        "speedup": point.speedup,
-        "lambda": point.lam,
-        "heads_open": row.heads_open,
-        "heads_total": row.heads_total,
-        "neurons_open": row.neurons_open,
-        "neurons_total": row.neurons_total,
-        **{kind: row.heads_by_kind.get(kind, 0) for kind in KINDS},
-        main: row.main.value,
-        f"{main}_low": low,
-        f"{main}_high": high,
-        "reference": row.reference,
-        "difference": row.main.difference,
-        "difference_low": difference_low,
-        "difference_high": difference_high,
-        "p_value": row.main.p_value,
-        **{metric.name: row.measures[metric.name].value for metric in metrics[1:]},
-        "length": point.scored.length,
-        "loss": point.loss,
-        **{f"{part}_seconds": (row.compute or {}).get(part) for part in PARTS},
-        "run": point.run,
-        "system": row.system,
-    }
-
-
-def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Row:
-    """A point over its seeds, as compare.json and the page have it: mean, range, intervals, and the paired
-    difference from the reference of so much training. What is not known is left out."""
-    reference = compared.reference(group.epochs)
-    compared_with = (
-        {}
-        if group.label in BASES or compared.unlearned
-        else {"reference": reference.label, **compared.from_reference(group.epochs)[group].columns}
-    )
-    row = {
-        "method": group.label,
-        "learned": group.first.learned,
-        "epochs": group.epochs,
-        "heads": group.heads,
-        "neurons": group.first.row.neurons_open,
-        "lambda": group.first.lam,
-        "seeds": len(group.points),
-        "value": group.mean,
-        "lowest": group.range[0],
-        "highest": group.range[1],
-        "low": group.interval[0],
-        "high": group.interval[1],
-        **compared_with,
-        **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
-        "length": group.length,
-        "loss": group.loss,
-        **speed_row(group, compared, metrics),
-        **{name: group.mean_size(name) for name in SIZE},
-        **{f"{part}_seconds": group.seconds_of(part) for part in PARTS},
-    }
-    return {name: value for name, value in row.items() if value is not None}
+def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
+    """The columns of every run alone, with its difference from the reference of as much training."""
+    rows = []
+    for group in in_order(compared):
+        for row in group.rows:
+            alone = Group([row], group.counts)
+            own = {} if group.is_base or compared.unlearned else {
+                alone: alone.minus(compared.reference(group.epochs))
+            }
+            which = {"run": row.run.path.name, "system": row.result.system}
+            which |= {"seed": row.recipe.seed if row.recipe else None}
+            columns = columns_of(compared, metrics, own)
+            values = {name: v for column in columns for name, v in column.entries(alone).items()}
+            rows.append(which | values)
+    return rows
 
 
 def leads(compared: Compared) -> list[Row]:
-    """The paired differences of learned gates from every other method with as many heads and as much
+    """The paired differences of learned gates from every other recipe with as many heads and as much
     training; none where a base learned nothing."""
     rows: list[Row] = []
     for epochs in [] if compared.unlearned else compared.all_epochs:
-        for size in compared.sizes_asked(epochs):
+        for size in compared.sizes(epochs):
             groups = compared.at(epochs, size)
-            numbers = {"heads": size[0], "neurons": size[1]}
+            numbers = {"heads": size.heads, "neurons": size.neurons} if isinstance(size, Units) else {}
             asked = {name: number for name, number in numbers.items() if number is not None}
             for group, other in product(groups, groups):
-                if group.first.learned and other is not group:
+                if group.learned and other is not group:
                     named = {"method": group.label, "against": other.label, "epochs": epochs, **asked}
                     found = compared.pair(group, other).columns
                     overlap = group.overlap(other)
@@ -220,64 +168,20 @@ def leads(compared: Compared) -> list[Row]:
 # ---------------------------------------------------------------- words
 
 
-def group_tables(
-    compared: Compared, metrics: Sequence[Metric]
-) -> dict[int, tuple[list[str], list[list[str]]]]:
+def group_tables(compared: Compared, metrics: Sequence[Metric]) -> dict[int, list[list[str]]]:
     """epochs -> the head and the rows of its table: the groups of so much training, after the bases that they
     are compared with."""
-    first, *others = metrics
-    points = [point.row for group in in_order(compared) for point in group.points]
-    beside = beside_heads(points)
-    head = ["method", "heads", *beside, "seeds", "of seeds", first.title, "95%"]
-    head += [metric.title for metric in others]
-    head += ["difference", "95%", "p (Holm)", *speed_columns(compared, first)]
-    head += ["length", "valid. loss", "heads shared", *SIZE]
-    head += [f"{part} (s)" for part in PARTS]
+    columns = columns_of(compared, metrics, differences_of(compared))
     tables = {}
     for epochs in compared.all_epochs:
-        bases, reference = (compared.base, compared.continued.get(epochs)), compared.reference(epochs)
-        differences = compared.from_reference(epochs)
-        rows = []
-        for group in in_order(compared):
-            if group not in bases and (group.label in BASES or group.epochs != epochs):
-                continue
-            main = Measure(group.mean, "", group.interval)
-            if group not in bases and not compared.unlearned:
-                gap = differences[group]
-                main = Measure(group.mean, "", group.interval, gap.value, gap.interval, gap.p_holm)
-            lam, seeds = group.first.lam, len(group.points)
-            rows.append(
-                [
-                    group.label,
-                    f"{group.heads:g}" if lam is None else f"{group.heads:.4g} (λ {lam:g})",
-                    *(text(group.first.row) for text in beside.values()),
-                    str(seeds),
-                    interval_text(group.range, ".2f") if seeds > 1 else "",
-                    *measure_cells(
-                        main,
-                        (group.mean_of(metric.name) for metric in others),
-                        is_reference=group is reference,
-                    ),
-                    *speed_cells(group, compared, first),
-                    "" if group.length is None else f"{group.length:.2f}",
-                    "" if group.loss is None else f"{group.loss:.4f}",
-                    nearest(group, compared),
-                    *size_cells(*map(group.mean_size, SIZE)),
-                    *("" if (s := group.seconds_of(part)) is None else f"{s:.0f}" for part in PARTS),
-                ]
-            )
-        tables[epochs] = head, rows
+        bases = compared.base, compared.continued.get(epochs)
+        groups = [
+            group
+            for group in in_order(compared)
+            if group in bases or (group.epochs == epochs and not group.is_base)
+        ]
+        tables[epochs] = table_of(columns, groups, compared.reference(epochs))
     return tables
-
-
-def nearest(group: Group, compared: Compared) -> str:
-    """The method whose open heads are most like the group's, and their Jaccard overlap: two methods with the
-    same heads are one choice."""
-    if group.label in BASES or group.first.asked is None:
-        return ""
-    others = [other for other in compared.at(group.epochs, group.first.size) if other is not group]
-    found = [(overlap, o.label) for o in others if (overlap := group.overlap(o)) is not None]
-    return "{:.2f} {}".format(*max(found)) if found else ""
 
 
 def markdown(
@@ -286,20 +190,19 @@ def markdown(
     """The lines of compare.md."""
     lines = [f"# {title}", "", *(f"- {sentence}" for sentence in sentences)]
     lines += [*(f"- no run: {name}" for name in failed), ""]
-    for epochs, table in group_tables(compared, metrics).items():
-        lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(*table)]
-    measures = compared.base.first.row.measures
+    for epochs, (head, *rows) in group_tables(compared, metrics).items():
+        lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(head, rows)]
+    measures = compared.base.first.measures
     return [*lines, *(f"- {name} `{measure.signature}`" for name, measure in measures.items()), ""]
 
 
-def show_compared(
-    compared: Compared, sentences: Sequence[str], *, metrics: Sequence[Metric], title: str
-) -> None:
-    """Print the summary, then a table for each amount of training."""
-    for sentence in sentences:
+def print_compared(compared: Compared, *, metrics: Sequence[Metric], title: str) -> None:
+    """Print the summary, then a table for each amount of training, and the signature of the metric."""
+    for sentence in sentences_of(compared, metrics[0]) if compared.groups else []:
         print(sentence)
-    for epochs, table in group_tables(compared, metrics).items():
-        show(f"{title}, {search_title(compared.base.first.row.search)}{trained(epochs)}", *table)
+    for epochs, (head, *rows) in group_tables(compared, metrics).items():
+        show(f"{title}: test set, {search_title(compared.base.first.search)}{trained(epochs)}", head, rows)
+    print(compared.base.first.main.signature)
 
 
 # ---------------------------------------------------------------- figure
@@ -307,48 +210,69 @@ def show_compared(
 
 def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: str) -> None:
     """Draw the metric against open heads, parameters or speed (`place_of`): a row of panels for each amount
-    of training, a column for each closing. Raises ValueError without a point."""
+    of training, a column for each closing where some are compared. Raises ValueError without a group."""
     if not compared.groups:
-        raise no_rows("point of a comparison")
-    what = f"open heads of {compared.base.first.row.heads_total}"
+        raise no_rows("recipe of a comparison")
+    what = f"open heads of {compared.base.first.heads_total}"
     if with_neurons(compared):
-        what = f"parameters in thousands, of {(compared.base.first.row.parameters or 0) / 1000:,.0f}"
+        what = f"parameters in thousands, of {(compared.base.first.parameters or 0) / 1000:,.0f}"
     xlabel = f"{what} (fewer to the right)"
     if fast := at_speeds(compared):
         timed = next(each["timed"] for group in compared.groups for each in speeds_of(group))
         xlabel = f"times as fast as unpruned ({timed})"
-    ylabel = ", ".join(filter(None, (metric, "test set", compared.base.first.row.search)))
+    ylabel = ", ".join(filter(None, (metric, "test set", compared.base.first.search)))
     draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=ylabel, fewer=not fast)
 
 
 def panels(compared: Compared) -> list[list[Panel]]:
     """A line is the mean over seeds, its band the middle 95% of the bootstrap over sentences, a mark one
-    seed. Learned gates close with zero and stand in the panels of every closing, thicker and on top."""
-    closings = {group.first.closing for group in compared.groups if not group.first.learned} or {ZERO}
+    seed. Learned gates stand in the panels of every closing, thicker and on top."""
+    by_training = [
+        {group.recipe.closing for group in compared.groups if group.epochs == epochs and not group.learned}
+        for epochs in compared.all_epochs
+    ]
+    across: list[str | None] = [None]
+    if any(len(closings) > 1 for closings in by_training):
+        across = [*sorted(set.union(*by_training), key=lambda closing: (closing != ZERO, closing))]
 
-    def panel(epochs: int, closing: str) -> Panel:
+    def panel(epochs: int, closing: str | None) -> Panel:
         groups = [
             group
             for group in compared.groups
-            if group.epochs == epochs and (group.first.learned or group.first.closing == closing)
+            if group.epochs == epochs and (group.learned or closing in (None, group.recipe.closing))
         ]
-        groups.sort(key=lambda group: (group.first.learned, group.first.method, -group.heads))
-        series = [
-            method_series(name, list(same), place_of(compared), fewer=not at_speeds(compared))
-            for name, same in groupby(groups, lambda group: group.first.method)
-        ]
-        levels = {"base": compared.base.mean}
-        if epochs in compared.continued:
-            levels["base-continued"] = compared.continued[epochs].mean
-        title = trained(epochs) + (f", closed heads: {closing}" if len(closings) > 1 else "")
-        return Panel(title, series, levels)
 
-    across = sorted(closings, key=lambda closing: (closing != ZERO, closing))
+        def name(group: Group) -> str:
+            if closing is None:
+                return group.label
+            return replace(group.recipe, refit=None, closed_output=ZERO).label
+
+        groups.sort(key=lambda group: (group.learned, name(group), -group.heads))
+        series = [
+            series_of(words, list(same), place_of(compared), fewer=not at_speeds(compared))
+            for words, same in groupby(groups, name)
+        ]
+        bases = [compared.base, *filter(None, [compared.continued.get(epochs)])]
+        title = trained(epochs) + (f", closed heads: {closing}" if closing else "")
+        return Panel(title, series, {group.label: group.mean for group in bases})
+
     return [[panel(epochs, closing) for closing in across] for epochs in compared.all_epochs]
 
 
+def at_speeds(compared: Compared) -> bool:
+    """Whether recipes were asked for speeds, and all of them have one."""
+    return any(isinstance(group.size, Speed) for group in compared.groups) and all(
+        map(speeds_of, compared.groups)
+    )
+
+
+def with_neurons(compared: Compared) -> bool:
+    """Whether groups differ in their feed-forward neurons or layers."""
+    return any(group.first.neurons_open is not None or group.first.layers_left for group in compared.groups)
+
+
 def place_of(compared: Compared) -> Callable[[ResultRow], float]:
-    """Where a model stands in the figure: by open heads, or by the thousands of its parameters where points
+    """Where a model stands in the figure: by open heads, or by the thousands of its parameters where groups
     differ in their feed-forward neurons, or by how many times as fast it is."""
     if at_speeds(compared):
         return lambda row: float(row.others["speed"]["measured"]["median"])
@@ -357,27 +281,22 @@ def place_of(compared: Compared) -> Callable[[ResultRow], float]:
     return lambda row: row.heads_open
 
 
-def with_neurons(compared: Compared) -> bool:
-    """Whether points differ in their feed-forward neurons."""
-    return any(group.first.row.neurons_open is not None for group in compared.groups)
-
-
-def method_series(
+def series_of(
     name: str, groups: Sequence[Group], place: Callable[[ResultRow], float], *, fewer: bool
 ) -> Series:
-    """A method's groups, from the left, which is the most where x falls. place: of a model."""
-    left = {group: fmean(place(point.row) for point in group.points) for group in groups}
+    """The groups of one line, from the left, which is the most where x falls. place: of a model."""
+    left = {group: fmean(place(row.result) for row in group.rows) for group in groups}
     groups = sorted(groups, key=left.__getitem__, reverse=fewer)
     low, high = zip(*(group.interval for group in groups), strict=True)
     return Series(
-        label(name),
-        look_of(name),
+        name,
+        look_of(groups[0].recipe.choose),
         [left[group] for group in groups],
         [group.mean for group in groups],
         low,
         high,
         joined=True,
         band=True,
-        width=2.2 if groups[0].first.learned else 1.3,
-        seeds=[(place(point.row), point.row.main.value) for group in groups for point in group.points],
+        width=2.2 if groups[0].learned else 1.3,
+        seeds=[(place(row.result), row.result.main.value) for group in groups for row in group.rows],
     )

@@ -1,16 +1,16 @@
-"""The numbers of a comparison: points that differ in their seed alone are one group, with a mean, a range,
-and an interval.
+"""The numbers of a comparison: rows that differ in their seed alone are one group, with a mean, a range, and
+an interval.
 
 A group's score is the mean over its seeds. Intervals and p-values count the luck of test sentences and that
-of seeds (analysis/seed_luck.py); the luck of a seed is pooled over the methods with as many heads and as much
-training. Differences that are asked about together are adjusted together (Holm): those of all methods at one
-number of heads, and those of all rows of a table from their reference.   Letters: R resamples, N sentences.
+of seeds (analysis/seed_luck.py); the luck of a seed is pooled over the recipes of the same size and as much
+training. Differences that are asked about together are adjusted together (Holm): those of all recipes at one
+size, and those of all rows of a table from their reference.   Letters: R resamples, N sentences.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, groupby
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
@@ -20,9 +20,11 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 from headgates.analysis.metrics import Floats
 from headgates.analysis.seed_luck import SeedVariance, difference_of_means, seed_variance
 from headgates.analysis.significance import holm
-from headgates.configs.systems import BASES
-from headgates.pruning.point import MadePoint, Size
-from headgates.records.row import Interval, ResultRow
+from headgates.configs.recipe import Share, Speed, Units
+from headgates.pruning.make import Row
+from headgates.records.row import BASE, Interval, ResultRow
+
+Size = Units | Speed | Share  # the budgets that recipes are compared at; others leave any number of heads
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,24 @@ def together(differences: Sequence[Difference]) -> list[Difference]:
 
 
 class Group:
-    """Points that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in
-    each resample. luck: of a seed, None where it is not known."""
+    """Rows that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in each
+    resample. luck: of a seed, None where it is not known."""
 
     luck: SeedVariance | None = None
 
-    def __init__(self, points: Sequence[MadePoint], counts: Floats):
-        self.points, self.counts = list(points), counts
-        self.first = points[0]
-        self.label, self.epochs = self.first.label, self.first.epochs
-        self.heads = fmean(point.row.heads_open for point in points)
-        self.values = [point.row.main.value for point in points]
+    def __init__(self, rows: Sequence[Row], counts: Floats):
+        self.rows, self.counts = list(rows), counts
+        self.first, self.recipe = rows[0].result, rows[0].recipe
+        self.label, self.is_base = self.first.label, self.first.is_base
+        self.epochs = self.recipe.epochs if self.recipe else 0
+        self.learned = self.recipe is not None and self.recipe.learns
+        budget = self.recipe.budget if self.recipe and not self.is_base else None
+        self.size = budget if isinstance(budget, Units | Speed | Share) else None
+        self.budget = budget.words if budget else ""
+        self.heads = fmean(row.result.heads_open for row in rows)
+        self.values = [row.result.main.value for row in rows]
         self.mean = fmean(self.values)
-        losses = [point.loss for point in points if point.loss is not None]
-        self.loss = fmean(losses) if len(losses) == len(points) else None
+        self.loss = mean([validation_loss(row.result) for row in rows])
 
     @property
     def range(self) -> Interval:
@@ -83,29 +89,27 @@ class Group:
 
     def mean_of(self, metric: str) -> float:
         """The mean over seeds of a metric."""
-        return fmean(point.row.measures[metric].value for point in self.points)
+        return fmean(row.result.measures[metric].value for row in self.rows)
 
-    def mean_size(self, name: str) -> float | None:
-        """The mean over seeds of `parameters` or `seconds`; None where one is not known."""
-        values = [getattr(point.row, name) for point in self.points]
-        return None if None in values else fmean(values)
+    def mean_of_rows(self, name: str) -> float | None:
+        """The mean over seeds of a number of `ResultRow`; None where one is not known."""
+        return mean([getattr(row.result, name) for row in self.rows])
 
     @property
     def length(self) -> float | None:
         """The mean over seeds of `Scored.length`."""
-        lengths = [point.scored.length for point in self.points]
-        return None if None in lengths else fmean(each or 0.0 for each in lengths)
+        return mean([row.scored.length for row in self.rows])
 
     def seconds_of(self, part: str) -> float | None:
         """The mean over seeds of a part of `ResultRow.compute`; None where one is not known."""
-        parts = [point.row.compute for point in self.points]
+        parts = [row.result.compute for row in self.rows]
         return None if None in parts else fmean((each or {}).get(part, 0.0) for each in parts)
 
     @cached_property
     def resampled(self) -> list[Floats]:
         """Of each seed (R,): its score in each resample."""
-        name, metric = self.first.scored.main_name, self.first.scored.metrics[0]
-        return [metric.resampled(self.counts @ point.scored.statistics[name]) for point in self.points]
+        metric = self.rows[0].scored.metrics[0]
+        return [metric.resampled(self.counts @ row.scored.main_statistics) for row in self.rows]
 
     @property
     def interval(self) -> Interval:
@@ -119,18 +123,30 @@ class Group:
 
     @staticmethod
     def difference(value: float, sampled: Floats, *groups: "Group") -> Difference:
-        lucks = [(group.luck, len(group.points)) for group in groups]
+        lucks = [(group.luck, len(group.rows)) for group in groups]
         return Difference(value, *difference_of_means(value, sampled, lucks))
 
     def overlap(self, other: "Group") -> float | None:
         """Jaccard overlap of the open heads, the mean over pairs of seeds; None where a row does not say
-        which are open, or none may close."""
-        if self.first.asked is None and self.first.size != Size():
+        which are open, or no number of heads was asked for."""
+        if not isinstance(self.size, Units) or self.size.heads is None:
             return None
-        ours, theirs = ([open_heads(point.row) for point in group.points] for group in (self, other))
+        ours, theirs = ([open_heads(row.result) for row in group.rows] for group in (self, other))
         if not all((*ours, *theirs)):
             return None
         return fmean(len(a & b) / len(a | b) for a in ours for b in theirs)
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
+def validation_loss(row: ResultRow) -> float | None:
+    """Its own, or that of the best epoch of its training."""
+    losses = (row.stage or {}).get("losses")
+    return losses[row.stage["best_epoch"]] if row.loss is None and row.stage and losses else row.loss
 
 
 def open_heads(row: ResultRow) -> set[tuple[str, int]]:
@@ -138,41 +154,45 @@ def open_heads(row: ResultRow) -> set[tuple[str, int]]:
     return {(site, head) for site, heads in (row.heads_by_site or {}).items() for head in heads}
 
 
+def order(size: Size | None) -> Any:
+    """Sizes from the most to the least."""
+    if isinstance(size, Units):
+        return 0, -(size.heads or 0), -(size.neurons or 0)
+    if isinstance(size, Share):
+        return 1, size.of, -size.share
+    return (2, size.factor) if isinstance(size, Speed) else (3,)
+
+
+def grouped(rows: Sequence[Row], counts: Floats) -> list[Group]:
+    """By training, label and size; rows of one group in their order."""
+    alike: dict[Any, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(row.recipe and replace(row.recipe, seed=0), []).append(row)
+    groups = [Group(same, counts) for same in alike.values()]
+    return sorted(groups, key=lambda group: (group.epochs, group.label, order(group.size)))
+
+
 class Compared:
-    """All groups of a comparison. points: those of methods; bases: the base, and the base trained on, of
-    every seed and length."""
+    """All groups of a comparison. rows: of recipes; bases: the base, and the base trained on, of every seed
+    and length."""
 
-    def __init__(self, points: Sequence[MadePoint], bases: Sequence[MadePoint], counts: Floats):
-        def grouped(points: Sequence[MadePoint]) -> list[Group]:
-            def key(point: MadePoint) -> Any:
-                return (
-                    point.epochs,
-                    point.label,
-                    -(point.asked or 0),
-                    -(point.neurons or 0),
-                    point.lam or 0.0,
-                    point.speedup or 0.0,
-                )
-
-            return [Group(list(same), counts) for _, same in groupby(sorted(points, key=key), key=key)]
-
-        self.groups, found = grouped(points), grouped(bases)
-        alike: dict[Any, list[Group]] = {}  # pooled; a lambda may leave any number of heads
-        for group in [*self.groups, *found]:
-            alike.setdefault((group.epochs, group.first.size, group.label in BASES), []).append(group)
+    def __init__(self, rows: Sequence[Row], bases: Sequence[Row], counts: Floats):
+        self.groups, self.bases = grouped(rows, counts), grouped(bases, counts)
+        alike: dict[Any, list[Group]] = {}  # pooled; a price may leave any number of heads
+        for group in [*self.groups, *self.bases]:
+            alike.setdefault((group.epochs, group.size, group.is_base), []).append(group)
         for pool in alike.values():
             luck = seed_variance([group.values for group in pool], [group.resampled for group in pool])
             for group in pool:
                 group.luck = luck
-        self.bases = found
-        self.base = next(group for group in found if group.label == BASES[0])
-        self.continued = {group.epochs: group for group in found if group.label == BASES[1]}
-        self.all_epochs = sorted({group.epochs for group in self.groups})
+        self.base = next(group for group in self.bases if group.first.system == BASE)
+        self.continued = {group.epochs: group for group in self.bases if group is not self.base}
+        self.all_epochs = sorted({group.epochs for group in self.groups} | {*self.continued}) or [0]
 
     @property
     def unlearned(self) -> str:
         """Why nothing is said of the heads of a base, in one sentence; empty where all have learned."""
-        return next(filter(None, (group.first.row.unlearned for group in self.bases)), "")
+        return next(filter(None, (group.first.unlearned for group in self.bases)), "")
 
     def reference(self, epochs: int) -> Group:
         """What groups of so much training are compared with: the base, or, where training on lowers its
@@ -184,14 +204,15 @@ class Compared:
         return later
 
     def at(self, epochs: int, size: Size) -> list[Group]:
-        """The groups with these numbers of heads and neurons as their target, the best first."""
-        groups = [group for group in self.groups if (group.epochs, group.first.size) == (epochs, size)]
+        """The groups of this size, the best first."""
+        groups = [group for group in self.groups if (group.epochs, group.size) == (epochs, size)]
         return sorted(groups, key=lambda group: (-group.mean, group.label))
 
     def pair(self, group: Group, other: Group) -> Difference:
-        """The difference of two methods with the same size as their target and as much training; all such
-        pairs are one family."""
-        pairs = list(combinations(self.at(group.epochs, group.first.size), 2))
+        """The difference of two recipes of the same size and as much training; all such pairs are one
+        family."""
+        assert group.size is not None
+        pairs = list(combinations(self.at(group.epochs, group.size), 2))
         family = together([a.minus(b) for a, b in pairs])
         p = next(d.p_holm for pair, d in zip(pairs, family, strict=True) if {*pair} == {group, other})
         return replace(group.minus(other), p_holm=p)
@@ -202,17 +223,16 @@ class Compared:
         found = together([group.minus(self.reference(epochs)) for group in groups])
         return dict(zip(groups, found, strict=True))
 
-    def sizes_asked(self, epochs: int) -> list[Size]:
-        """What methods had as their target: numbers of heads and neurons, the most first, or speeds."""
-        asked = {group.first.size for group in self.groups if group.epochs == epochs}
-        sizes = [size for size in asked if size != Size()]
-        return sorted(sizes, key=lambda size: (-(size[0] or 0), -(size[1] or 0), size.speedup or 0))
+    def sizes(self, epochs: int) -> list[Size]:
+        """What recipes are compared at, from the most to the least."""
+        sizes = {group.size for group in self.groups if group.epochs == epochs and group.size is not None}
+        return sorted(sizes, key=order)
 
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the sizes, 1 the best; equal scores share the mean of their ranks. Of
         the methods that have a point at every size; the best first."""
         tables = [
-            {group.label: group.mean for group in self.at(epochs, size)} for size in self.sizes_asked(epochs)
+            {group.label: group.mean for group in self.at(epochs, size)} for size in self.sizes(epochs)
         ]
         labels = sorted(set.intersection(*map(set, tables))) if tables else []
         ranks = [rankdata([-table[label] for label in labels]) for table in tables]

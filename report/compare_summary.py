@@ -9,11 +9,13 @@ says so.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from statistics import fmean
+from typing import Any
 
 from headgates.configs.closing import ZERO
-from headgates.pruning.point import Size
-from headgates.report.compare_groups import Compared, Difference, Group, together
+from headgates.report.compare_groups import Compared, Difference, Group, Size, together
 from headgates.report.table import interval_text
 
 
@@ -24,13 +26,11 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
         return [f"{compared.unlearned}."]
     sentences = []
     for epochs in compared.all_epochs:
-        sizes = compared.sizes_asked(epochs)
+        sizes = compared.sizes(epochs)
         sentences += [best_at(compared, epochs, size, metric) for size in sizes]
         sentences += [learned_against_posthoc(compared, epochs, size) for size in sizes]
-        of_lambda = [
-            group for group in compared.groups if group.epochs == epochs and group.first.lam is not None
-        ]
-        sentences += [by_lambda(group, compared, metric) for group in of_lambda]
+        unsized = [group for group in compared.groups if group.epochs == epochs and group.size is None]
+        sentences += [of_no_size(group, compared, metric) for group in unsized]
         if len(ranks := compared.ranks(epochs)) > 1:
             ranked = ", ".join(f"{label} {rank:.2f}" for label, rank in ranks.items())
             sentences.append(f"Mean rank {trained(epochs)}: {ranked}.")
@@ -47,9 +47,9 @@ def trained(epochs: int) -> str:
 def score(group: Group, metric: str) -> str:
     """94.20 BLEU, with the range of the seeds where there are several."""
     text = f"{group.mean:.2f} {metric}"
-    if len(group.points) == 1:
+    if len(group.rows) == 1:
         return text
-    return f"{text} ({len(group.points)} seeds, {interval_text(group.range, '.2f')})"
+    return f"{text} ({len(group.rows)} seeds, {interval_text(group.range, '.2f')})"
 
 
 def gap(difference: Difference) -> str:
@@ -80,59 +80,53 @@ def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
 
 
 def learned_against_posthoc(compared: Compared, epochs: int, size: Size) -> str:
-    """The best learned gates against the best choice by a score with the same training, and how many of their
+    """The best learned gates against the best other choice with the same training, and how many of their
     heads are the same; empty where one of them is missing."""
     groups = by_validation(compared.at(epochs, size))
-    learned, scores = ([group for group in groups if group.first.learned is kind] for kind in (True, False))
-    if not learned or not scores:
+    learned, others = ([group for group in groups if group.learned is kind] for kind in (True, False))
+    if not learned or not others:
         return ""
-    difference = compared.pair(learned[0], scores[0])
-    what, other = f"learned gates ({learned[0].label})", f"the best score ({scores[0].label})"
-    ahead = {"ahead": "is ahead of", "behind": "is behind", "tie": "is tied with"}[difference.verdict]
-    overlap = learned[0].overlap(scores[0])
+    difference = compared.pair(learned[0], others[0])
+    overlap = learned[0].overlap(others[0])
     same = "" if overlap is None else f"; their open heads overlap by {overlap:.2f} (Jaccard)"
-    return f"At {size.words} {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}{same}."
+    return (
+        f"At {size.words} {trained(epochs)}, {learned[0].label} against {others[0].label}, the best of the "
+        f"others: {difference.verdict}, {gap(difference)}{same}."
+    )
 
 
-def by_lambda(group: Group, compared: Compared, metric: str) -> str:
-    """Where a group fell whose number of heads lambda decides."""
-    opened = sorted({point.row.heads_open for point in group.points})
+def of_no_size(group: Group, compared: Compared, metric: str) -> str:
+    """Where a group fell whose budget leaves any number of heads, such as a price."""
+    opened = sorted({row.result.heads_open for row in group.rows})
     fell = " to ".join(map(str, dict.fromkeys((opened[0], opened[-1]))))
-    reference = compared.reference(group.epochs)
-    result = f"{score(group, metric)}, {gap(group.minus(reference))} against {reference.label}"
-    neurons = group.first.row.neurons_open
+    reference, neurons = compared.reference(group.epochs), group.first.neurons_open
     beside = "" if neurons is None else f" and {neurons:,} neurons (the first seed)"
-    leaves = f"at λ {group.first.lam:g} {trained(group.epochs)} leaves {fell} heads{beside} open"
-    return f"{group.label} {leaves}: {result}; it has no target number, and no rank."
+    return (
+        f"{group.label} ({group.budget}) {trained(group.epochs)} leaves {fell} heads{beside} open: "
+        f"{score(group, metric)}, {gap(group.minus(reference))} against {reference.label}; no size was asked "
+        "for, so it has no rank."
+    )
+
+
+Pair = tuple[Group, Group]
 
 
 def closings(compared: Compared, metric: str) -> list[str]:
-    """What each closing adds to zero, over all pairs of points that differ in it alone."""
-    sentences = []
-    for closing in dict.fromkeys(group.first.closing for group in compared.groups):
-        for epochs in compared.all_epochs if closing != ZERO else ():
-            pairs = [
-                (group, other)
-                for group in compared.groups
-                for other in compared.at(epochs, group.first.size)
-                if (group.epochs, group.first.closing) == (epochs, closing)
-                and (other.first.method, other.first.closing) == (group.first.method, ZERO)
-            ]
-            if pairs:
-                sentences.append(f"{closing} in place of {ZERO}, {trained(epochs)}: {added(pairs, metric)}.")
-    return sentences
+    """What each closing adds to zero, over all pairs of groups that differ in it alone."""
+    pairs = pairs_of(compared, closed_output=ZERO, refit=None)
+    return [
+        f"{closing} in place of {ZERO}, {trained(epochs)}: {added(mine, metric)}."
+        for closing in dict.fromkeys(group.recipe.closing for group in compared.groups)
+        for epochs in compared.all_epochs
+        if (mine := [pair for pair in pairs if (pair[0].epochs, pair[0].recipe.closing) == (epochs, closing)])
+    ]
 
 
 def training(compared: Compared, metric: str) -> list[str]:
-    """What training adds to a choice by a score, over all pairs of points that differ in it alone."""
+    """What training adds to a choice by a score, over all pairs of groups that differ in it alone."""
     sentences = []
     for epochs in filter(None, compared.all_epochs):
-        pairs = [
-            (group, other)
-            for group in compared.groups
-            for other in compared.at(0, group.first.size)
-            if group.epochs == epochs and other.label == group.label
-        ]
+        pairs = [pair for pair in pairs_of(compared, epochs=0) if pair[0].epochs == epochs]
         if pairs:
             base = compared.continued.get(epochs)
             itself = f"; the base itself changes by {gap(base.minus(compared.base))}" if base else ""
@@ -141,7 +135,16 @@ def training(compared: Compared, metric: str) -> list[str]:
     return sentences
 
 
-def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
+def pairs_of(compared: Compared, **changes: Any) -> list[Pair]:
+    """The groups whose recipes these changes make those of others, each with that other."""
+    return [
+        (group, other)
+        for group, other in product(compared.groups, compared.groups)
+        if group is not other and replace(group.recipe, seed=other.recipe.seed, **changes) == other.recipe
+    ]
+
+
+def added(pairs: Sequence[Pair], metric: str) -> str:
     """The mean gain of the first over the second of each pair, its range, and how many are leads."""
     differences = together([group.minus(other) for group, other in pairs])
     gains = [difference.value for difference in differences]
@@ -149,7 +152,7 @@ def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
     found = Counter(words[difference.verdict] for difference in differences)
     counted = ", ".join(f"{found[name]} {name}" for name in words.values() if found[name])
     ends = f"{min(gains):+.2f} to {max(gains):+.2f}"
-    over = f"on average over {len(gains)} pairs of points"
+    over = f"on average over {len(gains)} pairs of rows"
     if len(pairs) == 1:
         ends, over = interval_text(differences[0].interval), f"for {pairs[0][0].label}"
     return f"{fmean(gains):+.2f} {metric} {over} ({ends}; {counted})"
@@ -160,9 +163,9 @@ def same_training(compared: Compared) -> list[str]:
     sentences = []
     for epochs in filter(None, compared.all_epochs):
         groups = [group for group in compared.groups if group.epochs == epochs]
-        steps = {(point.row.stage or {}).get("steps") for group in groups for point in group.points}
+        steps = {(row.result.stage or {}).get("steps") for group in groups for row in group.rows}
         if len(groups) > 1 and len(steps) == 1 and None not in steps:
-            learned = [group for group in groups if group.first.learned]
+            learned = [group for group in groups if group.learned]
             within = [group.label for group in learned if not group.seconds_of("choice")]
             but = f"; {', '.join(dict.fromkeys(within))} choose their heads within them" if within else ""
             costs = "what choosing and refits took beside is in the columns of seconds"
@@ -175,7 +178,7 @@ def caution(compared: Compared) -> str:
     text = (
         "Intervals count the luck of test sentences and, where a method has seeds, of seeds, on this base. "
     )
-    if max((len(group.points) for group in compared.groups), default=1) == 1 and any(compared.all_epochs):
+    if max((len(group.rows) for group in compared.groups), default=1) == 1 and any(compared.all_epochs):
         text = "One seed says nothing of the luck of training: intervals are of test sentences alone. "
     text += "Leads are adjusted for all that are asked about together (Holm)"
     if any(group.loss is None for group in compared.groups):

@@ -1,5 +1,159 @@
-"""Rows to tables (being written)."""
-def show_compared(lab, base, rows, failed, *, name=None, also=(), look=0):
+"""What a command ends with that made rows: what they say in sentences, their tables, the files of a
+comparison, the pages, and what to type next."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from headgates.analysis.significance import RESAMPLES, resample_counts
+from headgates.configs.closing import RESAMPLE
+from headgates.configs.own_file import own_file
+from headgates.configs.program import program
+from headgates.configs.recipe import PIECES, UNPRUNED
+from headgates.lab.evaluation import measures_of, scored_on
+from headgates.lab.lab import Lab
+from headgates.lab.tracker import log_grid
+from headgates.models.progress import say
+from headgates.pruning.grid import Failed
+from headgates.pruning.make import Row, row_of
+from headgates.records.folder import RunFolder
+from headgates.records.row import BASE
+from headgates.records.source import Lines, open_source
+from headgates.report.compare_files import NAME, print_compared, write_compared
+from headgates.report.compare_groups import Compared
+from headgates.report.fill import update_pages
+from headgates.report.shapes import own_shape
+from headgates.report.table import next_commands, result_sentence, size_sentences, warnings_of
+from headgates.report.trimmed import print_trimmed
+
+
+def show_compared(
+    lab: Lab,
+    base: RunFolder,
+    rows: Sequence[Row],
+    failed: Sequence[Failed],
+    *,
+    name: str | None = None,
+    also: Sequence[str] = (),
+    look: int = 0,
+) -> None:
+    """Print how the rows of recipes compare with the base, which may be alone; several rows, or those of a
+    named comparison, are also written into RUNS/compare-NAME.
+
+    failed: recipes without a row. also: further test sets, a table each. look: validation sentences of the
+    first look at the heads, for the pages. Raises ValueError where all recipes failed."""
+    if failed and not rows:
+        raise ValueError(f"no recipe could be made; the first: {failed[0]}")
+    made = [row for row in rows if row.recipe and row.recipe.choose != UNPRUNED]
+    bases = bases_of(lab, base, rows)
+    folder = RunFolder(own_file(lab.settings.runs, f"compare-{name or base.path.resolve().name}"))
+    writes = bool(made) and (len(rows) > 1 or name is not None)
+    compare(lab, base, made, bases, failed, folder if writes else None)
+    if len(rows) <= 1:
+        print_one(rows[0] if rows else bases[0], bases[0])
+    for line in warnings_of([row.result for row in [*bases, *made]], lab.settings):
+        print(line)
+    source = lab.text.source(base) if also else None
+    for on in also:
+        assert source is not None
+        corpus, lines = source.other(on, lab.settings.test_sentences)
+        say(f"{len(made) + len(bases)} systems on {corpus}")
+        ours, theirs = (on_text(base, some, lines) for some in (made, bases))
+        place = RunFolder(folder / corpus) if writes else None
+        compare(lab, base, ours, theirs, failed, place, on=corpus)
+    if writes:
+        log(lab, base, made, folder)
+    for each in failed:
+        print(f"failed: {each}; the same command tries it again")
+    runs = [row.run for row in rows]
+    corpus = lab.text.corpus
+    for page in update_pages(
+        base, say, data_dir=lab.settings.data_dir, corpus=corpus, look=look, beside=runs
+    ):
+        print(f"report: {page}")
+    lines = next_commands(runs[0] if len(runs) == 1 else base)
+    if not runs:
+        lines.append(f"{program('prune')} {base.path} closes heads by importance and compares")
+    print("next:", *lines, sep="\n  ")
+
+
+def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:
+    """The base, and the base trained on, of every seed and length, as the runs of the rows hold them."""
+    found = {}
     for row in rows:
-        print(row.title, row.result.open_words, round(row.result.main.value,2), row.result.loss, row.run.path)
-    for each in failed: print("failed", each)
+        for result in row.run.rows():
+            if result.is_base:
+                each = row_of(row.run, lab, result.system)
+                found.setdefault(each.recipe, each)
+    if None not in found:
+        found[None] = row_of(base, lab, BASE)
+    return [found.pop(None), *found.values()]
+
+
+def compare(
+    lab: Lab,
+    base: RunFolder,
+    made: Sequence[Row],
+    bases: Sequence[Row],
+    failed: Sequence[Failed],
+    folder: RunFolder | None,
+    on: str = "",
+) -> None:
+    """Print the sentences and tables of one test set, and write them into the folder. on: its name, where it
+    is not the base's own."""
+    metrics, name = lab.task.metrics, (base if folder is None else folder).path
+    compared = Compared(made, bases, resample_counts(len(bases[0].scored), RESAMPLES))
+    if folder is not None:
+        write_compared(
+            compared,
+            folder,
+            metrics=metrics,
+            title=f"{base.path.resolve().name}{on and ' on '}{on}: smaller models compared",
+            about={"base": base.path.name, "base_hash": base.run_hash()},
+            failed=list(map(str, failed)),
+            report=say,
+        )
+    print_compared(compared, metrics=metrics, title=f"{name}{on and ' on '}{on}")
+
+
+def print_one(row: Row, base: Row) -> None:
+    """What is said of one model beside its table: its result, size, shape and speed."""
+    if (sentence := result_sentence(row.run)) is not None:
+        print(sentence)
+    if "speed" not in row.result.others:  # measured in turns, which a single pass would deny
+        for line in size_sentences([base.result, row.result]):
+            print(line)
+    if row.recipe and row.recipe.choose == PIECES:
+        print_trimmed(row.run)
+    else:
+        own_shape(row.run)
+
+
+def on_text(base: RunFolder, rows: Sequence[Row], test: Lines) -> list[Row]:
+    """The rows on other test lines, whose losses stay those of validation; without heads whose outputs are
+    sampled, of which no model is kept."""
+    found = []
+    for row in rows:
+        if row.recipe and row.recipe.closing == RESAMPLE:
+            continue
+        folder = base if row.result.system == BASE else row.run
+        scored = scored_on(open_source(folder.path, row.result.system), test)
+        result = replace(
+            row.result, measures=measures_of(scored), reference=None, evaluation={}, seconds=None
+        )
+        found.append(replace(row, result=result, scored=scored))
+    return found
+
+
+def log(lab: Lab, base: RunFolder, made: Sequence[Row], folder: RunFolder) -> None:
+    """Log the table, the figure and the sentences of a comparison."""
+    content = folder.read_json(f"{NAME}.json")
+    log_grid(
+        folder,
+        NAME,
+        logger=lab.settings.logger,
+        kind="comparison",
+        base=base,
+        config={"recipes": [row.title for row in made]},
+        summary={"summary": "\n".join(content["summary"]), "ranks": json.dumps(content["ranks"])},
+    )

@@ -1,7 +1,7 @@
 """The page of a run, `report.html`, and what it is drawn from, `analysis/base/cards.json`.
 
-Every command that has something new writes it: `fit.py` gates, comparisons and a first look at the heads,
-`prune.py` curves and ablations, `analyze.py` roles, relevance and sentences. Folders are read again each
+Every command that has something new writes it: `fit` and `prune` smaller models, comparisons and a first look
+at the heads, `analyze` roles, relevance and sentences. Folders are read again each
 time, and of analyses that a command did not make, what earlier ones of the same weights found stays: pages
 gain, and lose nothing.
 """
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headgates.analysis.results import AnalysisResult
-from headgates.configs.analyze import MOST_EXAMPLES, AnalyzeConfig
+from headgates.configs.analyses import MOST_EXAMPLES, Analyses
+from headgates.configs.program import program
 from headgates.data import Corpus
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.findings import Findings, find
@@ -34,21 +35,22 @@ def update_pages(
     data_dir: str | None = None,
     corpus: Corpus | None = None,
     look: int = 0,
+    beside: Sequence[RunFolder] = (),
 ) -> list[Path]:
-    """Write the pages of a finished run and of its base, with all finished runs on that base; return their
-    paths.
+    """Write the pages of a finished run, of its base, and of the runs `beside` it on that base; each shows
+    all finished runs of the base. Returns their paths.
 
     data_dir, corpus: those of the calling command, so that the text need not be found and read again. look:
     first make what the base lacks of the analyses that take seconds, on so many validation sentences. A page
     that cannot be made is reported and raises nothing: a training that has ended must not fail for it."""
     try:
-        config = AnalyzeConfig(sources=[str(run.path)], siblings=True, data_dir=data_dir, sentences=look)
-        analysed = AnalysedModel.open(config, lambda text: None, corpus=corpus)
+        config = Analyses(siblings=True, data_dir=data_dir, sentences=look)
+        analysed = AnalysedModel.open([str(run.path)], config, lambda text: None, corpus=corpus)
         results: Mapping[str, AnalysisResult] = {}
         if look:
             results = first_look(analysed, report)
         found = find(analysed, results) if results else Findings()
-        return write_pages(analysed, page_data(analysed, results, found), [run, analysed.base])
+        return write_pages(analysed, page_data(analysed, results, found), [run, analysed.base, *beside])
     except (ValueError, OSError) as error:
         report(f"no report page: {error}")
         return []
@@ -56,10 +58,10 @@ def update_pages(
 
 def first_look(analysed: AnalysedModel, report: Report) -> Mapping[str, AnalysisResult]:
     """Make what the base lacks of the analyses that take seconds. What cannot be made of this model or text
-    is reported and left out. Returns the results of what analyze.py does, unless it did that before."""
+    is reported and left out. Returns the results of what analyze does, unless it did that before."""
     results: Mapping[str, AnalysisResult] = {}
     try:
-        price_heads(analysed, report)
+        price_heads(analysed)
         if not last_page_data(analysed):
             results = look_at_heads(analysed, report)
     except ValueError as error:
@@ -68,8 +70,8 @@ def first_look(analysed: AnalysedModel, report: Report) -> Mapping[str, Analysis
 
 
 def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[RunFolder]) -> list[Path]:
-    """Write the page to each of these folders once and return the paths; the page of a run with gates opens
-    with its own heads, and that of a model that has not learned its task has no finding as a title."""
+    """Write the page to each of these folders once and return the paths; the page of a run opens with its own
+    heads, and that of a model that has not learned its task has no finding as a title."""
     folders = {run.path.resolve(): run for run in runs}
     for path, run in folders.items():
         own = {
@@ -135,15 +137,15 @@ def words_of(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def last_page_data(analysed: AnalysedModel) -> dict[str, Any]:
-    """The cards.json that analyze.py wrote of these weights, empty where there is none. Raises ValueError if
+    """The cards.json that analyze wrote of these weights, empty where there is none. Raises ValueError if
     the file is broken."""
     file = f"{analysed.results_folder}/cards.json"
     if not (analysed.folder / file).is_file():
         return {}
-    cure = f"`python analyze.py {analysed.folder.path} --fresh` makes it again"
+    cure = f"`{program('analyze')} {analysed.folder.path} --fresh` makes it again"
     data: dict[str, Any] = analysed.folder.read_json(file, cure=cure)
     if not all({"site", "head", "roles", "asked", *NUMBERS} <= set(card) for card in data["heads"]):
-        raise analysed.folder.foreign(file, "a head has no card as analyze.py makes it")
+        raise analysed.folder.foreign(file, "a head has no card as analyze makes it")
     if not all(isinstance(each, dict) and "name" in each for each in data.get("contrasts") or []):
         raise analysed.folder.foreign(file, "a contrast has no name")
     return data if data["settings"].get("weights") == analysed.weights else {}

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.models.progress import say
@@ -30,16 +29,15 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
         return None
     test = analysed.source.lines("test", analysed.source.config.get("test_sentences", 0))
     evaluation = {"sentences": len(test[0]), "test_digest": digest_lines(*test)}
-    labels = {run.folder.path: run.label for run in analysed.shown_runs}
     systems, outputs = list[dict[str, Any]](), list[list[str]]()
     for folder in [analysed.base, *(run.folder for run in analysed.shown_runs)]:
         for row in own_rows(folder, analysed.base):
             if any(row.evaluation.get(name) != value for name, value in evaluation.items()):
                 continue
             found = outputs_of(folder, row.system)
-            again = any(row.system == known["system"] for known in systems) and found in outputs
+            again = row.is_base and found in outputs
             if found is not None and len(found) == len(test[0]) and not again:
-                systems.append({**said_of(folder, row), "label": labels.get(folder.path)})
+                systems.append(said_of(folder, row))
                 outputs.append(found)
     if not systems:
         return None
@@ -69,7 +67,7 @@ def own_rows(folder: RunFolder, base: RunFolder) -> Iterator[ResultRow]:
 
 def outputs_of(folder: RunFolder, system: str) -> list[str] | None:
     """None where they are gone, or no text, which is said."""
-    path = folder / f"hypotheses/{file_name(system)}.txt"
+    path = folder / f"hypotheses/{system}.txt"
     try:
         return lines_of(path) if path.is_file() else None
     except UnicodeDecodeError:
@@ -81,6 +79,7 @@ def said_of(folder: RunFolder, row: ResultRow) -> dict[str, Any]:
     return {
         "run": folder.path.resolve().name,
         "system": row.system,
+        "label": row.label if row.recipe is None else row.recipe.title,
         "own": row.system == folder.own_system(),
         "heads_open": row.heads_open,
         "heads_total": row.heads_total,

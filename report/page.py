@@ -47,7 +47,7 @@ def page(data: Mapping[str, Any]) -> str:
         {**each, "weights": {site: thousandths(heads) for site, heads in each["weights"].items()}}
         for each in data.get("sentences") or []
     ]
-    looks = page_looks([str(curve["name"]) for curve in data.get("curves") or []])
+    looks = page_looks(data.get("curves") or [])
     return framed(
         {**data, "heads": heads, "examples": examples, "sentences": sentences, "looks": looks},
         body="report_body.html",

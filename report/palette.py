@@ -8,11 +8,9 @@ named here gets a colour and marker from its name, always the same.
 
 import colorsys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from headgates.configs.systems import TRAINED
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,10 @@ ROLE_COLOURS = {
 # a method has one colour, whether a curve or a system; trained on after it, it has another marker and dashes
 LOOKS = {
     "l0": Look(VERMILION, "o"),
-    "l0-target": Look(OLIVE, "H"),
     "l0-started": Look(OLIVE, "P"),
     "subset": Look(SKY, "p"),
     "importance": Look(BLACK, "v"),
+    "raw-importance": Look(GREY, "v", (4, 2)),
     "gradient": Look(BLACK, "<", (4, 2)),
     "integrated": Look(TEAL, "D", (9, 3)),
     "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
@@ -104,20 +102,19 @@ LOOKS = {
     "facilitation": Look(GREEN, "v", (2, 1)),
     "interference": Look(MAROON, ">", (2, 1)),
     "irrelevance": Look(GREY, "X", (2, 1)),
-    "base": Look(GREY, "*"),
-    "base-continued": Look(GREY, "h"),
+    "plan": Look(VERMILION, "s"),
+    "unpruned": Look(GREY, "*"),
 }
 TRAINED_MARKERS = dict(zip("ov^Xd>spH<D", "DshP<88Hphd", strict=True))
 SHADES = (BLACK, BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)  # layers, in turn
 
 
-def look_of(name: str) -> Look:
-    """The look of a system, or of a curve, which has the name of its method. A method without a look has a
-    colour and a marker from its name, always the same."""
-    method, trained, _ = name.partition(f":{TRAINED}")
-    look = LOOKS.get(method)
+def look_of(choose: str, trained: bool = False) -> Look:
+    """The look of what chooses, and of the same trained on. What has no look of its own gets a colour and a
+    marker from its name, always the same."""
+    look = LOOKS.get(choose)
     if look is None:
-        bits = zlib.crc32(method.encode())
+        bits = zlib.crc32(choose.encode())
         hue = bits % 360 / 360
         look = Look(Colour(from_hue(hue, 0.29), from_hue(hue, 0.72)), "pd>"[bits // 360 % 3])
     return Look(look.colour, TRAINED_MARKERS[look.marker], look.dash or (3, 2)) if trained else look
@@ -125,17 +122,6 @@ def look_of(name: str) -> Look:
 
 def from_hue(hue: float, lightness: float) -> str:
     return "#" + "".join(f"{round(255 * share):02x}" for share in colorsys.hls_to_rgb(hue, lightness, 0.8))
-
-
-def curve_looks(names: Sequence[str]) -> dict[str, Look]:
-    """The looks of the curves in one figure: the method's, or where one method is drawn kind by kind,
-    those of the kinds."""
-    looks = {}
-    for name in names:
-        kind = next((kind for kind in KIND_LOOKS if name == kind or name.endswith(f"-{kind}")), None)
-        alone = kind is not None and sum(other.endswith(kind) for other in names) == 1
-        looks[name] = KIND_LOOKS[kind] if kind is not None and alone and name not in LOOKS else look_of(name)
-    return looks
 
 
 def css_variables() -> str:
@@ -158,13 +144,14 @@ def css_variables() -> str:
     return ":root {\n" + "".join(f"  --{name}: {colour.css};\n" for name, colour in colours.items()) + "}"
 
 
-def page_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The look of every curve as the page's script needs it: colour, dashes and marker."""
+def page_looks(curves: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The look of every curve, by name, as the page's script needs it: colour, dashes and marker."""
+    looks = {str(each["name"]): look_of(each["method"], bool(each.get("trained"))) for each in curves}
     return {
         name: {
             "colour": look.colour.css,
             "dash": " ".join(f"{length:g}" for length in look.dash) or "none",
             "marker": look.marker,
         }
-        for name, look in curve_looks(names).items()
+        for name, look in looks.items()
     }

@@ -5,48 +5,41 @@
     examples    a few sentences with the attention of every head
     sentences   those on which closing a head costs most: their losses' rises by head, and its attention there
     measured    the files of the exact effects, and on how much text: `loss`, `metric`
-    states      which heads are open: a state for every run with gates, and for every step of the plain
-    gradient curve
+    states      which heads are open: a state for every finished run that a recipe made of the base
     metric      what the scores measure: BLEU, for translation
-    curves      the score against open heads, from the base's curves/*.csv
-    comparisons the comparisons that compare.py made on the base: summary, points, figure
+    curves      the score against open heads of what gates did not learn, a curve for each recipe that differs
+    in its budget alone
+    comparisons the comparisons of rows on the base: summary, points, figure
     causes      of --causes: rows of the card, pairs of heads, and for each head its exact effect and every
     score
     contrasts   of each --contrast: sentences, and a row for each head
     shapes: pruned models layer by layer (shapes.py)
     systems, survival, tests, correlations: rows of tables
 
-Unknown numbers are null. `beam` says with which search a score was measured: a run's own, or that of the
-command that drew the curve."""
+Unknown numbers are null. `beam` says with which search a score was measured."""
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role, families_asked
-from headgates.configs.scores import SCORES
-from headgates.configs.systems import TRAINED
+from headgates.configs.recipe import Lambda
 from headgates.data.npz import read_npz
 from headgates.data.text import reworded
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.analyses import base_request, base_score, score_path
 from headgates.explain.findings import Findings
-from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
-from headgates.models.progress import say
-from headgates.pruning.curve import main_metric
+from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import pairs_sampled
 from headgates.records.folder import VERSION, RunFolder
-from headgates.records.related import GateRun
-from headgates.records.row import ResultRow
+from headgates.records.related import MadeRun
+from headgates.records.row import CONTINUED, ResultRow
 from headgates.records.table import Row, read_table
 from headgates.report.causes import causes_data
 from headgates.report.compare_files import comparisons_of
@@ -56,7 +49,6 @@ from headgates.report.shapes import shape_cards
 
 OFFSETS = 5  # number of offsets on a card
 TABLES = ("survival", "tests", "correlations")
-MEASURED_BY = {"step", "search", "significance_test", "valid", "test"}  # of a curve's settings: not the order
 EXAMPLE_PIECES = 16  # length of the longest example, in pieces, if there are sentences as short as that
 
 
@@ -70,7 +62,7 @@ def report_data(
     """Return the data of the page, ready for JSON. found: what the results say together."""
     own = [row for row in analysed.base.rows() if row.system == analysed.base.own_system()]
     facts = {name: result.facts for name, result in results.items()}
-    states = [gate_run_state(analysed, run) for run in analysed.shown_runs]
+    runs = [run.folder for run in analysed.shown_runs]
     data: dict[str, Any] = json_ready(
         {
             "run": analysed.folder.path.resolve().name,
@@ -84,13 +76,13 @@ def report_data(
             "examples": example_sentences(analysed) if with_examples else [],
             "sentences": costly_sentences(analysed, results),
             "measured": measured_effects(analysed),
-            "states": [*states, *importance_states(analysed)],
-            "curves": [*curves_of(analysed.base), *trained_curves(analysed.shown_runs)],
+            "states": [state_of(analysed, run) for run in analysed.shown_runs],
+            "curves": curves_of(analysed.shown_runs),
             "comparisons": comparisons_of(analysed.base),
             "causes": found.causes and causes_data(found.causes),
             "contrasts": [contrast_data(found.contrast)] if found.contrast else [],
-            "shapes": shapes_of(analysed),
-            "systems": system_rows([run.folder for run in analysed.shown_runs] or [analysed.base]),
+            "shapes": shape_cards([analysed.base, *runs]) if analysed.is_base else [],
+            "systems": system_rows(runs or [analysed.base]),
             **{name: getattr(found, name) for name in TABLES},
         }
     )
@@ -163,7 +155,7 @@ def sites_of(analysed: AnalysedModel, kinds: Sequence[str]) -> list[HeadSite]:
 
 
 def removals(analysed: AnalysedModel) -> dict[tuple[str, int], Row]:
-    """(site, head) -> what removing the head alone does to the metric, from `prune.py --ablate one`; empty
+    """(site, head) -> what removing the head alone does to the metric, from `analyze --ablate one`; empty
     where it was not run."""
     if not analysed.is_base or not (analysed.base / "ablation/one.csv").is_file():
         return {}
@@ -271,33 +263,39 @@ def near_median_length(lengths: Sequence[int], count: int) -> list[int]:
 # ---------------------------------------------------------------- states, curves and systems
 
 
-def gate_run_state(analysed: AnalysedModel, run: GateRun) -> dict[str, Any]:
+def state_of(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:
+    """A model that a recipe made, and which heads it left open. series: all that the recipe is beside its
+    budget and seed."""
+    budget, row = run.recipe.budget, run.row
     return {
-        "label": run.label,
-        "series": run.method.label,
-        "learned": True,
+        "label": budget.words,
+        "series": series_of(row),
+        "learned": run.recipe.learns,
         "run": run.name,
-        "lambda": run.config["lambda"] if run.method.controlled_by == "lambda" else None,
-        **row_point(run.row),
-        "heads_total": run.row.heads_total,
-        "reference": run.row.reference,
-        "difference": run.row.main.difference,
-        "difference_ci95": run.row.main.difference_ci95,
-        "beam": beam_of(run.row.evaluation),
+        "lambda": budget.price if isinstance(budget, Lambda) else None,
+        "seed": run.recipe.seed,
+        **point(row.heads_open, row.main.value, *(row.main.ci95 or (None, None))),
+        "heads_total": row.heads_total,
+        "reference": row.reference,
+        "difference": row.main.difference,
+        "difference_ci95": row.main.difference_ci95,
+        "beam": beam_of(row),
         "open": open_by_site(analysed, run.open),
     }
+
+
+def series_of(row: ResultRow) -> str:
+    """What rows of one line in a figure have in common: the label, and how long they trained."""
+    epochs = row.recipe.epochs if row.recipe else 0
+    return row.label + (f", {epochs} epoch{'s' * (epochs > 1)}" if epochs else "")
 
 
 def point(heads_open: int, value: float, low: float | None, high: float | None) -> dict[str, Any]:
     return {"heads_open": heads_open, "value": value, "low": low, "high": high}
 
 
-def row_point(row: ResultRow) -> dict[str, Any]:
-    return point(row.heads_open, row.main.value, *(row.main.ci95 or (None, None)))
-
-
-def beam_of(settings: Mapping[str, Any]) -> Any:
-    return settings.get("search", {}).get("beam")
+def beam_of(row: ResultRow) -> Any:
+    return row.evaluation.get("search", {}).get("beam")
 
 
 def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bool]]:
@@ -309,124 +307,39 @@ def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bo
     }
 
 
-def finished_curves(base: RunFolder) -> list[tuple[str, dict[str, Any], str, list[Row]]]:
-    """File, cache key, metric and rows of the finished curves that close heads of all kinds; of one that is
-    broken is said that it is left out. Of those that differ in text, search and steps alone, the one on the
-    most test lines."""
-    best: dict[str, tuple[tuple[int, int], Any]] = {}
-    for path in sorted(base.path.glob("curves/*.csv")):
-        record = f"curves/{path.stem}.json"
-        try:
-            content = base.read_json(record) if (base / record).is_file() else {}
-            settings: dict[str, Any] = content.get("cache_key") or {} if content.get("finished") else {}
-            if {"order", "closing", "recompute"} <= settings.keys() and settings.get("kinds") == list(KINDS):
-                rows = read_table(base, f"curves/{path.name}")
-                found = path.stem, settings, measured_by(base, f"curves/{path.name}", settings, rows), rows
-                method = {name: settings[name] for name in settings.keys() - MEASURED_BY}
-                rank, name = (settings["test"]["sentences"], len(rows)), json.dumps(method, sort_keys=True)
-                best[name] = max(best.get(name, (rank, found)), (rank, found), key=lambda each: each[0])
-        except ValueError as error:
-            say(f"left out: {error}")
-    return [found for _, found in best.values()]
+def curves_of(runs: Sequence[MadeRun]) -> list[dict[str, Any]]:
+    """The score at each number of open heads of what gates did not learn, and of the base that trained as
+    long, without which learned gates would seem ahead by what any training gains: its mean over seeds, and
+    the ends of the widest interval."""
+    found: dict[str, dict[int, list[ResultRow]]] = {}
+    for run in runs:
+        rows = [row for row in run.folder.rows() if row.system == CONTINUED]
+        for row in [*rows, *[run.row] * (not run.recipe.learns)]:
+            found.setdefault(series_of(row), {}).setdefault(row.heads_open, []).append(row)
+    return [curve(name, rows) for name, rows in found.items()]
 
 
-def measured_by(base: RunFolder, name: str, settings: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    """The column of the deciding metric. Raises ValueError unless the rows are those of a curve."""
-    with suppress(AttributeError, IndexError, StopIteration, TypeError):
-        metric = f"test_{main_metric(rows)}"
-        counts = ("heads_open", "heads_closed", "heads_total")
-        numbers = ("closed_share", *(metric + end for end in ("", "_low", "_high")))
-        if (
-            all(isinstance(row.get(each), int) for row in rows for each in counts)
-            and all(isinstance(row.get(each), int | float) for row in rows for each in numbers)
-            and isinstance(settings.get("search", {}), dict)
-            and isinstance(settings.get("test", {}).get("sentences"), int)
-            and all(isinstance(settings[each], str) for each in ("order", "closing"))
-        ):
-            return metric
-    raise base.foreign(name, "its rows are not those of a curve")
+def curve(name: str, rows: Mapping[int, Sequence[ResultRow]]) -> dict[str, Any]:
+    """rows: by their number of open heads."""
+    recipe = (first := next(iter(rows.values()))[0]).recipe
+    points = []
+    for heads, same in sorted(rows.items(), reverse=True):
+        ends = [end for row in same for end in row.main.ci95 or ()]
+        low, high = (min(ends), max(ends)) if ends else (None, None)
+        points.append(point(heads, fmean(row.main.value for row in same), low, high))
+    trained = first.is_base or bool(recipe and recipe.epochs)
+    choose = recipe.choose if recipe else first.system
+    return {"name": name, "method": choose, "trained": trained, "beam": beam_of(first), "points": points}
 
 
-def importance_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
-    """The steps of the plain importance curve over all kinds, where prune.py drew one on the base; empty
-    otherwise."""
-    for name, settings, measured, rows in finished_curves(analysed.base) if analysed.is_base else ():
-        plain = (settings["order"], settings["closing"], bool(settings["recompute"]))
-        path = analysed.base / f"curves/{name}-order.json"
-        if plain != ("importance", "zero", False) or not path.is_file():
-            continue
-        order = HeadMap.load(path)  # the step at which each head closes, below 0 for those that never do
-        return [
-            {
-                "label": f"importance {row['closed_share']:.0%}",
-                "series": "importance",
-                "learned": False,
-                "run": name,
-                "lambda": None,
-                **point(row["heads_open"], *(row[measured + end] for end in ("", "_low", "_high"))),
-                "heads_total": row["heads_total"],
-                "beam": beam_of(settings),
-                "open": open_by_site(analysed, order.map(partial(stay_open, row["heads_closed"]))),
-            }
-            for row in rows
-            if row["heads_closed"]
-        ]
-    return []
-
-
-def curves_of(base: RunFolder) -> list[dict[str, Any]]:
-    """For every finished curve the test score at each number of open heads: its mean over seeds, and the ends
-    of the widest interval."""
-    curves = []
-    for file, settings, measured, rows in finished_curves(base):
-        points = []
-        for heads in sorted({row["heads_open"] for row in rows}, reverse=True):
-            at = [row for row in rows if row["heads_open"] == heads]
-            low, high = min(row[f"{measured}_low"] for row in at), max(row[f"{measured}_high"] for row in at)
-            points.append(point(heads, fmean(row[measured] for row in at), low, high))
-        name = ":".join([settings["order"], *[settings["closing"]] * (settings["closing"] != "zero")])
-        lines = settings["test"]["sentences"]
-        curves.append(
-            {"name": name, "file": file, "beam": beam_of(settings), "lines": lines, "points": points}
-        )
-    return curves
-
-
-def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
-    """What trained on for as long as the gates did: the base, and the base pruned by each score, at the
-    numbers of open heads of the runs. Without them learned gates would stand beside pruning without training
-    alone, and seem ahead by what any training gains."""
-    found: dict[str, dict[int, ResultRow]] = {}
-    for row in (row for run in runs for row in run.folder.rows()):
-        if row.system == "base-continued" or row.system.endswith(TRAINED):
-            found.setdefault(row.system, {})[row.heads_open] = row
-    curves = []
-    for name, rows in found.items():
-        points = [row_point(rows[heads]) for heads in sorted(rows, reverse=True)]
-        beam = beam_of(next(iter(rows.values())).evaluation)
-        curves.append({"name": name, "file": None, "trained": True, "beam": beam, "points": points})
-    return curves
-
-
-def shapes_of(analysed: AnalysedModel) -> list[dict[str, Any]]:
-    """Of the base's page and those of the runs on it; elsewhere empty."""
-    gated = {run.name: (f"{run.method.label}, {run.label}", run.row) for run in analysed.shown_runs}
-    if not analysed.is_base:
-        return []
-    return shape_cards(analysed.base, analysed.source.model, gated, analysed.folders)
-
-
-def system_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
-    """Return the rows of the runs' result.json, each with its run's name, but without how its system was
-    trained and evaluated."""
+def system_rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+    """The rows of the runs' result.json, each with its run's name, without how its system was trained and
+    evaluated."""
     rows = []
     for folder in folders:
         for row in folder.rows():
-            short = replace(row, stage=None, evaluation={}, heads_by_site=None)
-            rows.append({"run": folder.path.resolve().name, **short.to_json()})
+            short = replace(row, stage=None, evaluation={}, heads_by_site=None, recipe=None, others={})
+            asked = row.recipe.budget.words if row.recipe else None
+            named = {"run": folder.path.resolve().name, "label": series_of(row), "asked": asked}
+            rows.append({**named, **short.to_json()})
     return rows
-
-
-def stay_open(closed: int, step: Tensor) -> Tensor:
-    """(H,) bool from the steps at which heads close: those still open when `closed` are."""
-    return (step < 0) | (step >= closed)

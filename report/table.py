@@ -1,26 +1,25 @@
-"""Tables on the terminal, and the comparison of a run's systems. No number is cut: a table that is wider than
-the terminal breaks into parts that stand below one another, each with the columns of words."""
+"""Tables on the terminal, and what is said of one run in sentences. No number is cut: a table that is wider
+than the terminal breaks into parts that stand below one another, each with the columns of words."""
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from headgates.configs.systems import label
+from headgates.configs.program import program
+from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.records.folder import RunFolder
-from headgates.records.row import Measure, ResultRow, one_each
+from headgates.records.row import BASE, Measure, ResultRow
 from headgates.tasks import task_of
 
 WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
 
 
 LONG_ENOUGH = 1.0  # seconds of a pass; the ratio of two shorter ones is chance
-SIZE = ["parameters", "seconds"]  # columns of size and speed; seconds: of one pass over the test set
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
@@ -82,41 +81,7 @@ def measure_cells(main: Measure, others: Iterable[float], *, is_reference: bool)
     ]
 
 
-# ---------------------------------------------------------------- the systems of a run
-
-
-def comparison_table(run: RunFolder) -> None:
-    """Print what was found, the rows of a run's result.json, the signature of the metric, size and speed, and
-    what the numbers cannot say."""
-    (rows, notes), config = one_each(run.rows()), run.config()
-    first, *others = (metric.title for metric in task_of(config).metrics)
-    reference = reference_of(run)
-    kinds = list(rows[0].heads_by_kind)
-    with_mcnemar = any(row.main.p_mcnemar is not None for row in rows)
-    beside = beside_heads(rows)
-    columns = ["system", "heads", *kinds, *beside, first, "95%", *others]
-    columns += ["difference", "95%", "p"]
-    cells = []
-    for row in rows:
-        main, *further = row.measures.values()
-        if reference.unlearned:
-            main = Measure(main.value, main.signature, main.ci95)
-        heads = [f"{row.heads_open}/{row.heads_total}", *(str(row.heads_by_kind[kind]) for kind in kinds)]
-        heads += [text(row) for text in beside.values()]
-        is_reference = row.system == reference.system
-        measured = measure_cells(main, (each.value for each in further), is_reference=is_reference)
-        mcnemar = [f"{main.p_mcnemar:.3f}" if main.p_mcnemar is not None else ""] * with_mcnemar
-        size = size_cells(row.parameters, row.seconds)
-        cells.append([label(row.system), *heads, *measured, *mcnemar, *size])
-    print(result_sentence(run))
-    against = f"differences against {label(reference.system)}"
-    title = f"{run.path}: test set, {search_title(reference.search)}{against}"
-    show(title, [*columns, *["McNemar"] * with_mcnemar, *SIZE], cells)
-    print(rows[0].main.signature)
-    # of planned models the speed was measured in turns with the unpruned one, which a single pass would deny
-    sizes = [] if any("speed" in row.others for row in rows) else size_sentences(rows)
-    for line in [*notes, *sizes, *warnings_of(rows, config)]:
-        print(line)
+# ---------------------------------------------------------------- sentences
 
 
 def reference_of(run: RunFolder) -> ResultRow:
@@ -129,30 +94,10 @@ def search_title(search: str) -> str:
     return search and f"{search}, "
 
 
-def beside_heads(rows: Sequence[ResultRow]) -> dict[str, Callable[[ResultRow], str]]:
-    """The columns of neurons and of layers with what stands in them, those of which some row lost some."""
-    texts = {"neurons": neurons_text, "layers": layers_text}
-    return {name: text for name, text in texts.items() if any(map(text, rows))}
-
-
-def neurons_text(row: ResultRow) -> str:
-    """Open feed-forward neurons of all, such as 1536/3072; empty where none is closed."""
-    return numbers_text(row.neurons_open, row.neurons_total)
-
-
-def numbers_text(opened: int | None, total: int | None) -> str:
-    return "" if opened is None else f"{opened}/{total}"
-
-
 def layers_text(row: ResultRow) -> str:
     """The encoder's and the decoder's layers of all, such as 6+4/6+6; empty where none is gone."""
     left = (row.layers_left or {}).values()
     return "/".join("+".join(str(count(stack)) for stack in left) for count in (sum, len) if left)
-
-
-def size_cells(parameters: float | None, seconds: float | None) -> list[str]:
-    """The cells of SIZE; empty where not known."""
-    return ["" if parameters is None else f"{parameters:,.0f}", "" if seconds is None else f"{seconds:.3g}"]
 
 
 def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
@@ -164,29 +109,30 @@ def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
     if smallest.open_words == base.open_words:
         return []
     share = smallest.parameters / base.parameters
-    said = f"{label(smallest.system)}: {share:.0%} of the parameters"
+    said = f"{smallest.label}: {share:.0%} of the parameters"
     if min(base.seconds, smallest.seconds) >= LONG_ENOUGH:
         ratio, search = base.seconds / smallest.seconds, base.search and f" with {base.search}"
         how = f"measured once each, one pass over the test set{search}"
-        said += f", {ratio:.2f} times as fast as {label(base.system)} ({how})"
+        said += f", {ratio:.2f} times as fast as {base.label} ({how})"
     return [said]
 
 
 def next_commands(run: RunFolder) -> list[str]:
     """What to type with the model of a finished run."""
     config = run.config()
-    translates = task_of(config).searches and not reference_of(run).unlearned
+    task, reference = task_of(config), (run.result() or {}).get("reference")
+    unlearned = any(row.unlearned for row in run.rows() if row.system == reference)
     by_ct2 = (config.get("model") or {}).get("decoder_mixer", "attention") == "attention"
     use = [
-        f"python translate.py {run.path} --input FILE translates a file",
-        f"python translate.py {run.path} --input FILE --runtime int8 does so by CTranslate2 in int8",
-        f"python export.py {run.path} --to ct2 writes that model",
+        f"{program('translate')} {run.path} --input FILE translates a file",
+        f"{program('translate')} {run.path} --input FILE --runtime int8 does so by CTranslate2 in int8",
+        f"{program('export')} {run.path} --to ct2 writes that model",
     ][: 3 if by_ct2 else 1]
     look = [
-        f"python analyze.py {run.path} --siblings says what the heads do",
-        f"python explore.py {run.path} shows what they do with a sentence that you type",
+        f"{program('analyze')} {run.path} --siblings says what the heads do",
+        f"{program('explore')} {run.path} shows what they do with a sentence that you type",
     ]
-    return [*use, *look] if translates else look[:1]
+    return [*use, *look] if task.searches and not unlearned else look[:1]
 
 
 def result_sentence(run: RunFolder) -> str | None:
@@ -202,7 +148,7 @@ def result_sentence(run: RunFolder) -> str | None:
     sentence = f"{corpus}, {task.run_words(config)[1]}: {heads}"
     if own.main.difference is not None and own.system != own.reference and not reference.unlearned:
         interval = interval_text(own.main.difference_ci95)
-        sentence += f", {own.main.difference:+.2f} ({interval}) against {label(reference.system)}"
+        sentence += f", {own.main.difference:+.2f} ({interval}) against {reference.label}"
     lines, search = own.evaluation.get("sentences"), own.search and f" ({own.search})"
     sentence += f", on {lines:,} test sentences{search}." if lines else "."
     return f"{sentence} {reference.unlearned}." if reference.unlearned else sentence
@@ -227,31 +173,30 @@ def own_speed(run: RunFolder) -> str | None:
     row = next((row for row in run.rows() if row.system == run.own_system()), None)
     if row is None or "speed" not in row.others:
         return None
-    of_saved = run.read_json("result.json").get("pruned", {}).get("unpruned_model")
-    whole = run.row_of("base") if of_saved is None else ResultRow.from_json(of_saved)
-    return speed_sentence(row, whole.parameters or 1)
+    return speed_sentence(row, run.row_of(BASE).parameters or 1)
 
 
-def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any]) -> list[str]:
+def warnings_of(rows: Sequence[ResultRow], settings: Settings) -> list[str]:
     """What a reader of the table must know: a warm-up longer than its stage, bases not converged."""
     lines = []
     for row in rows:
         stage = row.stage or {}
-        group = "train" if row.system == "base" else "finetune"
-        warm_up, steps = config.get(group, {}).get("warmup_steps", 0), stage.get("steps")
+        group = "train" if row.system == BASE else "finetune"
+        warm_up, steps = getattr(settings, group).warmup_steps, stage.get("steps")
         if steps is not None and warm_up >= steps:
             lines.append(
-                f"{label(row.system)}: the learning rate never reached its peak ({group}.warmup_steps "
-                f"{warm_up}, and {steps} steps); lower it or train for longer"
+                f"{row.label}: the learning rate never reached its peak ({group}.warmup_steps {warm_up}, and "
+                f"{steps} steps); lower it or train for longer"
             )
         if not row.is_base or not stage:
             continue
-        if stage["converged"] is None or len(stage["losses"]) <= EPOCHS:
-            epochs = len(stage["losses"])
-            lines.append(f"{label(row.system)}: too few epochs ({epochs}) to say if it is converged")
+        losses = stage["losses"]
+        if stage["converged"] is None or len(losses) <= EPOCHS:
+            lines.append(f"{row.label}: too few epochs ({len(losses)}) to say if it is converged")
         elif not stage["converged"]:
+            fell = 1 - min(losses) / min(losses[:-EPOCHS])
             lines.append(
-                f"{label(row.system)} is not converged: its validation loss still fell by 0.5% over the last "
+                f"{row.label} is not converged: its validation loss still fell by {fell:.1%} over the last "
                 f"{EPOCHS} epochs; train it for longer"
             )
     return lines

@@ -1,5 +1,6 @@
 """Gradient importance of heads.   Michel et al. 2019 (arXiv:1905.10650), section 4.1: I_h = E_x |dL(x) /
-dxi_h|.
+dxi_h|, then divided by the l2 norm within each layer. `importance` is that score, `raw_importance` the one
+before the division, which closes other heads: it may empty layers whose gradients are small.
 
 L(x): sum over the target tokens of x, end of sentence included, of -log p; no label smoothing, dropout off.
 g_l is the gradient to xi at query position l. Where the absolute value stands makes three different
@@ -22,7 +23,13 @@ from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 
 
-def importance(
+def importance(model: nn.Module, batches: Iterable[Any], **reading: Any) -> HeadMap:
+    """Return the paper's score, in [0, 1]: the raw importance of every head, divided by the l2 norm of its
+    layer's; 0 where the whole layer has none. Arguments and errors are those of `raw_importance`."""
+    return raw_importance(model, batches, **reading).l2_per_layer()
+
+
+def raw_importance(
     model: nn.Module,
     batches: Iterable[Any],
     *,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from headgates.analysis.batches import Loss, batch_loss
-from headgates.analysis.scores.loss_without import loss_rises
+from headgates.analysis.scores.exact_effects import loss_rises
 from headgates.analysis.scores.swaps import Head, promising
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks

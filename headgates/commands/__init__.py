@@ -24,8 +24,9 @@ def start(
     about: str | None,
     interrupted: str,
 ) -> int:
-    """Read the settings of a command, run it, and return its exit code. run: takes the configuration, and what of
-    it was given. about: a docstring whose first line --help shows; interrupted: what is left after Ctrl-C."""
+    """Read the settings of a command, run it, and return its exit code. run: takes the configuration, and
+    what of it was given. about: a docstring whose first line --help shows; interrupted: what is left after
+    Ctrl-C."""
     from headgates.configs.program import program
     from headgates.lab.exit_code import exit_code
 

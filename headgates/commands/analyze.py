@@ -1,51 +1,99 @@
-"""Say what the heads of a trained model do: confidence, relevance, positions, syntax, rare words, alignment;
-and which of them survive.
+"""Say what the heads of a trained model do, and which of them survive pruning.
 
 python analyze.py runs/toy-en-de-none-s1 --siblings
+python analyze.py runs/toy-en-de-none-s1 --ablate one
 """
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from headgates.commands import start
+from headgates.configs.analyses import Analyses
+from headgates.configs.fields import REQUIRED, setting
 from headgates.data.contrast import read_contrasts
 from headgates.data.ranks import first
 from headgates.models.progress import say
 
 if TYPE_CHECKING:
     from headgates.analysis.results import AnalysisResult
-    from headgates.configs.analyze import AnalyzeConfig
     from headgates.explain.analysed_model import AnalysedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyzeOptions(Analyses):
+    """What the heads of a trained model do, and which of them pruning leaves.
+
+    python analyze.py runs/toy-en-de-none-s1 --siblings
+    python analyze.py runs/toy-en-de-none-s1 --causes
+    python analyze.py runs/toy-en-de-none-s1 --ablate one --also multi30k
+    python analyze.py runs/multi30k-en-de-none-s1 --what syntax --parses spacy:en_core_web_sm
+    """
+
+    sources: list[str] = setting(
+        REQUIRED, "run folders on one base: the base itself, or runs made of it", positional=True
+    )
+    ablate: Literal["one", "all-but-one"] | None = setting(
+        None,
+        "Instead measure the metric without each head (one), or with the best head of each layer alone, "
+        "chosen on validation (all-but-one).",
+    )
+    also: list[str] = setting(
+        [],
+        "With --ablate one: further test sets, corpora by name or folder, or two files, SOURCE:REFERENCE.",
+    )
+    beam: int = setting(1, "With --ablate: beam width; 1 is greedy.", at_least=1)
+    test_sentences: int = setting(
+        0, "With --ablate: test pairs, and validation pairs, to translate, 0 for all.", at_least=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.also and self.ablate != "one":
+            raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
+        for flag, given in (("--beam", self.beam > 1), ("--test-sentences", self.test_sentences > 0)):
+            if given and not self.ablate:
+                raise ValueError(f"{flag} is for --ablate: add it, or leave {flag} out")
+        analyses = {"--what": self.what, "--text": self.text, "--system": self.system}
+        analyses |= {"--causes": self.causes, "--contrast": self.contrast}
+        if self.ablate and (flag := next((flag for flag, given in analyses.items() if given), None)):
+            raise ValueError(f"--ablate closes heads of the base in place of the analyses; leave {flag} out")
+        if self.ablate and len(self.sources) > 1:
+            raise ValueError(f"--ablate closes heads of one base; expected one run, got {len(self.sources)}")
 
 
 def main() -> int:
     return start(
         "analyze",
-        "headgates.configs.analyze:AnalyzeConfig",
+        AnalyzeOptions,
         analyze,
         about=__doc__,
         interrupted="the same command goes on after the last finished analysis",
     )
 
 
-def analyze(config: "AnalyzeConfig") -> None:
+def analyze(options: AnalyzeOptions, given: Mapping[str, Any]) -> None:
     """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
     from headgates.lab.processes import join
     from headgates.records.named_paths import check_data_dir, check_files, check_run
 
     join()
-    for source in config.sources:
+    for source in options.sources:
         check_run(source)
-    check_data_dir(config.data_dir)
-    kind, _, trees = (config.parses or "").partition(":")
-    check_files(config.text, config.examples_from, trees if kind == "conllu" else None)
-    if config.contrast is not None:
-        read_contrasts(config.contrast)
+    check_data_dir(options.data_dir)
+    kind, _, trees = (options.parses or "").partition(":")
+    check_files(options.text, options.examples_from, trees if kind == "conllu" else None)
+    if options.contrast is not None:
+        read_contrasts(options.contrast)
+    if options.ablate is not None:
+        ablate(options)
+        return
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.explain.analysed_model import AnalysedModel
     from headgates.explain.analyses import chosen_analyses, run_analyses
 
-    analysed = AnalysedModel.open(config, say)
+    analysed = AnalysedModel.open(options.sources, options, say)
     results_folder = analysed.folder / analysed.results_folder
     print(f"{analysed.folder.path}: {analysed.system}; results go to {results_folder}", flush=True)
     if nothing := next(filter(None, (row.unlearned for row in analysed.base.rows())), ""):
@@ -85,6 +133,61 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
         print(f"report: {path}")
     for path in draw_all(analysed, found):
         print(f"figure: {path}.png")
+
+
+def ablate(options: AnalyzeOptions) -> None:
+    """Remove each head of the base alone, or all but one of each layer; with --also on other test sets."""
+    import torch
+
+    from headgates.explain import ablation
+    from headgates.explain.transfer import transfer
+    from headgates.models.translator import Translator
+    from headgates.records.provenance import device_name, provenance
+    from headgates.records.source import open_source
+    from headgates.report.fill import update_pages
+    from headgates.report.head_figures import draw_matrix
+    from headgates.report.pruning_figures import draw_transfer
+    from headgates.report.pruning_tables import all_but_one_table, one_table, transfer_table
+
+    assert options.ablate is not None
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    source = open_source(options.sources[0], unpruned=True, options=options, finished=True)
+    if isinstance(source.predictor, Translator):
+        source.predictor.search = replace(source.predictor.search, beam=options.beam)
+    others = [source.other(corpus, options.test_sentences) for corpus in options.also]
+    print(f"{source.folder.path}: the base; results are written there", flush=True)
+    splits = ["test"] if options.ablate == ablation.ONE else ["valid", "test"]
+    texts = {split: source.lines(split, options.test_sentences) for split in splits}
+    shared: dict[str, Any] = {
+        "kinds": options.kinds,
+        "facts": provenance(device_name(), "32", source.config["seed"]),
+        "fresh": options.fresh,
+    }
+    rows = ablation.ablate(options.ablate, source, texts, **shared)
+    metric, folder = source.task.metrics[0], source.folder
+
+    def figure(table: str) -> Any:
+        path = folder / f"ablation/{ablation.table_name(table, options.kinds, options.beam)}"
+        print(f"figure: {path}.png")
+        return path
+
+    if not source.unlearned:
+        (one_table if options.ablate == ablation.ONE else all_but_one_table)(source, rows)
+    if options.ablate == ablation.ONE:
+        title = f"{folder.path.name}: {metric.title} without each head, minus that of the base"
+        draw_matrix(rows, figure(ablation.ONE), metric=metric, title=title)
+    for name, text in others:
+        both, correlations = transfer(source, texts["test"], (name, text), **shared)
+        transfer_table(name, metric.title, correlations)
+        found = {each: correlations["all"][each] for each in ("pearson", "spearman")}
+        if all(found.values()):
+            path, names = figure(f"transfer-{name}"), (source.corpus.name, name)
+            draw_transfer(both, path, metric=metric, names=names, **found)
+    if source.unlearned:
+        print(f"{source.unlearned}.")
+    for page in first(lambda: update_pages(folder, say, data_dir=source.data_dir, corpus=source.corpus)):
+        print(f"report: {page}")
 
 
 if __name__ == "__main__":

@@ -4,35 +4,65 @@ python explore.py runs/toy-en-de-none-s1
 """
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
+from headgates.configs.fields import REQUIRED, check_ranges, setting
+from headgates.records.foreign_source import is_foreign
 
 if TYPE_CHECKING:
-    from headgates.configs.explore import ExploreConfig
     from headgates.report.explore.server import Server
 
 
-def main() -> int:
-    return start(
-        "explore",
-        "headgates.configs.explore:ExploreConfig",
-        explore,
-        about=__doc__,
-        interrupted="nothing was served yet",
+@dataclass(frozen=True)
+class ExploreOptions:
+    """Type a sentence, shut heads, and see what a model does then, on a page of this machine alone.
+
+    python explore.py runs/toy-en-de-none-s1
+    python explore.py runs/toy-en-de-none-s1 --against runs/toy-en-de-l0-0.01-e3-s1
+    python explore.py hf:Helsinki-NLP/opus-mt-en-de --port 0
+    """
+
+    source: str = setting(REQUIRED, "a run folder, or a model such as hf:NAME, fairseq:FILE", positional=True)
+    system: str | None = setting(
+        None, "System of the run: base, base-continued or pruned. Default the run's own."
     )
+    against: str | None = setting(
+        None, "A second model beside the first: RUN, RUN:SYSTEM, or a model such as hf:NAME."
+    )
+    port: int = setting(8765, "Port on 127.0.0.1; 0 for any that is free.", at_least=0, at_most=65535)
+    max_length: int = setting(64, "Pieces that a sentence may have.", at_least=1)
+    threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
+    device: str | None = setting(None, "cpu, cuda, cuda:1, ... Default the first GPU if there is one.")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @property
+    def second(self) -> tuple[str, str | None] | None:
+        """SOURCE and system of --against."""
+        if self.against is None:
+            return None
+        source, colon, system = self.against.rpartition(":")
+        return (self.against, None) if is_foreign(self.against) or not colon else (source, system)
 
 
-def explore(config: "ExploreConfig") -> None:
+def main() -> int:
+    return start("explore", ExploreOptions, explore, about=__doc__, interrupted="nothing was served yet")
+
+
+def explore(options: ExploreOptions, given: Mapping[str, Any]) -> None:
     """Open the models and serve their page until Ctrl-C. Raises ValueError and OSError with one line for the
     user."""
     from headgates.records.named_paths import check_run
 
-    check_run(config.source)
-    if config.second is not None:
-        check_run(config.second[0])
-    with server_of(config) as server:
+    check_run(options.source)
+    if options.second is not None:
+        check_run(options.second[0])
+    with server_of(options) as server:
         print(f"{server.url}\nopen this address in a browser of this machine; Ctrl-C ends", flush=True)
         try:
             server.serve_forever(poll_interval=0.2)
@@ -40,7 +70,7 @@ def explore(config: "ExploreConfig") -> None:
             print(file=sys.stderr)
 
 
-def server_of(config: "ExploreConfig") -> "Server":
+def server_of(options: ExploreOptions) -> "Server":
     """The server of the models' page, which listens and does not answer yet."""
     # here, because torch takes seconds to import, and a wrong path or flag needs none of it
     import torch
@@ -51,13 +81,13 @@ def server_of(config: "ExploreConfig") -> "Server":
     from headgates.report.explore.page import explore_page, known_cards
     from headgates.report.explore.server import Server
 
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    wanted = [(config.source, config.system), *([config.second] if config.second else [])]
-    sources = [open_source(source, system, device=config.device) for source, system in wanted]
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    wanted = [(options.source, options.system), *([options.second] if options.second else [])]
+    sources = [open_source(source, system, device=options.device) for source, system in wanted]
     cards = [known_cards(source) for source in sources]
-    models = [SentenceModel(source, longest=config.max_length) for source in sources]
-    return Server(Answers(models), partial(explore_page, models, cards), port=config.port)
+    models = [SentenceModel(source, longest=options.max_length) for source in sources]
+    return Server(Answers(models), partial(explore_page, models, cards), port=options.port)
 
 
 if __name__ == "__main__":

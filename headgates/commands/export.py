@@ -1,80 +1,99 @@
-"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or time
-it beside the unpruned model.
+"""Write a run for other runtimes and check that it still says the same; or time it beside its base.
 
 python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
 """
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
+from headgates.bridges.exported import FORMATS, format_named, require_packages
 from headgates.commands import start
+from headgates.configs.fields import REQUIRED, check_ranges, setting
+from headgates.configs.program import program
+from headgates.configs.source import SourceOptions
 
-if TYPE_CHECKING:
-    from headgates.configs.export import ExportConfig
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(SourceOptions):
+    """Write a run for other runtimes, or time it beside its base.
+
+    python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
+    python export.py runs/toy-en-de-l0-0.01-s1 --report speed
+    """
+
+    source: str = setting(REQUIRED, "a run folder", positional=True)
+    to: str | None = setting(
+        None, "; ".join(f"{name}: {each.about}" for name, each in FORMATS.items()) + ".", choices=FORMATS
+    )
+    system: str | None = setting(
+        None, "System of the run: base, base-continued or pruned. Default the run's own."
+    )
+    out: str | None = setting(
+        None, "Folder to write. Default SOURCE/exported/SYSTEM-FORMAT."
+    )
+    sentences: int = setting(
+        100, "Test sentences on which scores and translations must agree, 0 for all.", at_least=0
+    )
+    threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
+    fresh: bool = setting(False, "Repeat what is finished: an exported folder is replaced.")
+    report: Literal["speed"] | None = setting(
+        None, "speed: time the model beside its base, by every runtime, instead of writing it."
+    )
+    batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
+    beam: int = setting(1, "Beam width of the report; 1 is greedy.", at_least=1, rare=True)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.to is None and self.report is None:
+            raise ValueError(f"nothing to do: give --to {', '.join(FORMATS)}, or --report speed")
+        if self.to is not None and self.report is not None:
+            raise ValueError("--report writes no model; leave --to out")
 
 
 def main() -> int:
-    return start(
-        "export.py",
-        "headgates.configs.export:ExportConfig",
-        export_or_report,
-        about=__doc__,
-        interrupted="nothing was written",
-    )
+    return start("export", ExportOptions, export_or_report, about=__doc__, interrupted="nothing was written")
 
 
-def export_or_report(config: "ExportConfig") -> None:
-    """Export one system in one format, or with --report time it beside the unpruned model."""
+def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
+    """Export one system in one format, or with --report time it beside the base."""
     from headgates.records.named_paths import check_data_dir, check_run
 
-    check_run(config.source)
-    check_data_dir(config.data_dir)
+    check_run(options.source)
+    check_data_dir(options.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     import torch
 
-    from headgates.bridges.exported import format_named, require_packages
     from headgates.bridges.formats import check_target_folder, export
-    from headgates.configs.methods import method_of
-    from headgates.configs.source import SourceOptions
-    from headgates.configs.systems import file_name
     from headgates.records.runtime import export_facts
-    from headgates.records.source import find_run, open_source
+    from headgates.records.source import open_source
 
-    if config.to is not None:
-        require_packages(format_named(config.to).packages)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    folder = find_run(config.source, config)
-    method, systems = method_of(folder.config()), folder.systems()
-    removed = (
-        method.removed if method and method.removed in systems else None
-    )  # without its closed heads, unless --system says otherwise
-    source = open_source(
-        folder.path,
-        config.system or removed,
-        finished=True,
-        device="cpu",
-        options=SourceOptions(data_dir=config.data_dir),
-    )
-    if config.to is None:
+    if options.to is not None:
+        require_packages(format_named(options.to).packages)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    source = open_source(options.source, options.system, finished=True, device="cpu", options=options)
+    if options.to is None:
         from headgates.report.speed.side_by_side import report_speed
 
-        report_speed(source, config)
+        lines = source.lines("test", options.sentences)[0]
+        report_speed(source, lines, batch=options.batch, beam=options.beam, threads=options.threads)
         return
-    system, translator = source.system, source.translator
-    out = Path(config.out) if config.out is not None else folder / f"exported/{file_name(system)}-{config.to}"
-    check_target_folder(out, config.fresh)
-    lines, references = source.lines("test", config.sentences)
-    print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)
+    folder, system, translator = source.folder, source.system, source.translator
+    out = Path(options.out) if options.out is not None else folder / f"exported/{system}-{options.to}"
+    check_target_folder(out, options.fresh)
+    lines, references = source.lines("test", options.sentences)
+    print(f"{folder.path}: {system} to {options.to}, checked on {len(lines)} sentences", flush=True)
     about = export(
         translator,
-        config.to,
+        options.to,
         out,
         lines=lines,
         references=references,
         provenance=export_facts(source),
-        fresh=config.fresh,
+        fresh=options.fresh,
     )
     found, size = about["parity"], sum(about["files"].values())
     difference, pieces = found["log_prob_max_difference"], found["pieces"]
@@ -85,7 +104,7 @@ def export_or_report(config: "ExportConfig") -> None:
             print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
     if "said" in about:
         print(about["said"])
-    print(f"{out}: {size / 2**20:.1f} MB; translate.py {out} uses it")
+    print(f"{out}: {size / 2**20:.1f} MB; {program('translate')} {out} uses it")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ USUAL_PRICE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(Settings, RecipeFlags, GridOptions):
+class FitOptions(RecipeFlags, GridOptions, Settings):
     """Train a base model, make a smaller one of it, and compare.
 
     python fit.py --gate l0 --lambda 0.01
@@ -41,11 +41,12 @@ class FitOptions(Settings, RecipeFlags, GridOptions):
 
     gate: str = setting(
         "l0",
-        f"What chooses the parts that stay: {', '.join(OFFERED)}, module:function, or none for a base alone.",
+        "What chooses the parts that stay; none: a base alone. One of "
+        f"{', '.join(OFFERED)}, or module:function.",
     )
     rivals: list[str] = setting(
         ["importance", "raw-importance"],
-        "Scores that close as many heads, untrained, and the first refitted and trained as long.",
+        "Scores that close as many heads. Untrained, and by the first refitted and trained as long.",
     )
 
     def __post_init__(self) -> None:
@@ -75,6 +76,12 @@ def main() -> int:
 
 def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
     """Train and evaluate the base and what is made of it, and print how they compare."""
+    fitted(options)
+
+
+def fitted(options: FitOptions, *, show: bool = True) -> "list[Row]":
+    """The rows of what is made of the base, or the base's own where nothing is; what is finished is found.
+    show: print how they compare, and write the pages."""
     from headgates.lab.processes import join
     from headgates.records.named_paths import check_settings
 
@@ -86,6 +93,7 @@ def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
     from headgates.lab.experiment_text import ExperimentText
     from headgates.lab.lab import Lab
     from headgates.pruning.base import base_run
+    from headgates.pruning.make import row_of
     from headgates.records.row import BASE, PRUNED
     from headgates.report.compared import show_compared
 
@@ -96,7 +104,9 @@ def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
         base = base_run(lab)
         rows = made_with_rivals(lab, base, recipes, options)
         lab.complete(rows[0].run if rows else base, PRUNED if rows else BASE, base)
-        first(lambda: show_compared(lab, base, rows, [], look=settings.look_sentences))
+        if show:
+            first(lambda: show_compared(lab, base, rows, [], look=settings.look_sentences))
+        return rows or [row_of(base, lab)]
     finally:
         lab.close()
 
@@ -117,8 +127,8 @@ def made_with_rivals(
 
 
 def rivals_of(recipe: Recipe, row: "Row", scores: list[str]) -> list[Recipe]:
-    """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as long. For
-    a speed or a size the same without training."""
+    """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as
+    long. For a speed or a size the same without training."""
     if not isinstance(recipe.budget, Lambda | Units | MaxDrop):
         return [replace(recipe, epochs=0)] if recipe.epochs and isinstance(recipe.budget, Speed) else []
     budget = recipe.budget if isinstance(recipe.budget, Units) else units_left(recipe, row)

@@ -1,6 +1,6 @@
 """Make smaller models of a trained one, and measure them: several values make a comparison with intervals.
 
-python prune.py runs/toy-en-de-none-s1 --by importance,obs --heads 36,18 --refit out+ffn+v --epochs 3 --seeds 3
+python prune.py runs/toy-en-de-none-s1 --by importance,obs --heads 36,18 --epochs 3 --seeds 3
 python prune.py runs/toy-en-de-none-s1 --by l0 --lambda 0.01 --epochs 3
 python prune.py runs/toy-en-de-none-s1 --speedup 2 --runtime int8 --epochs 8
 """
@@ -16,9 +16,10 @@ from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Budget, Recipe, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
-from headgates.configs.source import SourceOptions, is_foreign
+from headgates.configs.source import SourceOptions
 from headgates.models.progress import say
 from headgates.pruning.choosers import OFFERED, check_chooser
+from headgates.records.foreign_source import is_foreign
 
 if TYPE_CHECKING:
     from headgates.lab.lab import Lab
@@ -28,7 +29,7 @@ SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, where no flag says how many s
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneOptions(Settings, RecipeFlags, GridOptions):
+class PruneOptions(RecipeFlags, GridOptions, Settings):
     """Make smaller models of a trained one, and measure them.
 
     python prune.py runs/toy-en-de-none-s1 --by importance,obs --heads 36,18
@@ -36,22 +37,23 @@ class PruneOptions(Settings, RecipeFlags, GridOptions):
     python prune.py runs/toy-en-de-none-s1 --speedup 2 --runtime int8 --epochs 8
     """
 
-    source: str = setting(REQUIRED, "a run folder, or a model such as hf:NAME", positional=True)
+    source: str = setting(REQUIRED, "A run folder, or a model such as hf:NAME.", positional=True)
     by: list[str] = setting(
         [],
-        f"What chooses: {', '.join(OFFERED)}, or module:function. Default what suits the budget: l0 for "
-        "--lambda, plan for a speed or size, else importance.",
+        "What chooses, such as importance, obs, l0, plan or random. One of "
+        f"{', '.join(OFFERED)}, or module:function. Default what suits the budget: l0 for --lambda, "
+        "plan for a speed or size, else importance.",
     )
     also: list[str] = setting(
         [],
-        "Further test sets, a table each: corpora by name or folder, or two files, SOURCE:REFERENCE.",
+        "Further test sets, a table each. Corpora by name or folder, or two files, SOURCE:REFERENCE.",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for choose in self.by:
             check_chooser("--by", choose)
-        self.recipes(self.by, self.seed, default=[Units(heads=0, neurons=0)] if not self.kinds else [])
+        self.recipes(self.by, self.seed, default=[Units(heads=0)] if not self.kinds else [])
 
 
 def main() -> int:
@@ -65,8 +67,8 @@ def main() -> int:
 
 
 def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
-    """Make the rows that are not finished yet, print how they compare, and bring the pages up to date. Returns 1
-    if a recipe has failed, else 0."""
+    """Make the rows that are not finished yet, print how they compare, and bring the pages up to date.
+    Returns 1 if a recipe has failed, else 0."""
     from headgates.lab.processes import join
     from headgates.records.named_paths import check_data_dir, check_run, check_texts
 
@@ -97,7 +99,7 @@ def compare(options: PruneOptions, given: Mapping[str, Any], settings: Settings,
     lab = Lab(settings)
     try:
         recipes = without_repeats(
-            options.recipes(options.by, options.seed, default=usual_budgets(lab, base, options.kinds))
+            options.recipes(options.by, settings.seed, default=usual_budgets(lab, base, options.kinds))
         )
         lab.asked = recipes[0] if len(recipes) == 1 else None
         rows, failed = rows_of(lab, base, recipes, options, lambda recipe: words_of(recipe, options, given))
@@ -142,7 +144,8 @@ def words_of(recipe: Recipe, options: PruneOptions, given: Mapping[str, Any]) ->
     """The command line that makes one recipe alone, with the settings of this one."""
     own = set(RecipeFlags.__dataclass_fields__) | set(GridOptions.__dataclass_fields__)
     left_out = {*own, "lambda", "by", "also", "source", "seed", "name", "threads", "fresh", "resume"}
-    settings = [f"--set={name}={value}" for name, value in given.items() if name not in left_out]
+    told = {name: "null" if value is None else value for name, value in given.items() if name not in left_out}
+    settings = [f"--set={name}={value}" for name, value in told.items()]
     return ["prune", options.source, *recipe.words(), *settings, "--resume"]
 
 

@@ -1,133 +1,164 @@
-"""Run every combination of a sweep file's values, and draw BLEU against heads.
+"""Run every combination of a sweep file's values, and print one table of them.
 
 python sweep.py configs/sweeps/lambda.yaml --jobs 2
-python sweep.py pareto runs/toy-en-de-l0-0.01-s1 --siblings
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headgates.lab.exit_code import exit_code
+from headgates.commands import start
+from headgates.commands.fit import FitOptions, fitted
+from headgates.configs.cli import read
+from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
+from headgates.configs.grid import GridOptions
+from headgates.configs.own_file import own_file
+from headgates.configs.settings import check_runs
 from headgates.models.progress import say
+from headgates.pruning.sweep_file import read_sweep
 
 if TYPE_CHECKING:
-    from headgates.configs.sweep import ParetoConfig, SweepConfig
-    from headgates.pruning.grid import GridPoint
+    from headgates.pruning.make import Row as Made
     from headgates.records.folder import RunFolder
+    from headgates.records.table import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(GridOptions):
+    """Run every combination of a sweep file's values, and print one table of them.
+
+    python sweep.py configs/sweeps/lambda.yaml --jobs 2
+    python sweep.py configs/sweeps/lambda.yaml --slurm timeout_min=240 gpus_per_node=1
+    """
+
+    file: str = setting(
+        REQUIRED, "a sweep file in W&B's format, or the name of one such as lambda", positional=True
+    )
+    runs: str = setting("runs", "Folder of all runs; the table is written to RUNS/sweep-NAME.")
+    name: str | None = setting(None, "Name of the sweep. Default the file's, without its suffix.")
+    data_dir: str | None = setting(None, "Folder with local copies of named corpora.")
+    threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        check_plain_name("--name", self.name)
+        check_runs(self.runs)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """settings: those in which trials differ; words: of its command line, after `fit`."""
+
+    settings: dict[str, Any]
+    words: list[str]
+    options: FitOptions
+
+    @property
+    def title(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "fit"
 
 ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
 
 
 def main() -> int:
-    return exit_code("sweep.py", run, interrupted="the same command continues where it stopped")
-
-
-def run() -> int:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from headgates.configs.cli import parse
-    from headgates.configs.sweep import ParetoConfig, SweepConfig
-
-    if sys.argv[1:2] == ["pareto"]:
-        return pareto(parse(ParetoConfig, sys.argv[2:], prog="sweep.py pareto"))
-    return sweep(parse(SweepConfig, prog="sweep.py", description=ABOUT))
-
-
-def sweep(config: "SweepConfig") -> int:
-    """Make the runs that are not finished, then print the table of all and draw the figure. Return 1 if any
-    has failed, else 0."""
-    from headgates.pruning.sweep_file import read_sweep, trial_config
-    from headgates.records.named_paths import check_data_dir
-
-    check_data_dir(config.data_dir)
-    trials = []
-    for number, (settings, words) in enumerate(read_sweep(config.file), start=1):
-        try:
-            trials.append((settings, words, trial_config(words, config.data_dir)))
-        except ValueError as error:
-            raise ValueError(f"{config.file}: trial {number} {settings}: {error}") from None
-    # after every check of the file: these take seconds to import
-    from headgates.configs.own_file import own_file
-    from headgates.pruning.grid import GridPoint, only_one, planned_runs, precision_words, run_grid
-    from headgates.records.folder import RunFolder
-
-    planned = planned_runs([trial for *_, trial in trials])
-    points = [
-        GridPoint(settings, [*words, *precision_words(trial, config)], *plan)
-        for (settings, words, trial), plan in zip(trials, planned, strict=True)
-    ]
-    name = f"sweep-{config.name or Path(config.file).stem}"
-    folder = RunFolder(own_file(config.runs, name))
-    with only_one(folder):
-        folder.write_text("sweep.yaml", Path(config.file).read_text(encoding="utf-8"))
-        run_grid(points, folder, config, runs=config.runs, data_dir=config.data_dir, retry=config.retry)
-        draw(points, folder, config)
-    failed = [point for point in points if point.status == "failed"]
-    if failed:
-        print(
-            f"{len(failed)} of {len(points)} runs failed; --retry continues them from their last checkpoint"
-        )
-    return 1 if failed else 0
-
-
-def draw(points: "Sequence[GridPoint]", folder: "RunFolder", config: "SweepConfig") -> None:
-    """Draw BLEU against heads for the runs that are done and their siblings, and log it."""
-    from headgates.lab.tracker import log_grid
-    from headgates.records.folder import RunFolder, base_of
-    from headgates.report.bleu_heads import write_bleu_heads
-
-    names = dict.fromkeys(point.run for point in points if point.run)
-    done = [RunFolder(Path(config.runs) / name) for name in names]
-    if not done:
-        print("no run is finished, so there is no figure")
-        return
-    title = folder.path.name
-    try:
-        write_bleu_heads(with_siblings(done), folder.path, title=title)
-    except ValueError as error:  # a sibling of other text must not cost the sweep its figure
-        print(f"without siblings: {error}")
-        write_bleu_heads(done, folder.path, title=title)
-    scores = {point.title: point.score for point in points}
-    log_grid(
-        folder,
-        "pareto",
-        logger=config.logger,
-        job="sweep",
-        base=base_of(done[0]),
-        config={"file": Path(config.file).name},
-        summary={"scores": scores},
+    return start(
+        "sweep",
+        SweepOptions,
+        sweep,
+        about=__doc__,
+        interrupted="the same command continues where it stopped",
     )
 
 
-def with_siblings(folders: "Sequence[RunFolder]") -> "list[RunFolder]":
-    """The runs, then all other finished runs with gates on the same bases."""
-    from headgates.records.folder import base_of
-    from headgates.records.related import siblings
+def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
+    """Make the runs of all trials, and print and write their table. Returns 1 if any has failed, else 0."""
+    from headgates.records.named_paths import check_data_dir
 
-    bases = {base.path.resolve(): base for base in map(base_of, folders)}
-    found = [*folders]
-    for base in bases.values():
-        found += siblings(base, besides=found, report=say)
-    return list({folder.path.resolve(): folder for folder in found}.values())
-
-
-def pareto(config: "ParetoConfig") -> int:
-    """Write the figure and the tables of BLEU against open heads for the runs that are given."""
-    from headgates.records.named_paths import check_run
-
-    for path in config.runs:
-        check_run(path)
+    check_data_dir(options.data_dir)
+    trials = read_trials(options)
+    # after every check of the file: these take seconds to import
+    from headgates.pruning.at_once import at_once, check_precision, several
     from headgates.records.folder import RunFolder
-    from headgates.report.bleu_heads import write_bleu_heads
 
-    folders = [RunFolder.open(path) for path in config.runs]
-    out = Path(config.out) if config.out else folders[0].path.parent / "pareto"
-    title = folders[0].path.resolve().name if len(folders) == 1 else f"{len(folders)} runs"
-    title = title + " and siblings" * config.siblings if config.name == "pareto" else config.name
-    chosen = with_siblings(folders) if config.siblings else folders
-    write_bleu_heads(chosen, out, title=title, name=config.name)
-    return 0
+    folder = RunFolder(own_file(options.runs, f"sweep-{options.name or Path(options.file).stem}"))
+    processes, failed = several(options) and len(trials) > 1, dict[str, str]()
+    if processes:
+        for trial in trials:
+            check_precision(options, trial.options.precision)
+        commands = {trial.title: ["fit", *trial.words, "--resume"] for trial in trials}
+        failed = at_once(commands, folder.path / "logs", options, threads=options.threads)
+    rows = list[Row]()
+    for trial in trials:
+        if trial.title not in failed:
+            try:
+                found = fitted(trial.options, show=not processes)
+            except (ValueError, OSError) as error:
+                failed[trial.title] = " ".join(str(error).split())
+            else:
+                rows += [row_of(trial, made) for made in found]
+    show_sweep(folder, rows)
+    for title, error in failed.items():
+        say(f"failed: {title}: {error}")
+    return 1 if failed else 0
+
+
+def read_trials(options: SweepOptions) -> list[Trial]:
+    """The trials of the file. Raises ValueError, naming the trial, where fit would refuse it, and at flags
+    that no trial has."""
+    shared = [f"--runs={options.runs}"]
+    shared += [] if options.data_dir is None else [f"--data-dir={options.data_dir}"]
+    shared += [f"--threads={options.threads}"] * bool(options.threads)
+    trials = []
+    for number, (settings, words) in enumerate(read_sweep(options.file), start=1):
+        try:
+            trial = Trial(settings, [*words, *shared], read(FitOptions, [*words, *shared]))
+            if trial.options.name is not None or trial.options.fresh:
+                raise ValueError("--name and --fresh are of one run; leave them out, runs name themselves")
+        except ValueError as error:
+            raise ValueError(f"{options.file}: trial {number} {settings}: {error}") from None
+        trials.append(trial)
+    return trials
+
+
+def row_of(trial: Trial, made: "Made") -> "Row":
+    """A row of sweep.csv."""
+    from headgates.records.table import with_ends
+
+    result = made.result
+    metric, main = result.metric, result.main
+    return {
+        **trial.settings,
+        "model": result.label,
+        "heads": result.heads_open,
+        metric: main.value,
+        **with_ends(metric, main.ci95),
+        f"{metric}_difference": main.difference,
+        **with_ends(f"{metric}_difference", main.difference_ci95),
+        "p_value": main.p_value,
+        "run": made.run.path.name,
+    }
+
+
+def show_sweep(folder: "RunFolder", rows: "Sequence[Row]") -> None:
+    """Print the table, and write it as sweep.csv and sweep.md."""
+    from headgates.records.table import markdown_table, write_table
+    from headgates.report.table import show
+
+    if not rows:
+        return
+    columns = list(rows[0])
+    cells = [[cell(row[column]) for column in columns] for row in rows]
+    words = columns.index("model") + 1
+    show(folder.path.name, columns, cells, words)
+    write_table(folder, "sweep.csv", rows)
+    folder.write_text("sweep.md", "\n".join(markdown_table(columns, cells, words)))
+    print(f"table: {folder.path / 'sweep.csv'}")
+
+
+def cell(value: Any) -> str:
+    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

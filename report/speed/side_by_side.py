@@ -1,35 +1,31 @@
 """How fast is a pruned model?   `python export.py RUN --report speed`
 
 The model and the unpruned one that it was made from translate the same test lines in turns, by every runtime
-that can run them, timed as plans are (workbench/runtime_cost.py).
+that can run them, timed as plans are (pruning/runtime_cost.py).
 """
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from headgates.bridges.formats import remove_closed
-from headgates.configs.export import ExportConfig
+from headgates.lab.measure import alternate, interval_text, ratio_by_round
 from headgates.models.translator import Translator
+from headgates.pruning.runtime_cost import ROUNDS, TIMED, Lines, clock_of, compared, runtimes_of
+from headgates.records.provenance import device_name, provenance
+from headgates.records.source import Source, open_source
 from headgates.report.compare_speeds import RUNTIME_NAMES
 from headgates.report.table import show
-from headgates.lab.measure import alternate, interval_text, ratio_by_round
-from headgates.records.provenance import device_name, provenance
-from headgates.pruning.runtime_cost import ROUNDS, TIMED, Lines, clock_of, compared, runtimes_of
-from headgates.records.source import Source, open_source
 
 NAME = "speed/side_by_side.json"
 
 
-def report_speed(source: Source, config: ExportConfig) -> None:
-    """Print the table, and write it into the run's folder. Closed heads of the source are removed. Raises
-    ValueError where the run was not made from an unpruned model, or that model is gone."""
-    whole, lines = unpruned_of(source), source.lines("test", config.sentences)[0][:TIMED]
-    remove_closed(source.model)
+def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int, threads: int) -> None:
+    """Print the table, and write it into the run's folder. Raises ValueError where the run is a base, or
+    its base is gone."""
+    whole, lines = base_model(source), lines[:TIMED]
     sizes = [sum(each.numel() for each in model.parameters()) for model in (whole.model, source.model)]
-    speeds = speeds_of(source, whole, lines, config)
+    speeds = speeds_of(source, whole, lines, batch=batch, beam=beam, threads=threads)
     times = [[f"{speed['milliseconds'][1]:.2f} ms a line" for speed in speeds.values()]]
     times.append([interval_text(speed["measured"]) for speed in speeds.values()])
     rows = [
@@ -43,8 +39,8 @@ def report_speed(source: Source, config: ExportConfig) -> None:
         "system": source.system,
         "unpruned": whole.folder.path.resolve().name,
         "lines": len(lines),
-        "batch": config.batch,
-        "beam": config.beam,
+        "batch": batch,
+        "beam": beam,
         "parameters": sizes,
         "speeds": speeds,
     }
@@ -52,32 +48,29 @@ def report_speed(source: Source, config: ExportConfig) -> None:
     source.folder.write_json(NAME, numbers | made_by)
 
 
-def unpruned_of(source: Source) -> Source:
-    """The model that a run was made from: the base of a run with gates, or what `prune.py --save` pruned."""
-    made, folder = (source.folder.result() or {}).get("pruned"), source.folder.path
-    if made:
-        return open_source(folder.parent / Path(made["source"]).name, unpruned=True, device="cpu")
-    whole = open_source(folder, unpruned=True, device="cpu")
-    if whole.folder.path == folder:
-        raise ValueError(
-            f"{folder} is not pruned: give a run of fit.py with gates, or one that prune.py --save made of it"
-        )
+def base_model(source: Source) -> Source:
+    """The model that a run was made of."""
+    whole = open_source(source.folder.path, unpruned=True, device="cpu")
+    if whole.folder.path == source.folder.path:
+        raise ValueError(f"{source.folder.path} is a base: give a run that prune made of one")
     return whole
 
 
-def speeds_of(source: Source, whole: Source, lines: Sequence[str], config: ExportConfig) -> dict[str, Any]:
+def speeds_of(
+    source: Source, whole: Source, lines: Sequence[str], *, batch: int, beam: int, threads: int
+) -> dict[str, Any]:
     """Runtime -> how many times as fast the source is, and the milliseconds a line of both. Batch and beam
     are those of translation; labels are made by torch alone."""
     own = whole.predictor
     if isinstance(own, Translator):
-        text = Lines(own.source_vocab.encode(list(lines)), config.batch, config.beam)
+        text = Lines(own.source_vocab.encode(list(lines)), batch, beam)
         return {
-            name: compared(own, source.model, whole.model, name, config.threads, text)[1]
+            name: compared(own, source.model, whole.model, name, threads, text)[1]
             for name in runtimes_of(source.model)
         }
     both = {"this": source, "whole": whole}
     blocks = {name: partial(each.task.predict, each.predictor, lines) for name, each in both.items()}
-    seconds = alternate(blocks, rounds=ROUNDS, clock=clock_of(config.threads))
+    seconds = alternate(blocks, rounds=ROUNDS, clock=clock_of(threads))
     milliseconds = [1000 * median(each) / len(lines) for each in seconds.values()]
     measured = ratio_by_round(seconds["whole"], seconds["this"])
     return {"torch": {"measured": measured, "milliseconds": milliseconds}}

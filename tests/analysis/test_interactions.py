@@ -8,7 +8,7 @@ import torch
 
 from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.interactions import closing, interactions
-from headgates.analysis.scores.loss_without import loss_without
+from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.gates import zero_heads
 from tests.worlds.one_by_one import in_batches, random_model, random_pairs
 
@@ -26,7 +26,7 @@ def test_a_pair_is_the_loss_with_both_heads_columns_at_zero_minus_that_of_each()
         zero_heads(zeroed, closing(heads))
         return sum(float(batch_loss(zeroed, batch)) for batch in BATCHES) / 5
 
-    found = interactions(model, BATCHES, places, loss_without(model, BATCHES))
+    found = interactions(model, BATCHES, places, exact_effects(model, BATCHES))
     assert sorted((each.first, each.second) for each in found) == sorted(combinations(places, 2))
     whole = mean_loss()
     for each in found:

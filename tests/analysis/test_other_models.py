@@ -10,7 +10,7 @@ from headgates.analysis.batches import batch_loss, query_tokens, sampled_targets
 from headgates.analysis.lrp import relevance
 from headgates.analysis.scores.fisher import fisher
 from headgates.analysis.scores.fluctuation import fluctuation
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.scores.obs import obs
 from headgates.gates import attach, find_sites
 from tests.worlds.families import BY_NAME
@@ -30,7 +30,7 @@ def batch() -> dict[str, torch.Tensor]:
 def test_every_score_takes_a_model_with_batches_as_mappings(name, batch):
     model = BY_NAME[name].model()
     sites = list(find_sites(model))
-    for score in (importance, fisher, fluctuation, obs):
+    for score in (raw_importance, fisher, fluctuation, obs):
         found = score(model, [batch])
         assert list(found) == sites
         assert torch.isfinite(found.flat()).all()
@@ -40,7 +40,7 @@ def test_every_score_takes_a_model_with_batches_as_mappings(name, batch):
 
 def test_importance_of_a_causal_model_is_that_of_its_sentences_one_by_one(batch):
     model = BY_NAME["GPT-2"].model()
-    (site, found), *_ = importance(model, [batch]).items()
+    (site, found), *_ = raw_importance(model, [batch]).items()
     bank, xi = attach(model, gate="mask"), torch.ones(site.heads, requires_grad=True)
     bank.assign({site: xi})
     total = torch.zeros(site.heads)

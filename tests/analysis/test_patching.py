@@ -10,7 +10,7 @@ from torch import Tensor
 from headgates.analysis.batches import sites_of
 from headgates.analysis.interactions import closing
 from headgates.analysis.patching import Patching
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.batch import collate
 from headgates.gates import HeadMap, HeadSite, attach
 from headgates.models.transformer import Transformer

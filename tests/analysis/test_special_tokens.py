@@ -10,7 +10,7 @@ from headgates.analysis.lrp import relevance
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords
 from headgates.analysis.ratio_walk import RatioWalk
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from tests.renumbered import OTHERWISE, PAIRS, SOURCE_VOCAB, batches, twins
 
 
@@ -28,7 +28,7 @@ def test_what_heads_do_and_are_worth_is_the_same(specials):
         shares = [relevance(model, data, walk=walk) for walk in (None, RatioWalk)]
         maps = [rare.two_rarest(), alignment.agreement(), entropy.nats(), *(each.share for each in shares)]
         maps += [positions.best().share]
-        maps += [importance(model, data, absolute=form) for form in ("sentence", "token", "batch")]
+        maps += [raw_importance(model, data, absolute=form) for form in ("sentence", "token", "batch")]
         numbers = rare.sentences, rare.queries, *rare.chance(), *(each.steps for each in shares)
         found.append((numbers, torch.cat([each.flat() for each in maps])))
     assert found[0][0] == found[1][0]

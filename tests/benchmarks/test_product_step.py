@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.product_step import gated_step, product_step
-from headgates.configs.schema import GateConfig, StageConfig
+from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data.batch import collate
 from headgates.lightning_modules.module import LOG_EVERY
 

@@ -14,7 +14,7 @@ import torch
 
 from headgates.bridges.exported import FORMATS
 from headgates.bridges.formats import ABOUT, copy_vocabs
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.gates import HeadMap, attach, find_sites, remove
 from headgates.gates.headmap import write_json
 from headgates.models.checkpoint import architecture

@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed; it is
 from headgates.bridges.exported import open_exported
 from headgates.bridges.formats import export
 from headgates.bridges.hf import read
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.records.foreign_run import foreign_run
 from headgates.records.source import open_source
 from tests.worlds.hugging_face import LINES, options_of

@@ -14,7 +14,7 @@ transformers = pytest.importorskip(
 from headgates.bridges.exported import open_exported  # noqa: E402
 from headgates.bridges.formats import export  # noqa: E402
 from headgates.bridges.hf import read  # noqa: E402
-from headgates.configs.schema import SearchConfig  # noqa: E402
+from headgates.configs.settings import SearchConfig  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.batch import pad  # noqa: E402
 from headgates.gates import HeadMap, find_sites, heads_left, load_pruned, remove  # noqa: E402

@@ -15,7 +15,7 @@ from headgates.configs.explore import ExploreConfig
 from headgates.configs.export import ExportConfig
 from headgates.configs.fields import all_settings
 from headgates.configs.prune import PruneConfig
-from headgates.configs.schema import FitConfig, ModelConfig
+from headgates.configs.settings import ModelConfig, Settings
 from headgates.configs.sweep import ParetoConfig, SweepConfig
 from headgates.configs.translate import TranslateConfig
 
@@ -28,21 +28,21 @@ def write(path: Path, text: str) -> str:
 
 
 def test_no_flags_give_the_defaults_of_the_dataclass():
-    assert read(FitConfig, []) == FitConfig()
+    assert read(Settings, []) == Settings()
 
 
-FLAGS = [setting for setting in all_settings(FitConfig) if setting.has_flag]
+FLAGS = [setting for setting in all_settings(Settings) if setting.has_flag]
 
 
 def test_what_imported_models_alone_have_is_no_flag_but_is_read_from_a_file():
     with pytest.raises(ConfigError, match=r"unknown flag --model\.activation"):
-        read(FitConfig, ["--model.activation", "gelu"])
-    assert from_dict(FitConfig, {"model": {"activation": "gelu"}}).model.activation == "gelu"
+        read(Settings, ["--model.activation", "gelu"])
+    assert from_dict(Settings, {"model": {"activation": "gelu"}}).model.activation == "gelu"
 
 
 @pytest.mark.parametrize("flag", ["--model.d-model=56", "--model.d_model=56", "--model.d-model 56"])
 def test_dashes_and_underscores_are_the_same_in_names(flag):
-    assert read(FitConfig, flag.split()).model.d_model == 56
+    assert read(Settings, flag.split()).model.d_model == 56
 
 
 def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
@@ -50,14 +50,14 @@ def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
         ["--set", "gates.beta=0.5"],
         ["--config", write(tmp_path / "a.yaml", "gates: {beta: 0.5}")],
     ):
-        assert read(FitConfig, words).gates.beta == 0.5
-    assert read(FitConfig, ["--set", "seed=3", "gates.beta=0.5", "--src", "x"]).gates.beta == 0.5
-    assert read(FitConfig, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
+        assert read(Settings, words).gates.beta == 0.5
+    assert read(Settings, ["--set", "seed=3", "gates.beta=0.5", "--src", "x"]).gates.beta == 0.5
+    assert read(Settings, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.03", 0.03), ("3e-2", 0.03), ("0", 0.0), ("1", 1.0)])
 def test_lam_is_spelt_lambda(text, value):
-    config = read(FitConfig, ["--lambda", text])
+    config = read(Settings, ["--lambda", text])
     assert config.lam == value
     assert isinstance(config.lam, float)
 
@@ -67,7 +67,7 @@ def test_lam_is_spelt_lambda(text, value):
     ["enc-self,cross", "enc-self cross", "enc-self, cross", "[enc-self,cross]", '["enc-self","cross"]'],
 )
 def test_lists_take_commas_spaces_and_brackets(words):
-    assert read(FitConfig, ["--kinds", *words.split(" "), "--seed", "3"]).kinds == ["enc-self", "cross"]
+    assert read(Settings, ["--kinds", *words.split(" "), "--seed", "3"]).kinds == ["enc-self", "cross"]
 
 
 @pytest.mark.parametrize(
@@ -75,22 +75,22 @@ def test_lists_take_commas_spaces_and_brackets(words):
     [("--resume", True), ("--resume false", False), ("--resume=true --seed 2", True), ("", False)],
 )
 def test_a_true_or_false_flag_alone_is_true(argv, value):
-    assert read(FitConfig, argv.split()).resume is value
+    assert read(Settings, argv.split()).resume is value
 
 
 def test_a_flag_beats_yaml_beats_the_default_wherever_it_stands(tmp_path):
     path = write(
         tmp_path / "c.yaml", "seed: 7\nlambda: 2e-3\ntrain: {epochs: 3, warmup-steps: 11}\ndata-dir: here\n"
     )
-    config = read(FitConfig, ["--seed", "5", "--train.epochs", "2", "--config", path])
+    config = read(Settings, ["--seed", "5", "--train.epochs", "2", "--config", path])
     assert (config.seed, config.train.epochs) == (5, 2)
     assert (config.lam, config.train.warmup_steps, config.data_dir) == (0.002, 11, "here")
-    assert config.finetune == FitConfig().finetune
+    assert config.finetune == Settings().finetune
 
 
 def test_a_later_yaml_beats_an_earlier_one(tmp_path):
     first, second = write(tmp_path / "a.yaml", "seed: 7\nsrc: fr\n"), write(tmp_path / "b.yaml", "seed: 11\n")
-    config = read(FitConfig, ["--config", first, "--config", second])
+    config = read(Settings, ["--config", first, "--config", second])
     assert (config.seed, config.src) == (11, "fr")
 
 
@@ -99,13 +99,13 @@ def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
         tmp_path / "c.yaml",
         "src: no\ntgt: on\nname: 2024-05-01\nprecision: 32\nlambda: 1\ntrain: {lr: 1e-3}\nkinds: cross\n",
     )
-    config = read(FitConfig, ["--config", path])
+    config = read(Settings, ["--config", path])
     assert (config.src, config.tgt, config.name, config.precision) == ("no", "on", "2024-05-01", "32")
     assert (config.lam, config.train.lr, config.kinds) == (1.0, 0.001, ["cross"])
 
 
 def test_an_empty_yaml_file_changes_nothing(tmp_path):
-    assert read(FitConfig, ["--config", write(tmp_path / "c.yaml", "# nothing yet\n")]) == FitConfig()
+    assert read(Settings, ["--config", write(tmp_path / "c.yaml", "# nothing yet\n")]) == Settings()
 
 
 def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
@@ -117,15 +117,15 @@ def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
         "train.lr": "3e-4",
         "base": "runs/straße",
     }
-    config = read(FitConfig, [f"--{name}={value}" for name, value in flags.items()])
+    config = read(Settings, [f"--{name}={value}" for name, value in flags.items()])
     text = to_yaml(config, base_hash="0123456789ab")
     assert "lambda:" in text
     assert "lam:" not in text
-    assert read(FitConfig, ["--config", write(tmp_path / "config.yaml", text)]) == config
+    assert read(Settings, ["--config", write(tmp_path / "config.yaml", text)]) == config
 
 
 def test_the_hash_sees_values_but_not_the_order_of_keys():
-    mapping = to_dict(FitConfig())
+    mapping = to_dict(Settings())
     backwards = dict(reversed(mapping.items()))
     assert config_hash(backwards) == config_hash(mapping)
     assert config_hash(mapping | {"seed": 2}) != config_hash(mapping)
@@ -176,7 +176,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
 )
 def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, parts):
     with pytest.raises(SystemExit) as stop:
-        parse(FitConfig, argv.split(), prog="python fit.py")
+        parse(Settings, argv.split(), prog="python fit.py")
     out, err = capsys.readouterr()
     assert stop.value.code == 2
     assert out == ""
@@ -208,7 +208,7 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, pa
 def test_a_wrong_yaml_file_is_named_with_its_key(tmp_path, text, parts):
     path = write(tmp_path / "c.yaml", text)
     with pytest.raises(ConfigError) as error:
-        read(FitConfig, ["--config", path])
+        read(Settings, ["--config", path])
     message = str(error.value)
     assert "\n" not in message
     assert [part for part in [path, *parts] if part not in message] == [], message
@@ -218,17 +218,17 @@ def test_a_yaml_file_that_is_not_utf8_is_named(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_bytes(b"name: stra\xdfe\n")
     with pytest.raises(ConfigError, match="expected UTF-8"):
-        read(FitConfig, ["--config", str(path)])
+        read(Settings, ["--config", str(path)])
 
 
 def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
     with pytest.raises(ValueError, match=r"--model\.heads"):
-        FitConfig(model=ModelConfig(d_model=56, heads=5))
+        Settings(model=ModelConfig(d_model=56, heads=5))
     with pytest.raises(ValueError, match="--lambda"):
-        dataclasses.replace(FitConfig(), lam=float("nan"))
+        dataclasses.replace(Settings(), lam=float("nan"))
 
 
-def answered(capsys, *words: str, config_class: type = FitConfig) -> str:
+def answered(capsys, *words: str, config_class: type = Settings) -> str:
     """What a flag that needs no configuration prints."""
     with pytest.raises(SystemExit) as stop:
         parse(config_class, [*words], prog="python fit.py")
@@ -245,8 +245,8 @@ def flags_in(text: str) -> set[str]:
 @pytest.mark.parametrize("flag", ["--help", "--version", "--completion"])
 def test_what_is_asked_without_a_configuration_is_answered_without_torch(flag):
     script = (
-        "import sys\nfrom configs.cli import parse\nfrom configs.schema import FitConfig\n"
-        f"try:\n    parse(FitConfig, ['{flag}', 'bash'], prog='python fit.py')\n"
+        "import sys\nfrom configs.cli import parse\nfrom configs.schema import Settings\n"
+        f"try:\n    parse(Settings, ['{flag}', 'bash'], prog='python fit.py')\n"
         "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
     )
     done = subprocess.run(
@@ -265,7 +265,7 @@ def test_help_begins_with_examples_and_names_the_settings_of_groups(capsys):
     text = answered(capsys, "--help")
     assert text.index("python fit.py --gate l0 --lambda 0.01") < text.index("--data ")
     assert {setting.flag for setting in FLAGS if not setting.group} <= flags_in(text)
-    assert not {setting.flag for setting in all_settings(FitConfig) if setting.group} & flags_in(text)
+    assert not {setting.flag for setting in all_settings(Settings) if setting.group} & flags_in(text)
     for setting in FLAGS:
         assert setting.name.rpartition(".")[2] in text.replace("-", "_")
 
@@ -310,10 +310,10 @@ def test_a_shell_completes_every_flag(shell, capsys):
 )
 def test_a_yaml_file_that_no_one_means_is_refused_in_one_line(tmp_path, text, error):
     with pytest.raises(ConfigError, match=re.escape(error)) as refused:
-        read(FitConfig, ["--config", write(tmp_path / "a.yaml", text)])
+        read(Settings, ["--config", write(tmp_path / "a.yaml", text)])
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_yaml_of_the_repository_is_a_configuration(path):
-    read(FitConfig, ["--config", str(path)])
+    read(Settings, ["--config", str(path)])

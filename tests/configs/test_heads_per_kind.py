@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from headgates.configs.cli import read
+from headgates.configs.fields import setting
 from headgates.configs.kinds import ABOUT, KINDS, check_budget, parse_budget
-from headgates.configs.schema import setting
 from headgates.gates import headmap
 
 TOTALS = {"enc-self": 24, "dec-self": 24, "cross": 16}

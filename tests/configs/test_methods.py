@@ -9,8 +9,9 @@ from headgates.configs.cli import ConfigError, read
 from headgates.configs.fields import all_settings
 from headgates.configs.methods import METHODS, GateMethod, HardConcreteOptions, method_of
 from headgates.configs.registry import imported
-from headgates.configs.schema import FitConfig, GateConfig, GateTraining
 from headgates.configs.scores import SCORES
+from headgates.configs.settings import Settings
+from headgates.configs.stages import GateConfig, GateTraining
 from headgates.configs.systems import BASES, check_systems, default_systems, learned_rows
 from headgates.configs.tasks import TASKS
 from headgates.gates import GATES
@@ -39,7 +40,7 @@ def test_the_gate_takes_every_option_of_its_method(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_options_of_a_method_are_flags_with_its_defaults(name):
-    flags = {setting.name: setting for setting in all_settings(FitConfig)}
+    flags = {setting.name: setting for setting in all_settings(Settings)}
     for option in fields(METHODS[name].options):
         assert flags[f"gates.{option.name}"].default == option.default
         assert flags[f"gates.{option.name}"].about.help
@@ -65,7 +66,7 @@ def test_the_usual_rows_can_be_asked_for(gate):
 def test_a_method_is_controlled_by_a_price_or_a_number_of_heads():
     price = GateMethod("a", gate="l0", options=HardConcreteOptions, controlled_by="lambda", label="")
     number = GateMethod("b", gate="l0", options=HardConcreteOptions, controlled_by="heads", label="")
-    assert (price.control_word(FitConfig(lam=0.07)), price.control_label({"lambda": 0.07})) == (
+    assert (price.control_word(Settings(lam=0.07)), price.control_label({"lambda": 0.07})) == (
         "0.07",
         "λ 0.07",
     )
@@ -76,11 +77,11 @@ def test_a_method_is_controlled_by_a_price_or_a_number_of_heads():
 
 
 def test_heads_without_gates_are_for_the_rows_of_scores():
-    assert read(FitConfig, ["--gate", "scores", "--heads", "5"]).targets == 5
+    assert read(Settings, ["--gate", "scores", "--heads", "5"]).targets == 5
     with pytest.raises(
         ConfigError, match="--gate scores closes heads by scores: name at least one in --systems"
     ):
-        read(FitConfig, ["--gate", "scores", "--heads", "5", "--systems", "base"])
+        read(Settings, ["--gate", "scores", "--heads", "5", "--systems", "base"])
 
 
 @pytest.mark.parametrize(
@@ -90,25 +91,25 @@ def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
     with pytest.raises(
         ConfigError, match=f"--gate {gate} keeps a given number of heads open: give --heads N"
     ):
-        read(FitConfig, ["--gate", gate])
-    assert read(FitConfig, ["--gate", gate, "--heads", "0"]).targets == 0
+        read(Settings, ["--gate", gate])
+    assert read(Settings, ["--gate", gate, "--heads", "0"]).targets == 0
 
 
 def test_a_price_and_a_number_of_heads_are_not_given_together():
     with pytest.raises(ConfigError, match="--lambda and --heads exclude each other; give one of them"):
-        read(FitConfig, ["--gate", "l0", "--lambda", "0.01", "--heads", "5"])
+        read(Settings, ["--gate", "l0", "--lambda", "0.01", "--heads", "5"])
 
 
 def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
-    config = read(FitConfig, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,importance"])
+    config = read(Settings, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,importance"])
     assert (config.gate, config.targets) == ("l0-target", 5)
     assert config.systems == ["base", "l0-target", "l0-target-removed", "importance"]
-    assert read(FitConfig, ["--gate", "l0", "--heads", "5"]).systems == default_systems("l0-target")
+    assert read(Settings, ["--gate", "l0", "--heads", "5"]).systems == default_systems("l0-target")
     assert METHODS[config.gate].control_label(config) == "5 heads"
 
 
 def test_numbers_by_kind_add_up_to_the_heads():
-    config = read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,cross=12,dec-self=8"])
+    config = read(Settings, ["--gate", "subset", "--heads-per-kind", "enc-self=4,cross=12,dec-self=8"])
     assert (config.heads, config.targets) == (24, {"enc-self": 4, "dec-self": 8, "cross": 12})
 
 
@@ -121,18 +122,18 @@ def test_numbers_by_kind_add_up_to_the_heads():
 )
 def test_numbers_by_kind_that_do_not_fit_are_refused(words, message):
     with pytest.raises(ConfigError, match=message):
-        read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,dec-self=8,cross=12", *words])
+        read(Settings, ["--gate", "subset", "--heads-per-kind", "enc-self=4,dec-self=8,cross=12", *words])
 
 
 def test_heads_and_neurons_have_a_number_each():
-    config = read(FitConfig, ["--gate", "l0", "--kinds", "all", "--heads", "5", "--neurons", "48"])
+    config = read(Settings, ["--gate", "l0", "--kinds", "all", "--heads", "5", "--neurons", "48"])
     assert (config.gate, config.targets) == ("l0-target", {"heads": 5, "ffn": 48})
     assert config.kinds == ["enc-self", "dec-self", "cross", "enc-ffn", "dec-ffn"]
-    config = read(FitConfig, ["--gate", "l0", "--kinds", "ffn", "--neurons", "0"])
+    config = read(Settings, ["--gate", "l0", "--kinds", "ffn", "--neurons", "0"])
     assert (config.gate, config.heads, config.targets) == ("l0-target", None, {"ffn": 0})
     words = ["--heads-per-kind", "cross=3", "--kinds", "cross,enc-ffn", "--neurons", "16", "--gate", "scores"]
-    assert read(FitConfig, words).targets == {"cross": 3, "ffn": 16}
-    assert read(FitConfig, ["--gate", "l0", "--kinds", "all", "--lambda", "0.1"]).targets is None
+    assert read(Settings, words).targets == {"cross": 3, "ffn": 16}
+    assert read(Settings, ["--gate", "l0", "--kinds", "all", "--lambda", "0.1"]).targets is None
 
 
 @pytest.mark.parametrize(
@@ -158,12 +159,12 @@ def test_heads_and_neurons_have_a_number_each():
 )
 def test_numbers_of_neurons_that_cannot_be_are_refused(words, message):
     with pytest.raises(ConfigError, match=message):
-        read(FitConfig, ["--gate", "l0", *words])
+        read(Settings, ["--gate", "l0", *words])
 
 
 def test_a_row_from_scratch_needs_a_translation_model():
     with pytest.raises(ConfigError, match="--systems l0-scratch trains a translation model anew"):
-        read(FitConfig, ["--systems", "base,l0-scratch", "--task", "classify"])
+        read(Settings, ["--systems", "base,l0-scratch", "--task", "classify"])
 
 
 def test_a_method_that_this_version_lacks_is_refused_and_no_gates_are_none():
@@ -212,18 +213,18 @@ def test_a_line_that_names_nothing_says_so(place):
 @pytest.mark.parametrize("name", ["..", "a/b", "..\\x", ""])
 def test_a_name_that_leaves_the_folder_of_runs_is_refused_in_one_line(name):
     with pytest.raises(ConfigError, match=r"--name: expected a plain name, without separators, got") as error:
-        read(FitConfig, ["--name", name])
+        read(Settings, ["--name", name])
     assert "\n" not in str(error.value)
-    assert FitConfig(name="toy..en -l0-0.01").name == "toy..en -l0-0.01"
+    assert Settings(name="toy..en -l0-0.01").name == "toy..en -l0-0.01"
 
 
 def test_a_flag_beats_the_other_way_to_say_the_same_in_a_file(tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text("gate: l0\nheads: 24\n")
-    price = read(FitConfig, ["--config", str(file), "--lambda", "0.03"])
+    price = read(Settings, ["--config", str(file), "--lambda", "0.03"])
     assert (price.gate, price.heads, price.lam) == ("l0", None, 0.03)
-    number = read(FitConfig, ["--config", str(file), "--heads", "18"])
+    number = read(Settings, ["--config", str(file), "--heads", "18"])
     assert (number.gate, number.heads) == ("l0-target", 18)
     file.write_text("gate: l0\nlambda: 0.5\n")
-    number = read(FitConfig, ["--config", str(file), "--heads", "18"])
-    assert (number.gate, number.heads, number.lam) == ("l0-target", 18, FitConfig().lam)
+    number = read(Settings, ["--config", str(file), "--heads", "18"])
+    assert (number.gate, number.heads, number.lam) == ("l0-target", 18, Settings().lam)

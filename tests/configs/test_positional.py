@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headgates.configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
+from headgates.configs.fields import REQUIRED, setting
 from headgates.configs.prune import ORDERS, PruneConfig
-from headgates.configs.schema import REQUIRED, setting
 
 ROOT = Path(__file__).resolve().parents[2]
 

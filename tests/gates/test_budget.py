@@ -1,12 +1,24 @@
 """The price of a head, fixed or led to a number of heads, and the watch over a gate stage."""
 
+import copy
 import math
 import warnings
 
 import pytest
 import torch
 
-from headgates.gates import GateWatch, LambdaBudget, Limit, NotANumber, TargetBudget, attach
+from headgates.gates import (
+    GateWatch,
+    HardConcrete,
+    HeadMask,
+    LambdaBudget,
+    Limit,
+    NotANumber,
+    TargetBudget,
+    attach,
+    detach,
+)
+from tests.worlds.families import BY_NAME
 
 
 def set_gates(bank, log_alpha):
@@ -96,7 +108,8 @@ def test_the_loss_is_the_augmented_lagrangian_and_the_multipliers_ascend(model):
     by_kind = bank.open_prob().by_kind()
     a, b = by_kind["enc-self"] - 1, by_kind["cross"] - 4
     assert budget.loss(bank, 0).item() == pytest.approx(0.25 * a - 0.5 * b + 0.01 * (a**2 + b**2), rel=1e-5)
-    budget.update(bank, 0)
+    for _ in range(2):  # micro-batches of the next step: one step of ascent
+        budget.loss(bank, 1)
     found = [0.25 + 0.5 * a, -0.5 + 0.5 * b]
     assert list(budget.multipliers.values()) == pytest.approx(found)
     assert budget.weight(1) == pytest.approx((sum(found) + 0.02 * (a + b)) / 2)
@@ -115,7 +128,6 @@ def test_the_expected_heads_come_to_the_target_and_the_best_heads_stay(model, st
         optimizer.zero_grad()
         (budget.loss(bank, step) - (xi * worth).sum()).backward()
         optimizer.step()
-        budget.update(bank, step)
     assert abs(bank.open_prob().sum() - heads) <= 1
     assert abs(budget.errors[""]) <= 1
     chosen = bank.open().flat()
@@ -146,7 +158,7 @@ def test_numbers_of_heads_and_of_neurons_are_two_groups_counted_in_heads(model):
     assert budget.target(bank, "ffn", 0) == pytest.approx((52 + 26) / 2 * neuron)
     expected = [bank.penalty("heads").item() - 6, bank.penalty("ffn").item() - 26 * neuron]
     assert budget.loss(bank, 9).item() == pytest.approx(sum(0.05 * each**2 for each in expected))
-    budget.update(bank, 9)
+    budget.loss(bank, 10)
     assert list(budget.errors.values()) == pytest.approx(expected)
 
 
@@ -155,8 +167,6 @@ def test_so_many_heads_is_the_limit_of_price_1(model):
     plain, priced = TargetBudget(5, warmup=2), TargetBudget({"": Limit(dict.fromkeys(bank.sites, 1.0), 5)}, 2)
     for step in range(4):
         assert priced.loss(bank, step).item() == plain.loss(bank, step).item()
-        plain.update(bank, step)
-        priced.update(bank, step)
     assert plain.state_dict() == priced.state_dict()
 
 
@@ -174,7 +184,6 @@ def test_the_expected_cost_comes_to_the_limit_and_cheap_units_stay(model):
         optimizer.zero_grad()
         (budget.loss(bank, step) - 0.1 * xi.sum()).backward()  # all are worth the same
         optimizer.step()
-        budget.update(bank, step)
     p = bank.open_prob()
     cost = sum(float(row.sum()) * price[site] for site, row in p.items())
     assert cost == pytest.approx(24, abs=2), "of 115"
@@ -187,3 +196,129 @@ def test_the_expected_cost_comes_to_the_limit_and_cheap_units_stay(model):
 def test_a_limit_that_is_no_cost_is_refused(total):
     with pytest.raises(ValueError, match="a total and prices of at least 0"):
         Limit({}, total)
+
+
+# ---------------------------------------------------------------- one call
+
+
+def learned(model, steps=150, **options):
+    """A bank of that budget, after training in which each head is worth more than the one before it."""
+    bank = attach(model.train(), **options)
+    worth = torch.linspace(0.005, 0.05, sum(site.heads for site in bank.sites))
+    optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
+    torch.manual_seed(0)
+    for step in range(steps):
+        bank.sample()
+        xi = torch.cat([gate() for _, gate in bank.items()])
+        optimizer.zero_grad()
+        (bank.loss(step) - (xi * worth).sum()).backward()
+        optimizer.step()
+    return bank
+
+
+def test_attach_with_a_number_of_heads_leads_the_expected_number_there_and_keeps_as_many(model):
+    bank = learned(model, heads=4, warmup=10)
+    assert abs(bank.open_prob().sum() - 4) <= 1
+    assert bank.open().count() == 4
+    assert str(bank) == "GateBank(l0: 4 of 18 heads open)"
+
+
+def test_attach_with_neurons_gates_them_and_each_kind_keeps_its_number(model):
+    bank = attach(model, heads={"enc-self": 2, "dec-self": 3, "cross": 4}, neurons=26)
+    assert {kind: int(count) for kind, count in bank.open().by_kind().items() if "ffn" not in kind} == {
+        "enc-self": 2,
+        "dec-self": 3,
+        "cross": 4,
+    }
+    assert repr(bank) == "GateBank(l0: 9 of 18 heads, 26 of 52 neurons open)"
+    assert {site.kind for site in attach(copy_of(model), neurons=26).sites} == {"enc-ffn", "dec-ffn"}
+
+
+def copy_of(model):
+    detach(other := copy.deepcopy(model))
+    return other
+
+
+def test_attach_with_a_price_is_the_price_of_every_expected_open_head(model):
+    bank = attach(model, log_alpha=0.3, lam=0.8, warmup=3)
+    p = bank.open_prob().sum()
+    assert [bank.loss(step).item() for step in range(5)] == pytest.approx(
+        [0.2 * p, 0.4 * p, 0.6 * p, 0.8 * p, 0.8 * p]
+    )
+    bank.binarise()
+    assert bank.loss(9).item() == 0
+    assert not bank.loss(9).requires_grad
+
+
+def test_gates_that_keep_the_number_in_every_sample_cost_nothing(model):
+    bank = attach(model, gate="subset", heads=5)
+    assert bank.loss(0).item() == 0
+    assert sum(gate().sum() for _, gate in bank.items()) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 4, "lam": 0.1}, "how many stay, or lam=, the price of each that stays; got both"),
+        ({"heads": 4, "kinds": "all"}, "heads=4 says nothing of enc-ffn and dec-ffn; give neurons= too"),
+        ({"neurons": 4, "kinds": "heads"}, "'ffn' has a number that stays, but no gates"),
+        ({"heads": {"enc-self": 1}}, "no value for dec-self"),
+        ({"heads": 19}, "expected 0 to 18"),
+        ({"heads": 4, "gate": "mask"}, "gate 'mask' cannot be made with the options"),
+        ({"lam": -1.0}, "lambda to be a finite number"),
+    ],
+)
+def test_two_budgets_or_numbers_of_nothing_are_refused_and_no_gate_stays(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        attach(model, **options)
+    assert not hasattr(model, "head_gates")
+
+
+def test_a_bank_without_a_budget_says_how_to_give_one(model):
+    with pytest.raises(
+        ValueError, match=r"nothing says how many heads stay: give attach\(\.\.\., heads=24\)"
+    ):
+        attach(model).loss(0)
+
+
+def test_masks_by_sentence_have_one_line_too(model):
+    bank = attach(model, gate="mask", kinds=["cross"])
+    assert str(bank) == "GateBank(mask: 6 of 6 heads open)"
+    bank.assign({site: torch.ones(5, site.heads) for site in bank.sites})
+    assert str(bank) == "GateBank(mask: 6 heads by sentence)"
+
+
+# ---------------------------------------------------------------- gates of other packages
+
+
+def test_a_gate_is_named_by_its_class_or_its_place(model):
+    bank = attach(model, gate="headgates.gates.hard_concrete:HardConcrete", log_alpha=1.0)
+    assert all(type(gate) is HardConcrete for _, gate in bank.items())
+    detach(model)
+    assert all(type(gate) is HeadMask for _, gate in attach(model, gate=HeadMask).items())
+
+
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        ("l1", "unknown gate 'l1'"),
+        ("nowhere.at.all:Gate", "the module 'nowhere.at.all' cannot be imported"),
+        (":Gate", "cannot be imported"),
+        ("headgates.gates.mask:HeadMusk", "has no 'HeadMusk'; did you mean 'HeadMask'"),
+        ("headgates.gates.mask:gate_heads", "expected a gate of l0, mask, subset, a subclass"),
+        (torch.nn.Linear, "expected a gate of l0"),
+    ],
+)
+def test_what_is_no_gate_is_refused_in_words(model, gate, message):
+    with pytest.raises(ValueError, match=message):
+        attach(model, gate=gate)
+
+
+def test_a_number_of_heads_counts_heads_where_several_share_a_gate():
+    model = BY_NAME["Llama"].model()  # two heads to a key head
+    bank = attach(model, heads=8)
+    assert bank.open().count() == 8
+    assert bank.budget.target(bank, "", 0) == 8
+    detach(model)
+    with pytest.raises(ValueError, match=r"heads=7: heads of decoder\.0\.dec-self go in groups of 2"):
+        attach(model, heads=7)

@@ -136,3 +136,23 @@ def test_weights_that_are_shared_or_made_of_others_are_refused(model):
     parametrize.register_parametrization(first.out_proj, "weight", nn.Identity())
     with pytest.raises(ValueError, match="out_proj of MultiHeadAttention has no plain weight; undo"):
         remove(model, UNEVEN)
+
+
+def test_gates_that_close_half_open_heads_are_said_with_their_number_and_the_largest(model, recwarn):
+    bank = attach(model, heads=16)
+    with torch.no_grad():
+        for site, gate in bank.items():
+            if site.kind == "cross":
+                gate.log_alpha[1] = -9.0 if site.layer else 0.5
+    largest = float(bank.values()["decoder.0.cross"][1])
+    copies = [copy.deepcopy(model) for _ in range(2)]
+    with pytest.warns(
+        UserWarning, match=f"1 of the gates that close are above 0 .* largest at {largest:.2f}"
+    ):
+        remove(model, bank)
+    with pytest.warns(UserWarning, match="1 of the gates that close"):
+        remove(copies[0], copies[0].head_gates.closed())
+    copies[1].head_gates.binarise()
+    recwarn.clear()
+    remove(copies[1], copies[1].head_gates)
+    assert not [each for each in recwarn if "gates that close" in str(each.message)]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headgates.configs.cli import read
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.pruning.protocol import make_runs
 
 
@@ -41,7 +41,7 @@ def fit(flags, runs, *more):
     """The finished run and what was printed."""
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        run = make_runs(read(FitConfig, [*flags, "--runs", str(runs), *more]))
+        run = make_runs(read(Settings, [*flags, "--runs", str(runs), *more]))
     return run, out.getvalue()
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headgates.configs.cli import ConfigError, read
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.data.parallel import ParallelText
 from headgates.lab import lab as labs
 from headgates.lab.distilled_text import distilled_data, distilled_lines, distilled_pairs, with_targets
@@ -114,6 +114,6 @@ def test_only_what_translates_writes_translations(told):
     with pytest.raises(
         ConfigError, match=r"--distill\.sequences: a base of this task writes no translations"
     ):
-        read(FitConfig, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
+        read(Settings, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
     with pytest.raises(ConfigError, match="at most 1"):
         told("--distill.sequences", 1.5)

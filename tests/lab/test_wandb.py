@@ -13,7 +13,7 @@ import pytest
 
 from headgates.configs.cli import read
 from headgates.configs.metrics import HISTORY, SUMMARY
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.configs.systems import file_name
 from headgates.lab import lab as labs
 from headgates.lab import tracker as trackers
@@ -228,7 +228,7 @@ def test_what_failed_is_one_line_and_the_same_command_logs_it(tracked, corpus, t
         return add_file(self, path, *rest, **options)
 
     def log():
-        tracker = make_tracker(read(FitConfig, ["--logger", "wandb"]), FACTS)
+        tracker = make_tracker(read(Settings, ["--logger", "wandb"]), FACTS)
         tracker.complete(folder, "gates", folder, (corpus.test.sources, corpus.test.targets))
         tracker.close()
         return capsys.readouterr().err.splitlines()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headgates.configs.schema import DistillConfig
+from headgates.configs.stages import DistillConfig
 from headgates.lightning_modules.distilling import Distilling
 from headgates.models.checkpoint import load_file
 from headgates.tasks.base import Task

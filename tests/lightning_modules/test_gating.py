@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.configs.schema import GateConfig, ModelConfig
+from headgates.configs.settings import ModelConfig
+from headgates.configs.stages import GateConfig
 from headgates.gates import LambdaBudget
 from headgates.lightning_modules.stage import freeze_decoder
 from headgates.models.checkpoint import load_file

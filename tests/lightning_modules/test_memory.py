@@ -19,7 +19,8 @@ glibc = pytest.mark.skipif(
 VARIED_SHAPES = """
 import random
 from benchmarks.product_step import product_step
-from headgates.configs.schema import ModelConfig, StageConfig
+from headgates.configs.settings import ModelConfig
+from headgates.configs.stages import StageConfig
 from headgates.data.batch import collate
 from headgates.lightning_modules.memory import EVERY, release_memory
 from headgates.models.cpu_kernels import bound_caches

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
-from headgates.configs.schema import GateConfig, StageConfig
+from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data.batch import collate
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HardConcrete, LambdaBudget, NotANumber, attach

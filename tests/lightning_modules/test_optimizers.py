@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from headgates.configs.schema import StageConfig
+from headgates.configs.stages import StageConfig
 from headgates.gates import attach
 from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, make_optimizer
 from headgates.models.checkpoint import load_file

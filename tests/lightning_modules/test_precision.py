@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from headgates.configs.schema import FitConfig, ModelConfig, TextConfig
+from headgates.configs.settings import ModelConfig, Settings, TextConfig
 from headgates.lightning_modules import precision
 
 SIZES = {"text": TextConfig(vocab_size=101, max_tokens=120)}
 
 
-def config_of(d_model=8, **settings) -> FitConfig:
-    return FitConfig(model=ModelConfig(d_model=d_model, ffn=16, heads=2), **SIZES, **settings)
+def config_of(d_model=8, **settings) -> Settings:
+    return Settings(model=ModelConfig(d_model=d_model, ffn=16, heads=2), **SIZES, **settings)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from headgates.configs.schema import GateConfig
+from headgates.configs.stages import GateConfig
 from headgates.gates import LambdaBudget, TargetBudget
 from headgates.lightning_modules.averaging import WeightAverage
 from headgates.lightning_modules.gating import Gating

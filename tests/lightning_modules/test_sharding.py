@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headgates.configs.schema import FitConfig, StageConfig
+from headgates.configs.settings import Settings
+from headgates.configs.stages import StageConfig
 from headgates.lightning_modules.stage import Machine
 from tests.worlds.rank_jobs import trained
 from tests.worlds.ranks import on_ranks
@@ -90,6 +91,6 @@ def test_what_cannot_be_sharded_is_refused():
     with pytest.raises(ValueError, match="--strategy fsdp shares out one model over processes"):
         Machine(devices=1, precision="32", logger="csv", strategy="fsdp")
     for stage in ("train", "finetune"):
-        muon = {stage: replace(getattr(FitConfig(), stage), optimizer="muon")}
+        muon = {stage: replace(getattr(Settings(), stage), optimizer="muon")}
         with pytest.raises(ValueError, match="--strategy fsdp: muon needs whole matrices"):
-            FitConfig(strategy="fsdp", devices=2, **muon)
+            Settings(strategy="fsdp", devices=2, **muon)

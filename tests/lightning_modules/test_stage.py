@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headgates.configs.schema import StageConfig
+from headgates.configs.stages import StageConfig
 from headgates.lightning_modules import module as modules
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.checkpoint import load_file, load_model, save_file

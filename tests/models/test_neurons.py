@@ -10,7 +10,7 @@ import torch
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.scores.fisher import fisher
 from headgates.analysis.scores.fluctuation import fluctuation
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.scores.obs import obs
 from headgates.analysis.scores.random_score import random_score
 from headgates.gates import (
@@ -137,7 +137,7 @@ PAIRS = random_pairs()[:5]
 
 def test_importance_is_the_gradient_to_a_factor_on_each_neuron_sentence_by_sentence():
     model = random_model()
-    found = importance(model, in_batches(PAIRS, 2), kinds="ffn")
+    found = raw_importance(model, in_batches(PAIRS, 2), kinds="ffn")
     sums = {site: torch.zeros(site.heads) for site in found}
     for batch in in_batches(PAIRS, 1):
         model.zero_grad()
@@ -148,7 +148,7 @@ def test_importance_is_the_gradient_to_a_factor_on_each_neuron_sentence_by_sente
         torch.testing.assert_close(row.float(), sums[site] / len(PAIRS), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("score", [importance, fisher, obs, fluctuation])
+@pytest.mark.parametrize("score", [raw_importance, fisher, obs, fluctuation])
 def test_scores_of_heads_do_not_depend_on_whether_neurons_are_scored_too(score):
     model, batches = random_model(), in_batches(PAIRS, 3)
     found, heads = (score(model, batches, kinds=kinds) for kinds in ("all", "heads"))

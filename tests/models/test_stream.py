@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.data.parallel import DataError
 from headgates.models import stream
 from headgates.models.stream import as_text, output_file, read_chunks, split_lines, translated, windows

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.transformer import Transformer
 

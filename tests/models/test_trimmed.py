@@ -4,7 +4,7 @@ of the text that they were trimmed to."""
 import pytest
 import torch
 
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.data.batch import pad
 from headgates.data.text import DataError
 from headgates.models.trimmed import cut_otherwise, trim, with_pieces

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.significance import score
 from headgates.configs.prune import PruneConfig
 from headgates.gates import HeadMap
@@ -98,10 +98,11 @@ def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dens
     config = replace(CONFIG, recompute=True, step=0.4)
     name, rows = draw(dense, "importance", config)
     model = dense.translator.model
-    scores = importance(model, dense.train_batches(), loss=dense.task.loss)
+    scores = raw_importance(model, dense.train_batches(), loss=dense.task.loss)
     closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
     for count in (6, 12, 15):
-        again = importance(model, dense.train_batches(), loss=dense.task.loss, closed=closed).l2_per_layer()
+        again = raw_importance(model, dense.train_batches(), loss=dense.task.loss, closed=closed)
+        again = again.l2_per_layer()
         flat = closed.flat()
         flat[again.closing_order(count, closed=closed)] = True
         closed = closed.like(flat)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sacrebleu.metrics.bleu import BLEU
 
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.schema import FitConfig
 from headgates.gates import HeadMap, attach, detach, find_sites
@@ -51,10 +51,10 @@ def computed(monkeypatch):
     scores = []
 
     def record(*arguments, **options):
-        scores.append(importance(*arguments, **options))
+        scores.append(raw_importance(*arguments, **options))
         return scores[-1]
 
-    monkeypatch.setattr(dynamics, "importance", record)
+    monkeypatch.setattr(dynamics, "raw_importance", record)
     return scores
 
 
@@ -91,7 +91,7 @@ def test_the_training_is_bit_by_bit_that_without_it(train):
 
 def by_hand(model, translator, data, corpus):
     """(heads closed, BLEU) of every tenth, the slow way: scores sorted by hand, xi of 0 and 1."""
-    scores = importance(model, data.batches("train", 211)).l2_per_layer()
+    scores = raw_importance(model, data.batches("train", 211)).l2_per_layer()
     order = sorted((x, site, head) for site, row in scores.items() for head, x in enumerate(row.tolist()))
     system = Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
     out = []
@@ -125,11 +125,11 @@ def test_it_is_the_average_that_is_pruned_anew_in_each_epoch(train, data, comput
     assert [HeadMap.load(folder / f"scores/dynamics-{epoch}.json") for epoch in (1, 2)] == computed
     assert not torch.allclose(computed[0].flat(), computed[1].flat())
     model = load_model(folder / "best.pt")
-    torch.testing.assert_close(importance(model, data.batches("train", 211)).flat(), computed[1].flat())
+    torch.testing.assert_close(raw_importance(model, data.batches("train", 211)).flat(), computed[1].flat())
     last = load_file(folder / "last.pt")["state_dict"]
     model.load_state_dict({name: last[f"model.{name}"] for name in model.state_dict()})
     assert not torch.allclose(
-        importance(model, data.batches("train", 211)).flat(), computed[1].flat(), rtol=1e-3
+        raw_importance(model, data.batches("train", 211)).flat(), computed[1].flat(), rtol=1e-3
     )
 
 
@@ -161,9 +161,9 @@ def test_its_time_is_not_counted_as_training_time(train, monkeypatch):
 
     def slow(*arguments, **options):
         clock[0] += 1000
-        return importance(*arguments, **options)
+        return raw_importance(*arguments, **options)
 
-    monkeypatch.setattr(dynamics, "importance", slow)
+    monkeypatch.setattr(dynamics, "raw_importance", slow)
     _, result = train("slow", [1, 2])
     assert clock == [2000.0]
     assert result.seconds == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.scores.random_score import random_score
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.analysis.significance import score
@@ -95,7 +95,7 @@ def test_a_layer_without_any_importance_is_closed_first():
 
 def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
     model = dense.translator.model
-    by_hand = importance(model, dense.train_batches(), loss=dense.task.loss)
+    by_hand = raw_importance(model, dense.train_batches(), loss=dense.task.loss)
     assert head_scores("importance", request_) == by_hand
     assert head_scores("reverse", replace(request_, fresh=True)) == by_hand
     assert head_scores("weight-norm", request_) == weight_norm(model)
@@ -106,12 +106,12 @@ def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
 def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, request_):
     model = dense.translator.model
     found = head_scores("importance", replace(request_, absolute="token", sentences=7))
-    assert found == importance(model, dense.train_batches(7, 3), loss=dense.task.loss, absolute="token")
+    assert found == raw_importance(model, dense.train_batches(7, 3), loss=dense.task.loss, absolute="token")
     again = head_scores("importance", replace(request_, absolute="token", sentences=7, seed=4))
-    assert again == importance(model, dense.train_batches(7, 4), loss=dense.task.loss, absolute="token")
+    assert again == raw_importance(model, dense.train_batches(7, 4), loss=dense.task.loss, absolute="token")
     assert again != found, "another seed, another sample"
-    assert found != importance(model, dense.train_batches(), loss=dense.task.loss, absolute="token")
-    assert found != importance(model, dense.train_batches(7, 3), loss=dense.task.loss)
+    assert found != raw_importance(model, dense.train_batches(), loss=dense.task.loss, absolute="token")
+    assert found != raw_importance(model, dense.train_batches(7, 3), loss=dense.task.loss)
 
 
 def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
@@ -131,7 +131,7 @@ def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_
     whole = head_scores("importance", request_)
     shut = whole.lowest(4)
     again = head_scores(name, replace(request_, closed=shut))
-    assert again == importance(
+    assert again == raw_importance(
         dense.translator.model, dense.train_batches(), loss=dense.task.loss, closed=shut
     )
     assert (again.flat()[shut.flat()] == 0).all()

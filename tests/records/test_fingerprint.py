@@ -6,7 +6,8 @@ import pytest
 
 from headgates.configs.cli import config_hash
 from headgates.configs.methods import METHODS
-from headgates.configs.schema import FitConfig, GateTraining
+from headgates.configs.settings import Settings
+from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
 from headgates.data.parallel import ParallelText
 from headgates.records.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
@@ -28,11 +29,11 @@ PLACES = {
 PLACES |= {"checkpoint_minutes": 1.5, "checkpoint_steps": 7}
 
 
-def settings_of(method: str) -> FitConfig:
-    return FitConfig(gate=method, heads=5 if METHODS[method].controlled_by == "heads" else None)
+def settings_of(method: str) -> Settings:
+    return Settings(gate=method, heads=5 if METHODS[method].controlled_by == "heads" else None)
 
 
-def of(config: FitConfig, gate: str | None = None, test=TEST) -> str:
+def of(config: Settings, gate: str | None = None, test=TEST) -> str:
     return config_hash(
         stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate or config.gate, test=test)
     )
@@ -68,7 +69,7 @@ def test_it_changes_with_how_gates_are_trained(method, setting):
 
 
 def test_what_the_base_teaches_is_part_of_every_run_on_it_and_so_is_how_it_searches():
-    config = FitConfig()
+    config = Settings()
     ways = ({"weight": 0.5}, {"sequences": 0.5}, {"sequences": 1.0})
     taught = [replace(config, distill=replace(config.distill, **way)) for way in ways]
     greedily = replace(taught[1], search=replace(config.search, beam=1))
@@ -79,7 +80,7 @@ def test_what_the_base_teaches_is_part_of_every_run_on_it_and_so_is_how_it_searc
 
 def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
     divided = [["enc-self=4", "dec-self=8", "cross=12"], ["enc-self=8", "dec-self=4", "cross=12"], []]
-    assert len({of(FitConfig(gate="subset", heads=24, heads_per_kind=each)) for each in divided}) == 3
+    assert len({of(Settings(gate="subset", heads=24, heads_per_kind=each)) for each in divided}) == 3
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -93,7 +94,7 @@ def test_it_changes_with_what_steers_the_method_and_with_the_method(method):
 
 @pytest.mark.parametrize("name", PLACES)
 def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it(name):
-    config = FitConfig()
+    config = Settings()
     other = replace(config, **{name: PLACES[name]})
     assert of(other) == of(config)
     assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
@@ -101,7 +102,7 @@ def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it(name):
 
 @pytest.mark.parametrize("part", ["model", "text", "train"])
 def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
-    config = FitConfig()
+    config = Settings()
     cache_key = base_fingerprint(config, CORPUS, "32")
     for each in fields(getattr(config, part)):
         assert cache_key[part][each.name] == getattr(getattr(config, part), each.name)
@@ -112,7 +113,7 @@ def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
 
 
 def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
-    config = FitConfig()
+    config = Settings()
     other_text = replace(CORPUS, train=ParallelText(["a a"], ["b"]))
     keys = [
         *((each, CORPUS, "32") for each in (config, replace(config, seed=2), replace(config, devices=2))),
@@ -124,7 +125,7 @@ def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
 
 
 def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_all():
-    config = FitConfig()
+    config = Settings()
     many = replace(config, devices=3, num_nodes=2, train=replace(config.train, accumulate=2))
     one = replace(config, train=replace(config.train, accumulate=12))
     assert base_fingerprint(many, CORPUS, "32") == base_fingerprint(one, CORPUS, "32")
@@ -132,14 +133,14 @@ def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_
 
 
 def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
-    config = FitConfig()
+    config = Settings()
     beam = replace(config, search=replace(config.search, beam=2))
     other = (["a", "a"], ["b", "b"])
     assert len({of(config), of(beam), of(config, test=other)}) == 3
     assert len({of(config, CONTINUED), of(beam, CONTINUED), of(config, CONTINUED, test=other)}) == 1
 
 
-def samples(config: FitConfig, pairs: int):
+def samples(config: Settings, pairs: int):
     """What the fingerprint says of the pairs that scores read."""
     corpus = replace(CORPUS, train=ParallelText(["a"] * pairs, ["b"] * pairs))
     cache_key = stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST)
@@ -148,11 +149,11 @@ def samples(config: FitConfig, pairs: int):
 
 def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
     """16,000 pairs are enough for importance: a run on no more has read them all."""
-    assert samples(FitConfig(), 16_000) == {"importance": 0}
-    assert samples(FitConfig(), 16_001) == {"importance": 16_000}
-    assert samples(FitConfig(sentences=5), 16_001) == {"importance": 5}
-    assert samples(FitConfig(systems=["base", "l0", "obs"]), 1001) == {"obs": 1000}
-    config = FitConfig(systems=["base", "l0"])
+    assert samples(Settings(), 16_000) == {"importance": 0}
+    assert samples(Settings(), 16_001) == {"importance": 16_000}
+    assert samples(Settings(sentences=5), 16_001) == {"importance": 5}
+    assert samples(Settings(systems=["base", "l0", "obs"]), 1001) == {"obs": 1000}
+    config = Settings(systems=["base", "l0"])
     assert samples(config, 16_001) == {}
     begun = replace(config, gate="l0-started", heads=3)
     assert samples(begun, 16_001) == {"importance": 16_000}

@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from headgates.configs.schema import read_search
+from headgates.configs.settings import read_search
 from headgates.records.folder import RunFolder
 
 SYSTEM = {"weights": "best.pt", "xi": None}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgates.configs.cli import config_hash
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.pruning.grid import FinishedRuns
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.run_lock import RunLocks, abandon_run, claim_run, open_lock
@@ -188,7 +188,7 @@ def test_a_base_in_another_folder_is_known_to_its_user_and_to_no_copy_of_the_run
     base = RunFolder(tmp_path / "elsewhere/base")
     base.path.mkdir(parents=True)
     base.write_text("config.yaml", "run_hash: b\n")
-    config = FitConfig(gate="l0", runs=str(tmp_path / "runs"), name="a")
+    config = Settings(gate="l0", runs=str(tmp_path / "runs"), name="a")
     locks = RunLocks()
     run, _ = claim_run(config, "a", KEY, facts={}, locks=locks, files="vocab*", base=base)
     locks.release()

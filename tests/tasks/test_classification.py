@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.commands import analyze, compare, export, fit, prune, translate
 from headgates.configs.cli import read
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.configs.systems import file_name
 from headgates.data.labelled import labelled_corpus
 from headgates.gates import HeadMap, attach, detach, find_sites
@@ -48,7 +48,7 @@ def untrained(task, encoder, labelled, tmp_path_factory):
     """A new predictor with weights that make sentences differ, and its batches."""
     torch.set_num_threads(1)
     folder, corpus = tmp_path_factory.mktemp("untrained"), labelled_corpus(str(labelled))
-    config = read(FitConfig, flags_of(encoder, labelled))
+    config = read(Settings, flags_of(encoder, labelled))
     task.prepare_folder(folder, corpus, config)
     torch.manual_seed(7)
     predictor = task.new_predictor(folder, config)
@@ -89,7 +89,7 @@ def test_loss_and_validation_are_those_of_the_sentences_one_by_one(task, untrain
 
 def test_importance_is_the_mean_over_sentences_of_the_size_of_each_gradient(task, untrained):
     predictor, data = untrained
-    ours = importance(predictor.model, data.batches("valid", 61), loss=task.loss)
+    ours = raw_importance(predictor.model, data.batches("valid", 61), loss=task.loss)
     bank = attach(predictor.model, gate="mask")
     totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in bank.sites}
     xi = {site: torch.ones(site.heads, requires_grad=True) for site in bank.sites}
@@ -148,7 +148,7 @@ def test_a_second_text_that_is_not_labelled_as_the_first_is_refused(
 def run(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("classify") / "runs"
-    return make_runs(read(FitConfig, flags_of(encoder, labelled, "--runs", str(runs))))
+    return make_runs(read(Settings, flags_of(encoder, labelled, "--runs", str(runs))))
 
 
 @pytest.fixture

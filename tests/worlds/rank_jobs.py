@@ -13,8 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from headgates.analysis.lrp import relevance
 from headgates.analysis.scores.fisher import fisher
-from headgates.analysis.scores.importance import importance
-from headgates.configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
+from headgates.analysis.scores.importance import raw_importance
+from headgates.configs.settings import ModelConfig, SearchConfig
+from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data import load_corpus, ranks
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, reconstruct
@@ -147,11 +148,11 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
     lines = data.corpus.test.sources[:11]
     found: dict[str, Any] = {}
     for per in ("sentence", "token", "batch"):
-        found[f"importance {per}"] = importance(model, batches, absolute=per, ranks=ranks).flat()
+        found[f"importance {per}"] = raw_importance(model, batches, absolute=per, ranks=ranks).flat()
     found["fisher"] = fisher(model, batches, ranks=ranks).flat()
     found["relevance"] = relevance(model, batches, ranks=ranks).share.flat()
     found["outputs"] = TASK.outputs(translator, lines)
-    sites = sorted(importance(model, batches[:2], ranks=ranks))
+    sites = sorted(raw_importance(model, batches[:2], ranks=ranks))
     masks = [mask for site in sites for mask in one_head_masks([site], closed=True)[:2]]
     for beam in (1, 2):
         translator.search = replace(translator.search, beam=beam)

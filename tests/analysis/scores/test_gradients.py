@@ -13,7 +13,7 @@ from torch import Tensor
 from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import importance, raw_importance
 from headgates.data.batch import Batch
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, detach
@@ -47,14 +47,25 @@ def by_sentence(model: Transformer) -> dict[HeadSite, Tensor]:
     return {site: torch.stack(each).double() for site, each in zip(xi, zip(*rows, strict=True), strict=True)}
 
 
+def test_the_papers_score_is_the_mean_size_over_sentences_divided_by_each_layers_norm(model):
+    for site, rows in by_sentence(model).items():
+        sizes = [sum(abs(float(row[head])) for row in rows) / len(rows) for head in range(site.heads)]
+        norm = sum(size**2 for size in sizes) ** 0.5
+        expected = torch.tensor([size / norm for size in sizes], dtype=torch.float64)
+        torch.testing.assert_close(importance(model, BATCHES)[site], expected, rtol=1e-5, atol=1e-8)
+        raw = torch.tensor(sizes, dtype=torch.float64)
+        torch.testing.assert_close(raw_importance(model, BATCHES)[site], raw, rtol=1e-5, atol=1e-8)
+
+
 def test_sentence_and_batch_forms_equal_one_backward_per_sentence(model):
     rows = by_sentence(model)
     for size in (1, 3, len(PAIRS)):  # so padding and neighbours do not count in the first
         batches = in_batches(PAIRS, size)
-        assert_equal(importance(model, batches), HeadMap({s: each.abs().mean(0) for s, each in rows.items()}))
+        means = HeadMap({site: each.abs().mean(0) for site, each in rows.items()})
+        assert_equal(raw_importance(model, batches), means)
         sums = {s: sum(some.sum(0).abs() for some in each.split(size)) for s, each in rows.items()}
         loop = HeadMap({site: total / len(PAIRS) for site, total in sums.items()})
-        assert_equal(importance(model, batches, absolute="batch"), loop)
+        assert_equal(raw_importance(model, batches, absolute="batch"), loop)
 
 
 def test_token_form_equals_one_backward_per_query_position(model):
@@ -69,14 +80,14 @@ def test_token_form_equals_one_backward_per_query_position(model):
         counts[site] += length
     loop = HeadMap({site: totals[site].double() / counts[site] for site in totals})
     for size in (1, 3):  # with padding on both sides
-        assert_equal(importance(model, in_batches(PAIRS[:3], size), absolute="token"), loop)
+        assert_equal(raw_importance(model, in_batches(PAIRS[:3], size), absolute="token"), loop)
 
 
 @pytest.mark.parametrize("absolute", ["sentence", "token", "batch"])
 def test_closed_heads_score_zero_and_the_others_are_scored_with_them_shut(model, absolute):
     closed = HeadMap({site: torch.arange(site.heads) == 1 for site in sites_of(model, None)})
     some, every = (
-        importance(model, BATCHES, absolute=absolute, closed=each).flat() for each in (closed, None)
+        raw_importance(model, BATCHES, absolute=absolute, closed=each).flat() for each in (closed, None)
     )
     shut = closed.flat()
     assert (some[shut] == 0).all()
@@ -93,14 +104,14 @@ def test_the_model_is_left_as_it_was_also_by_an_error_and_dropout_is_off(model):
         flags = [each.requires_grad for each in model.parameters()]
         return [each.training for each in model.modules()], flags, copy.deepcopy(model.state_dict())
 
-    expected = importance(model, BATCHES)
+    expected = raw_importance(model, BATCHES)
     model.train().encoder.eval()
     model.source_embedding.requires_grad_(False)
     *before, weights = state()
-    assert importance(model, BATCHES) == expected
+    assert raw_importance(model, BATCHES) == expected
     with pytest.raises(RuntimeError, match="the disk is gone"):
-        importance(model, broken())
-    for score, name in ((importance, "importance"), (fisher, "Fisher information")):
+        raw_importance(model, broken())
+    for score, name in ((raw_importance, "importance"), (fisher, "Fisher information")):
         with pytest.raises(ValueError, match=f"{name} needs at least one batch of sentence pairs, got none"):
             score(model, [])
     assert getattr(model, "head_gates", None) is None

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headgates.analysis.scores.integrated import gauss_legendre, gradient, integrated
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.gates import find_sites
 from headgates.models.transformer import Transformer
 from tests.worlds.families import BY_NAME, GENERATION, LENGTH, T5, WORDS, Family, hugging_face, ids, pairs

@@ -27,7 +27,7 @@ from headgates.gates import HeadMap, attach, detach
 from headgates.gates.gram import Ranks
 
 
-def loss_without(
+def exact_effects(
     model: nn.Module,
     batches: Iterable[Any],
     *,

@@ -1,0 +1,131 @@
+"""What is asked of the heads of a trained model: which analyses, on which text, and their settings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headgates.configs.fields import check_plain_name, check_ranges, setting
+from headgates.configs.kinds import KINDS
+from headgates.configs.source import SourceOptions
+
+WHAT = [
+    "confidence",
+    "lrp",
+    "positions",
+    "syntax",
+    "rare",
+    "alignment",
+    "sentences",
+]  # of explain/analyses.py
+LABELS = ["nsubj", "dobj", "amod", "advmod"]  # those of Voita et al. 2019
+MOST_EXAMPLES = 50  # sentences of --examples-from: the attention of all heads makes the page large
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analyses(SourceOptions):
+    """The analyses of one model, and the text that it reads. Raises ValueError at settings that contradict
+    each other."""
+
+    what: list[str] = setting(
+        [], f"Analyses: some of {', '.join(WHAT)}. Default all that can be made.", items=WHAT
+    )
+    kinds: list[str] = setting(KINDS, f"Kinds of attention: some of {', '.join(KINDS)}.", items=KINDS)
+    system: str | None = setting(
+        None, "System of the one run to look at: base, base-continued or pruned. Default base."
+    )
+    siblings: bool = setting(False, "Compare with all finished runs that were made of the same base.")
+    sentences: int = setting(0, "Pairs of the validation text that are read, 0 for all.", at_least=0)
+    split: Literal["valid", "test"] = setting("valid", "Text that is read.", rare=True)
+    text: str | None = setting(
+        None, "Source sentences that are read instead: a file of lines or CoNLL-U; enc-self alone."
+    )
+    out: str | None = setting(
+        None, "Name of the results' folder in RUN/analysis. Default the system's, with --text the file's too."
+    )
+    causes: bool = setting(
+        False, "Also measure what closing each head does to the loss, and compare every score with it."
+    )
+    causes_sentences: int = setting(
+        200, "causes: training pairs that are read, a sample; 0 for all.", at_least=0, rare=True
+    )
+    pair_heads: int = setting(
+        12,
+        "causes: heads of which all pairs are closed, those that cost most; 0: all.",
+        at_least=0,
+        rare=True,
+    )
+    contrast: str | None = setting(
+        None,
+        "Also measure what every head does for the right of two outputs: toy:number, toy:gender, toy:case, "
+        "toy:order, toy-multi:language, toy-multi:number, en-de:number, en-de:pronoun, en-de:negation, or a "
+        "file.",
+    )
+    contrast_heads: list[str] = setting(
+        [],
+        "contrast: heads that are closed, and kept alone, such as decoder.0.cross.3; default those that "
+        "every other contrast shows.",
+        rare=True,
+    )
+    contrast_into: str | None = setting(
+        None,
+        "contrast: the q, k or v of a head that paths lead into, such as decoder.0.cross.3.v.",
+        rare=True,
+    )
+    parses: str | None = setting(
+        None,
+        "Dependency trees for syntax: spacy:MODEL_OR_PATH, conllu:FILE, or gold (the toy languages' own).",
+    )
+    labels: list[str] = setting(
+        [],
+        f"syntax: relations, by CLEAR's or UD's names; default those of {', '.join(LABELS)} that occur.",
+        rare=True,
+    )
+    rare_rank: int = setting(
+        0,
+        "rare: most frequent pieces that are not rare; 0: 500 (the paper), for toy 50.",
+        at_least=0,
+        rare=True,
+    )
+    lrp_rule: Literal["gate-gradient", "ratio"] = setting(
+        "gate-gradient",
+        "lrp: how relevance is shared: by one backward pass, or step by step (ratio, the paper).",
+        rare=True,
+    )
+    lrp_aggregation: Literal["step", "sum"] = setting(
+        "step",
+        "lrp: step takes shares at every generation step and then their mean (the paper); sum adds the steps "
+        "first, which takes less time.",
+        rare=True,
+    )
+    examples: int = setting(3, "Sentences of the text whose attention the page draws.", at_least=0)
+    examples_from: str | None = setting(
+        None, f"File of up to {MOST_EXAMPLES} source lines whose attention the page draws first."
+    )
+    threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
+    fresh: bool = setting(False, "Repeat what is finished.")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        check_plain_name("--out", self.out)
+        asked = {"--causes": self.causes, "--contrast": self.contrast is not None}
+        asked |= {f"--what {name}": not self.what or name in self.what for name in ("syntax", "rare", "lrp")}
+        for name, needed in NEEDS.items():
+            if getattr(self, name) != getattr(Analyses, name, []) and not asked[needed]:
+                raise ValueError(f"{name} is for {needed}: add it, or leave {name} out")
+        if self.text is not None and "enc-self" not in self.kinds:
+            raise ValueError(
+                "--text has no translations, so enc-self attention alone is looked at; --kinds is "
+                f"{','.join(self.kinds)}"
+            )
+
+
+NEEDS = {  # a setting -> what it is a setting of
+    "causes_sentences": "--causes",
+    "pair_heads": "--causes",
+    "contrast_heads": "--contrast",
+    "contrast_into": "--contrast",
+    "parses": "--what syntax",
+    "labels": "--what syntax",
+    "rare_rank": "--what rare",
+    "lrp_rule": "--what lrp",
+    "lrp_aggregation": "--what lrp",
+}

@@ -1,0 +1,203 @@
+"""The one list of columns of a comparison: the tables on the terminal and in compare.md, compare.csv,
+compare.json and the page are made from it.
+
+A column says what it is called in files and in tables, and what stands in it for a group of rows that differ
+in their seed alone. Models that a plan made have their speed by each runtime; the unpruned model by
+CTranslate2 int8 is the rival that costs nothing, so a pruned model is shown in int8 too. Each ratio is to the
+unpruned model by the same runtime.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from headgates.analysis.metrics import Metric
+from headgates.configs.kinds import KINDS
+from headgates.records.row import PARTS
+from headgates.records.table import Row
+from headgates.report.compare_groups import Compared, Difference, Group
+from headgates.report.table import interval_text, layers_text
+
+RUNTIME_NAMES = {"torch": "own search", "ct2": "CTranslate2", "int8": "int8"}
+DIFFERENCE = "difference"
+
+
+@dataclass(frozen=True)
+class Column:
+    """names: in files, two for an interval. value: of a group, None where it is not known or says nothing.
+    head: in tables, empty where it stands in files alone. form: of a number in tables."""
+
+    names: tuple[str, ...]
+    value: Callable[[Group], Any]
+    head: str = ""
+    form: str = ""
+
+    def cell(self, group: Group) -> str:
+        value = self.value(group)
+        if value is None:
+            return ""
+        return interval_text(value, self.form) if isinstance(value, tuple) else format(value, self.form)
+
+    def entries(self, group: Group) -> Row:
+        value = self.value(group)
+        values = value if isinstance(value, tuple) else (value,) * len(self.names)
+        return dict(zip(self.names, values, strict=True))
+
+
+def columns_of(
+    compared: Compared, metrics: Sequence[Metric], differences: Mapping[Group, Difference]
+) -> list[Column]:
+    """metrics: the first decides. differences: of groups from what they are compared with."""
+    first, *others = metrics
+
+    def of_difference(name: str) -> Callable[[Group], Any]:
+        return lambda group: getattr(differences[group], name) if group in differences else None
+
+    low_and_high = (f"{DIFFERENCE}_low", f"{DIFFERENCE}_high")
+    return [
+        Column(("method",), lambda group: group.label, "method"),
+        Column(("learned",), lambda group: int(group.learned)),
+        Column(("epochs",), lambda group: group.epochs),
+        Column(("asked",), lambda group: group.budget or None, "asked"),
+        Column(("heads",), lambda group: group.heads, "heads", ".4g"),
+        *map(kind_column, KINDS),
+        Column(("neurons",), lambda group: group.mean_of_rows("neurons_open"), "neurons", ",.0f"),
+        Column(("layers",), lambda group: layers_text(group.first) or None, "layers"),
+        Column(("seeds",), lambda group: len(group.rows), "seeds"),
+        Column(("lowest", "highest"), range_of_seeds, "of seeds", ".2f"),
+        Column((first.name,), lambda group: group.mean, first.title, ".2f"),
+        Column((f"{first.name}_low", f"{first.name}_high"), lambda group: group.interval, "95%", ".1f"),
+        *(metric_column(metric) for metric in others),
+        Column(
+            ("reference",),
+            lambda group: compared.reference(group.epochs).label if group in differences else None,
+        ),
+        Column((DIFFERENCE,), of_difference("value"), DIFFERENCE, "+.2f"),
+        Column(low_and_high, of_difference("interval"), "95%", "+.2f"),
+        Column(("p_value",), of_difference("p")),
+        Column(("p_holm",), of_difference("p_holm"), "p (Holm)", ".3f"),
+        Column(("p_mcnemar",), p_mcnemar, "McNemar", ".3f"),
+        *speed_columns(compared, metrics),
+        Column(("length",), lambda group: group.length, "length", ".2f"),
+        Column(("loss",), lambda group: group.loss, "valid. loss", ".4f"),
+        Column(("shared",), lambda group: nearest(group, compared), "heads shared"),
+        Column(("parameters",), lambda group: group.mean_of_rows("parameters"), "parameters", ",.0f"),
+        Column(("seconds",), lambda group: group.mean_of_rows("seconds"), "seconds", ".3g"),
+        *map(part_column, PARTS),
+    ]
+
+
+def range_of_seeds(group: Group) -> tuple[float, float] | None:
+    return group.range if len(group.rows) > 1 else None
+
+
+def kind_column(kind: str) -> Column:
+    return Column((kind,), lambda group: fmean(row.result.heads_by_kind.get(kind, 0) for row in group.rows))
+
+
+def metric_column(metric: Metric) -> Column:
+    return Column((metric.name,), lambda group: group.mean_of(metric.name), metric.title, ".2f")
+
+
+def part_column(part: str) -> Column:
+    return Column((f"{part}_seconds",), lambda group: group.seconds_of(part) or None, f"{part} (s)", ".0f")
+
+
+def p_mcnemar(group: Group) -> float | None:
+    """Of a single seed, as its own run has it."""
+    return None if group.is_base or len(group.rows) > 1 else group.first.main.p_mcnemar
+
+
+def nearest(group: Group, compared: Compared) -> str | None:
+    """The recipe whose open heads are most like the group's, and their Jaccard overlap: two with the same
+    heads are one choice."""
+    if group.size is None:
+        return None
+    others = [other for other in compared.at(group.epochs, group.size) if other is not group]
+    found = [(overlap, o.label) for o in others if (overlap := group.overlap(o)) is not None]
+    return "{:.2f} {}".format(*max(found)) if found else None
+
+
+def table_of(columns: Sequence[Column], groups: Sequence[Group], reference: Group) -> list[list[str]]:
+    """The head of a table, then its rows, without the columns in which no row has anything."""
+    table = []
+    for column in (each for each in columns if each.head):
+        cells = [column.cell(group) for group in groups]
+        if not any(cells):
+            continue
+        if column.names == (DIFFERENCE,):
+            cells[groups.index(reference)] = "reference"
+        table.append([column.head, *cells])
+    return [list(row) for row in zip(*table, strict=True)]
+
+
+# ---------------------------------------------------------------- speeds
+
+
+def speeds_of(group: Group) -> list[dict[str, Any]]:
+    """The speed of each seed's model, as result.json has it; none of a base."""
+    found = [row.result.others.get("speed") for row in group.rows]
+    return [each for each in found if each is not None]
+
+
+def runtimes_of(compared: Compared) -> list[str]:
+    """The runtimes that every planned model was measured by."""
+    every = [set(each["runtimes"]) for group in compared.groups for each in speeds_of(group)]
+    return [name for name in RUNTIME_NAMES if every and all(name in own for own in every)]
+
+
+def of_speed(what: Callable[[dict[str, Any]], float]) -> Callable[[Group], float | None]:
+    """The mean over seeds; None without a speed."""
+    return lambda group: fmean(map(what, speeds)) if (speeds := speeds_of(group)) else None
+
+
+def measured(group: Group) -> list[float]:
+    """How many times as fast as the unpruned model each seed's model is, by the runtime that was asked."""
+    return [each["measured"]["median"] for each in speeds_of(group)]
+
+
+def measured_range(group: Group) -> tuple[float, float] | None:
+    ratios = measured(group)
+    return (min(ratios), max(ratios)) if len(ratios) > 1 else None
+
+
+def speed_columns(compared: Compared, metrics: Sequence[Metric]) -> list[Column]:
+    columns = [
+        Column(("predicted",), of_speed(lambda speed: speed["predicted"]), "predicted (x)", ".2f"),
+        Column(("measured",), of_speed(lambda speed: speed["measured"]["median"]), "measured (x)", ".2f"),
+        Column(("measured_low", "measured_high"), measured_range, "of seeds", ".2f"),
+        Column(("tokens",), of_speed(lambda speed: speed["tokens"])),
+    ]
+    for runtime in runtimes_of(compared):
+        words = RUNTIME_NAMES[runtime]
+        columns.append(
+            Column((f"{runtime}_measured",), of_speed(ratio_by(runtime)), f"{words} (x)", ".2f")
+        )
+        for metric in metrics:
+            head = f"{metric.title}, {words}" if metric is metrics[0] else ""
+            value = of_speed(score_by(runtime, metric.name))
+            columns.append(Column((f"{runtime}_{metric.name}",), value, head, ".2f"))
+    return columns
+
+
+def ratio_by(runtime: str) -> Callable[[dict[str, Any]], float]:
+    return lambda speed: float(speed["runtimes"][runtime]["measured"]["median"])
+
+
+def score_by(runtime: str, metric: str) -> Callable[[dict[str, Any]], float]:
+    return lambda speed: float(speed["runtimes"][runtime][metric])
+
+
+def int8_alone(compared: Compared, metric: Metric) -> list[str]:
+    """The sentence on the unpruned model by int8, where it was measured."""
+    if not {"ct2", "int8"} <= {*runtimes_of(compared)}:
+        return []
+    speeds = [each["runtimes"] for group in compared.groups for each in speeds_of(group)]
+    faster = [each["ct2"]["milliseconds"][1] / each["int8"]["milliseconds"][1] for each in speeds]
+    before, after = (speeds[0][runtime]["unpruned"][metric.name] for runtime in ("ct2", "int8"))
+    return [
+        f"The unpruned model by CTranslate2 int8 is {fmean(faster):.2f} times as fast as in fp32 "
+        f"({interval_text((min(faster), max(faster)), '.2f')}, each row beside it) at {after:.2f} "
+        f"{metric.title} in place of {before:.2f}; what pruning adds to that is in the columns of int8."
+    ]
