@@ -6,7 +6,7 @@ import random
 import torch
 from torch import Tensor
 
-from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.transformer import Transformer

@@ -8,7 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from headgates.configs.schema import GateConfig, StageConfig
+from headgates.configs.stages import GateConfig, StageConfig
 from headgates.gates import LambdaBudget, attach
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule

@@ -1,31 +1,51 @@
-"""A finished run of the tiny language with its bases, which stages a test trains, and a model that gives
+"""A finished run of the tiny language with its bases, labs that a test makes others with, and a model that gives
 labels."""
 
 import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from headgates.configs.cli import read
-from headgates.configs.schema import FitConfig
+from headgates.configs.recipe import Lambda, Recipe, Units
+from headgates.configs.settings import Settings
 from headgates.lab import lab as labs
-from headgates.pruning.protocol import make_runs
+from headgates.lab.lab import Lab
+from headgates.pruning.base import base_run
+from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
+from headgates.records.source import Source
 from tests.lab.labelling import Labeller, Labelling
-from tests.worlds.unpruned_model import as_dense
+from tests.worlds.unpruned_model import source_of
+
+LEARNED = Recipe("l0", Lambda(0.1), epochs=2)
+TRAINED = Recipe("weight-norm", Units(9), epochs=2)
+
+
+def made(settings: Settings, recipe: Recipe = LEARNED) -> Row:
+    """What a command makes for a recipe: the base of the settings, the base trained on, and the recipe's own."""
+    lab = Lab(settings, asked=recipe)
+    try:
+        row = make(lab, base_run(lab), recipe)
+        lab.complete(row.run, row.result.system, base_run(lab))
+        return row
+    finally:
+        lab.close()
 
 
 @pytest.fixture(scope="session")
-def finished(tiny_flags, tmp_path_factory):
-    """A run, with its base and the continued base, in a folder of its own."""
+def finished(tiny_flags, tmp_path_factory) -> RunFolder:
+    """The run of learned gates, with the base and the continued base, in a folder of its own."""
     torch.set_num_threads(1)
-    return make_runs(read(FitConfig, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))]))
+    return made(read(Settings, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))])).run
 
 
 @pytest.fixture
-def runs(finished, tmp_path):
+def runs(finished, tmp_path) -> Path:
     """A copy of all three runs that a test may change."""
-    return shutil.copytree(finished.path.parent, tmp_path / "runs")
+    return Path(shutil.copytree(finished.path.parent, tmp_path / "runs"))
 
 
 @pytest.fixture
@@ -35,14 +55,21 @@ def base(runs) -> RunFolder:
 
 
 @pytest.fixture
-def scored(base, unpriced):
-    """scored(words...) is the configuration of a run of scores on the base."""
-    flags = [*unpriced, "--runs", str(base.path.parent), "--base", str(base.path), "--gate", "scores"]
-    return lambda *words: read(FitConfig, [*flags, *map(str, words)])
+def lab_of(configure) -> Iterator[Callable[..., Lab]]:
+    """lab_of(flags..., asked=recipe) -> the lab of the tiny settings with these flags; closed after the test."""
+    made = []
+
+    def open_lab(*flags: object, asked: Recipe | None = None) -> Lab:
+        made.append(Lab(configure(*map(str, flags)), asked=asked))
+        return made[-1]
+
+    yield open_lab
+    for lab in made:
+        lab.close()
 
 
 @pytest.fixture
-def stages(monkeypatch):
+def stages(monkeypatch) -> list[str]:
     """The names of the stages that were trained."""
     trained = []
     run_stage = labs.run_stage
@@ -56,17 +83,17 @@ def stages(monkeypatch):
 
 
 @pytest.fixture
-def labeller(make_dense):
+def labeller(make_dense) -> Callable[[], Source]:
     """labeller() is the untrained model of make_dense as one that gives labels; every fifth reference is
     wrong."""
 
-    def make():
+    def make() -> Source:
         made = make_dense(seed=5)
         predictor = Labeller(made.translator.model, made.translator.source_vocab)
         texts = [
             (lines, ["wrong" if i % 5 == 0 else predictor.label(line) for i, line in enumerate(lines)])
-            for lines, _ in (made.valid, made.test)
+            for lines, _ in map(made.lines, ("valid", "test"))
         ]
-        return as_dense(made.folder, Labelling(), predictor, *texts)
+        return source_of(made.folder, Labelling(), predictor, *texts)
 
     return make

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headgates.configs.recipe import Recipe
+
 PLANNED = -signal.SIGKILL  # the exit code of a process that was killed as planned
 TIMES = ("seconds", "compute", "tokens_per_second", "train_tokens_per_second", "train_seconds")
 FACTS = ("command", "commit", "date", "versions", "device")
@@ -67,19 +69,19 @@ class Moments:
         return counted
 
 
-def fit(flags: Sequence[str], deadly: int, count: Any) -> None:
-    """The run of these flags, in a process of its own. count: a shared number, how many moments there
-    were."""
+def fit(flags: Sequence[str], recipe: Recipe, deadly: int, count: Any) -> None:
+    """The run of a recipe with these settings, in a process of its own. count: a shared number, how many moments
+    there were."""
     import torch
 
     from headgates.configs.cli import read
-    from headgates.configs.schema import FitConfig
-    from headgates.pruning.protocol import make_runs
+    from headgates.configs.settings import Settings
+    from tests.worlds.finished_runs import made
 
     torch.set_num_threads(1)
     moments = Moments(deadly)
     moments.count()
-    make_runs(read(FitConfig, list(flags)))
+    made(read(Settings, list(flags)), recipe)
     count.value = moments.seen
 
 
@@ -90,10 +92,10 @@ class Fork:
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["tests.worlds.killed_imports"])
 
-    def fit(self, flags: Sequence[str], *, deadly: int = 0) -> tuple[int, int]:
+    def fit(self, flags: Sequence[str], recipe: Recipe, *, deadly: int = 0) -> tuple[int, int]:
         """The exit code of the run, and how many moments it had where it ended by itself."""
         count = self.context.Value("i", 0)
-        process = self.context.Process(target=fit, args=(list(flags), deadly, count))
+        process = self.context.Process(target=fit, args=(list(flags), recipe, deadly, count))
         process.start()
         process.join(240)
         if process.exitcode is None:

@@ -2,4 +2,4 @@
 
 import headgates.configs.cli
 import headgates.lightning_modules.stage
-import headgates.pruning.stages  # noqa: F401
+import headgates.pruning.make  # noqa: F401

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 from benchmarks.planted_heads import Stream
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite

@@ -14,7 +14,8 @@ from torch.distributed.tensor import DTensor
 from headgates.analysis.lrp import relevance
 from headgates.analysis.scores.fisher import fisher
 from headgates.analysis.scores.importance import importance
-from headgates.configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
+from headgates.configs.settings import ModelConfig, SearchConfig
+from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data import load_corpus, ranks
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, reconstruct

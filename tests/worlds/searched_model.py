@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator

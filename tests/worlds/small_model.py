@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.models.transformer import Transformer
 
 SMALL = {

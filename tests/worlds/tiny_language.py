@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 
 from headgates.configs.cli import read
-from headgates.configs.schema import FitConfig, ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig, Settings
 from headgates.data import Corpus, load_corpus
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.toy import ToyPair
@@ -64,11 +64,9 @@ def tiny_flags(text_folder: Path) -> list[str]:
         "train.lr": 0.03,
         "train.warmup-steps": 5,
         "train.bleu-sentences": 3,
-        "finetune.epochs": 2,
         "finetune.lr": 0.003,
         "gates.lr": 0.3,
         "gates.lambda-warmup": 2,
-        "lambda": 0.1,
         "search.beam": 2,
     }
     return [word for name, value in flags.items() for word in (f"--{name}", str(value))] + [
@@ -77,17 +75,10 @@ def tiny_flags(text_folder: Path) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="session")
-def unpriced(tiny_flags: list[str]) -> list[str]:
-    """The same without a lambda: for methods that are given a number of heads."""
-    price = tiny_flags.index("--lambda")
-    return tiny_flags[:price] + tiny_flags[price + 2 :]
-
-
 @pytest.fixture
-def configure(tiny_flags: list[str], tmp_path: Path) -> Callable[..., FitConfig]:
-    """configure("--seed", "2") is the tiny configuration with these flags, its runs in tmp_path / "runs"."""
-    return lambda *flags: read(FitConfig, [*tiny_flags, "--runs", str(tmp_path / "runs"), *flags])
+def configure(tiny_flags: list[str], tmp_path: Path) -> Callable[..., Settings]:
+    """configure("--seed", "2") gives the tiny settings with these flags, and its runs in tmp_path / "runs"."""
+    return lambda *flags: read(Settings, [*tiny_flags, "--runs", str(tmp_path / "runs"), *flags])
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headgates.bridges.exported import FORMATS, Format
-from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig
 from headgates.data.vocab import Vocab, load_vocabs
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.gates.depth import drop_layers

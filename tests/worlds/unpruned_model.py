@@ -1,5 +1,4 @@
-"""Dense models for `prune.py` that no run trained: an untrained one, and one so made that a single head
-matters."""
+"""Models that no run trained: an untrained one, and one so made that a single head matters."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -8,15 +7,14 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig
 from headgates.data.parallel import Corpus, ParallelText
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
-from headgates.pruning.unpruned_model import UnprunedModel
 from headgates.records.folder import RunFolder
-from headgates.records.source import Lines
+from headgates.records.source import Lines, Source
 from headgates.tasks.base import Predictor, Task
 from headgates.tasks.translation import Translation
 from tests.worlds.small_model import stirred
@@ -58,15 +56,15 @@ def keep_alone(translator: Translator, site: str, head: int) -> None:
 
 
 @pytest.fixture
-def make_dense(tmp_path) -> Callable[..., UnprunedModel]:
-    """make_dense(planted=(site, head), ...) -> the model as prune.py opens it; its validation text is its
-    training text too.
+def make_dense(tmp_path) -> Callable[..., Source]:
+    """make_dense(planted=(site, head), ...) -> the model on its text; its validation text is its training text
+    too.
 
     Its references are the model's own translations with words exchanged."""
 
     def make(
         *, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3
-    ) -> UnprunedModel:
+    ) -> Source:
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir(exist_ok=True)
         vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
@@ -81,21 +79,20 @@ def make_dense(tmp_path) -> Callable[..., UnprunedModel]:
         for number, count in enumerate((19, 23)):
             sources = sentences(count, number)
             texts.append((sources, exchanged(translator.translate(sources, beam=1), share, number)))
-        return as_dense(folder, Translation(), translator, *texts)
+        return source_of(folder, Translation(), translator, *texts)
 
     return make
 
 
-def as_dense(folder: RunFolder, task: Task, predictor: Predictor, valid: Lines, test: Lines) -> UnprunedModel:
-    """A predictor as prune.py opens it, though no run made it."""
-    config, facts = {"seed": 1, "text": TEXT}, {"command": "python prune.py", "seed": 1}
-    model = UnprunedModel(folder, "base", task, predictor, config, None, valid, test, facts)
-    model.corpus = Corpus(ParallelText(*valid), ParallelText(*valid), ParallelText(*test), "made up", "")
-    return model
+def source_of(folder: RunFolder, task: Task, predictor: Predictor, valid: Lines, test: Lines) -> Source:
+    """A predictor as a run's model is opened, though no run made it."""
+    source = Source(folder, "base", task, predictor, {"seed": 1, "text": TEXT}, None)
+    source.corpus = Corpus(ParallelText(*valid), ParallelText(*valid), ParallelText(*test), "made up", "")
+    return source
 
 
 @contextmanager
-def without(dense: UnprunedModel, closed: HeadMap) -> Iterator[None]:
+def without(dense: Source, closed: HeadMap) -> Iterator[None]:
     """The model with these heads' columns of W_O at zero: closed the slow way, without gates."""
     model = dense.model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -107,13 +104,13 @@ def without(dense: UnprunedModel, closed: HeadMap) -> Iterator[None]:
     model.load_state_dict(before)
 
 
-def outputs(dense: UnprunedModel, closed: HeadMap, lines: list[str]) -> list[str]:
+def outputs(dense: Source, closed: HeadMap, lines: list[str]) -> list[str]:
     """What it says of the lines without these heads."""
     with without(dense, closed):
         return dense.task.predict(dense.predictor, lines)
 
 
-def head_masks(dense: UnprunedModel, *, others: bool = False) -> list[HeadMap]:
+def head_masks(dense: Source, *, others: bool = False) -> list[HeadMap]:
     """For every head the mask that closes it, or the others of its site."""
     return [
         HeadMap({site: (torch.arange(site.heads) == head) ^ others})
