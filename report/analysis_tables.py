@@ -1,4 +1,4 @@
-"""The results of `analyze.py` as tables on the terminal."""
+"""The results of `analyze` as tables on the terminal."""
 
 from collections.abc import Mapping, Sequence
 

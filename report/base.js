@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const METRIC = data.metric ?? "BLEU"; // pages of before 0.2 say nothing
-const LIVE = data.live ?? null; // of explore.py's page, which has the model behind it
+const LIVE = data.live ?? null; // of explore's page, which has the model behind it
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "path", "circle", "rect", "text", "title"]);
@@ -88,7 +88,7 @@ function otherScores() {
       head[`score:${name}`] = value;
     }
   }
-  return [...names].map((name) => ({ key: `score:${name}`, words: name, digits: 3, extra: true, what: `score of configs/scores.py: ${name}` }));
+  return [...names].map((name) => ({ key: `score:${name}`, words: name, digits: 3, extra: true, what: `score: ${name}` }));
 }
 
 // Where each run's gates ended: log alpha, above 0 for heads that stay open.
@@ -184,16 +184,18 @@ function list(words) {
 const TOTAL = data.heads.length;
 const OF_MODEL = Math.max(TOTAL, ...(data.states ?? []).map((state) => state.heads_total ?? 0)); // of kinds that were not looked at too
 const UNPRUNED = { label: "all", heads_open: OF_MODEL, heads_total: OF_MODEL, value: null, open: {}, unpruned: true };
-// Greedy steps begin at the curves' own score: curves may be searched in another way than runs.
-const ofCurve = (data.curves ?? []).flatMap((curve) => curve.points ?? []).find((point) => point.heads_open === OF_MODEL);
 const SERIES = new Map();
 for (const state of data.states ?? []) {
   const name = state.series ?? "steps";
-  if (!SERIES.has(name)) SERIES.set(name, [{ ...UNPRUNED, value: (state.learned ? data.base_value : ofCurve?.value) ?? null }]);
+  if (!SERIES.has(name)) SERIES.set(name, [{ ...UNPRUNED, value: data.base_value ?? null }]);
   SERIES.get(name).push(state);
 }
 for (const states of SERIES.values())
   states.sort((a, b) => (b.unpruned ? 1 : 0) - (a.unpruned ? 1 : 0) || b.heads_open - a.heads_open || (a.lambda ?? 0) - (b.lambda ?? 0));
+
+// The page of a run opens with the series that the run is in.
+const opensWith = (states) => states.some(({ run }) => run && run === data.opens_with);
+const FIRST_SERIES = ([...SERIES].find(([, states]) => opensWith(states)) ?? [...SERIES][0])?.[0];
 
 const SHUTS = SERIES.size > 0 || LIVE !== null; // heads are open or shut here
 

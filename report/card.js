@@ -102,8 +102,8 @@ function exactPart(head) {
   const run = `runs/${data.run ?? "RUN"}`;
   const pValues = [isNumber(p) ? `p ${pValue(p)}` : null, isNumber(holm) ? `Holm ${pValue(holm)}` : null].filter(Boolean).join(", ");
   const words = [
-    isNumber(head.loss) ? `Loss: ${measured.loss ? `${plural(measured.loss.pairs, "training pair")}, ${measured.loss.file}` : "training pairs"}.` : `Loss without it: python analyze.py ${run} --causes.`,
-    isNumber(head.fall) ? `${METRIC}: the test set, ${measured.metric?.file ?? "ablation/one.csv"}${pValues ? `; ${pValues}` : ""}.` : `${METRIC} without it: python prune.py ${run} --ablate one.`,
+    isNumber(head.loss) ? `Loss: ${measured.loss ? `${plural(measured.loss.pairs, "training pair")}, ${measured.loss.file}` : "training pairs"}.` : `Loss without it: headgates analyze ${run} --causes.`,
+    isNumber(head.fall) ? `${METRIC}: the test set, ${measured.metric?.file ?? "ablation/one.csv"}${pValues ? `; ${pValues}` : ""}.` : `${METRIC} without it: headgates analyze ${run} --ablate one.`,
   ];
   const go = (id, place, show) => {
     const onclick = () => {

@@ -1,4 +1,4 @@
-"""What `analyze.py --causes` found, on the terminal, as a figure and for the page: every score against what
+"""What `analyze --causes` found, on the terminal, as a figure and for the page: every score against what
 closing each head alone does, and which heads back each other up."""
 
 from collections.abc import Sequence

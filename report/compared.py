@@ -14,6 +14,7 @@ from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
 from headgates.lab.tracker import log_grid
 from headgates.models.progress import say
+from headgates.pruning import dynamics
 from headgates.pruning.grid import Failed
 from headgates.pruning.make import Row, row_of
 from headgates.records.folder import RunFolder
@@ -22,6 +23,7 @@ from headgates.records.source import Lines, open_source
 from headgates.report.compare_files import NAME, print_compared, write_compared
 from headgates.report.compare_groups import Compared
 from headgates.report.fill import update_pages
+from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
 from headgates.report.table import next_commands, result_sentence, size_sentences, warnings_of
 from headgates.report.trimmed import print_trimmed
@@ -48,6 +50,7 @@ def show_compared(
     bases = bases_of(lab, base, rows)
     folder = RunFolder(own_file(lab.settings.runs, f"compare-{name or base.path.resolve().name}"))
     writes = bool(made) and (len(rows) > 1 or name is not None)
+    show_dynamics(lab, base)
     compare(lab, base, made, bases, failed, folder if writes else None)
     if len(rows) <= 1:
         print_one(rows[0] if rows else bases[0], bases[0])
@@ -116,9 +119,16 @@ def compare(
     print_compared(compared, metrics=metrics, title=f"{name}{on and ' on '}{on}")
 
 
+def show_dynamics(lab: Lab, base: RunFolder) -> None:
+    """Draw what --dynamics measured while the base trained, where that is not drawn yet."""
+    if (rows := dynamics.read_rows(base)) and not (base / f"{dynamics.NAME}.png").is_file():
+        title = f"{base.path.name}: heads pruned while the base trains"
+        draw_dynamics(rows, base / dynamics.NAME, metric=lab.task.metrics[0], title=title)
+
+
 def print_one(row: Row, base: Row) -> None:
-    """What is said of one model beside its table: its result, size, shape and speed."""
-    if (sentence := result_sentence(row.run)) is not None:
+    """What is said of one model beside its table: its size, shape and speed, of a base its result."""
+    if row.recipe is None and (sentence := result_sentence(row.run)) is not None:
         print(sentence)
     if "speed" not in row.result.others:  # measured in turns, which a single pass would deny
         for line in size_sentences([base.result, row.result]):

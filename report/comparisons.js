@@ -1,4 +1,4 @@
-// The comparisons that compare.py made on this base: what they say in words, and their figure. Their points are in the tables.
+// The comparisons of what was made of this base: what they say in words, and their figure. Their points are in the tables.
 
 function drawComparisons() {
   const comparisons = data.comparisons ?? [];

@@ -1,4 +1,4 @@
-"""What `analyze.py --contrast` found, on the terminal and for the page: the heads that a contrast needs, and
+"""What `analyze --contrast` found, on the terminal and for the page: the heads that a contrast needs, and
 whether some of them are necessary and enough."""
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 // Colours, dashes and markers are those of report/palette.py; page.py writes a look for each curve.
 const PLAIN = { colour: "var(--soft)", dash: "none", marker: "o" };
-const lookOf = (curve) => (data.looks ?? {})[curve.method] ?? PLAIN;
+const lookOf = (curve) => (data.looks ?? {})[curve.look] ?? PLAIN;
 const colours = (curve) => ({ "--k": lookOf(curve).colour, "--dash": lookOf(curve).dash });
 
 function drawCurves() {
@@ -117,12 +117,12 @@ function statePoint(state, x, y) {
   );
 }
 
-// Two curves of one name, of two files, are told apart by the files.
+// Curves of one name are told apart by a number.
 function nameCurves() {
   const names = (data.curves ?? []).map((curve) => curve.name);
   for (const [i, curve] of (data.curves ?? []).entries()) {
-    curve.method = curve.name; // has the look
-    if (names.indexOf(curve.name) !== names.lastIndexOf(curve.name)) curve.name = curve.file ?? `${curve.name} ${i + 1}`;
+    curve.look = curve.name;
+    if (names.indexOf(curve.name) !== names.lastIndexOf(curve.name)) curve.name = `${curve.name} ${i + 1}`;
   }
 }
 
@@ -144,9 +144,7 @@ function drawCurveLegend(curves, states) {
   const beams = [...new Set(searched.map(({ name, beam }) => `${name} beam ${beam}`))];
   const differ = new Set(searched.map(({ beam }) => beam)).size > 1;
   const warning = `Decoded with different beams, so small differences between these say nothing: ${list(beams)}.`;
-  const counts = [...new Set(curves.map((curve) => curve.lines).filter(Boolean))];
-  const lines = counts.length ? `Untrained curves are measured on the first ${list(counts.map((count) => count.toLocaleString("en")))} test lines.` : "";
-  byId("curves-note").textContent = [lines, differ ? warning : ""].filter(Boolean).join(" ");
+  byId("curves-note").textContent = differ ? warning : "";
   const others = states ? [...SERIES.keys()].filter((name) => name !== view.series && isLearned(name)) : [];
   const curveButtons = curves.map((curve, number) => {
     const hidden = view.hidden.has(curve.name);

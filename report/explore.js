@@ -1,4 +1,4 @@
-// explore.py's page as a whole: what the reader asks, the server's answers, heads that are shut and patched, the address that holds it all.
+// explore's page as a whole: what the reader asks, the server's answers, heads that are shut and patched, the address that holds it all.
 
 // What the reader asks. shut: names of heads by model; prefix: ids that the translation begins with; step: the token that is looked at.
 const ask = {
@@ -129,7 +129,7 @@ async function question(path, content) {
   try {
     answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(content) });
   } catch {
-    throw new Refused("No answer: is explore.py still running?");
+    throw new Refused("No answer: is `headgates explore` still running?");
   }
   const found = await answer.json().catch(() => ({ error: "the answer is no JSON" }));
   if (!answer.ok) throw new Refused(found.error ?? answer.statusText, true);

@@ -23,7 +23,7 @@ from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.correlations import BASE_LABEL, run_labels
 from headgates.explain.findings import Findings
 from headgates.gates import KINDS, HeadMap
-from headgates.records.related import GateRun
+from headgates.records.related import MadeRun
 from headgates.report.causes import draw_causes
 from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
 from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
@@ -57,7 +57,7 @@ def draw_all(analysed: AnalysedModel, found: Findings) -> list[Path]:
         drawn.append(folder / "causes")
     if found.survival:
         draw_survival(found.survival, folder / "survival", title=survival_sentence(found.survival))
-        draw_layers(analysed.gate_runs, folder / "retained", title=kinds_sentence(analysed.gate_runs[-1]))
+        draw_layers(analysed.made_runs, folder / "retained", title=kinds_sentence(analysed.made_runs[-1]))
         drawn += [folder / "survival", folder / "retained"]
     return drawn
 
@@ -81,7 +81,7 @@ def survival_sentence(rows: Sequence[Row]) -> str:
     return f"With {fewest['heads_open']} heads, these stay open: {left}"
 
 
-def kinds_sentence(run: GateRun) -> str:
+def kinds_sentence(run: MadeRun) -> str:
     """What is left of each kind of attention."""
     totals = run.open.map(lambda row: row | True).by_kind()
     left = run.open.by_kind()
@@ -254,7 +254,7 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
-def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
+def draw_layers(runs: Sequence[MadeRun], path: str | Path, *, title: str = "") -> None:
     """Draw the number of open heads in the base and in every run: a panel for each kind, a line for each
     layer. Lines stand a little apart, so that equal numbers do not hide one another. Raises ValueError
     without a run."""

@@ -4,8 +4,8 @@ const MORE_LINES = 10;
 const REFERENCE = "reference";
 const said = { lines: data.lines?.lines ?? [], systems: data.lines?.systems ?? [], shown: MORE_LINES };
 
-// A system by what its run was controlled by, or by its own name, and by more where several have that.
-const NAMES = said.systems.map(({ run, system, own, label }) => [own && label ? label : system, `${system}, ${label ?? run}`, `${system}, ${run}`]);
+// A system by how it was made, and by its run too where several were made alike.
+const NAMES = said.systems.map(({ run, label }) => [label, `${label}, ${run}`]);
 function systemName(system) {
   const names = NAMES[said.systems.indexOf(system)];
   return names.find((name, i) => NAMES.filter((others) => others[i] === name).length === 1) ?? names.at(-1);

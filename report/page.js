@@ -31,14 +31,14 @@ function chooseState(state, settled = true) {
 // ---------------------------------------------------------------- the address
 
 // A state in the address, as long as its run or curve is on the page.
-const keyOf = (state) => (state.learned ? state.run : state.label);
+const keyOf = (state) => state.run ?? state.label; // that of all heads has no run
 
 function keep() {
   const state = new URLSearchParams({ head: view.head.name });
   const add = (name, value, own) => value !== own && state.set(name, value);
   add("beside", view.beside?.name ?? "", "");
   if (SERIES.size) {
-    add("by", view.series, SERIES.keys().next().value);
+    add("by", view.series, FIRST_SERIES);
     add("state", keyOf(view.state), keyOf(startState()));
   }
   add("sentence", view.sentence + 1, 1);
@@ -50,7 +50,7 @@ function keep() {
 function enter() {
   const state = readAddress();
   if (SERIES.size) {
-    view.series = SERIES.has(state.get("by")) ? state.get("by") : SERIES.keys().next().value;
+    view.series = SERIES.has(state.get("by")) ? state.get("by") : FIRST_SERIES;
     view.state = SERIES.get(view.series).find((each) => keyOf(each) === state.get("state")) ?? startState();
     drawSlider();
   }
@@ -68,11 +68,11 @@ function enter() {
   keep();
 }
 
-// What the page shows, in a sentence: what the heads that learned gates leave are worth, or how many heads can close untrained.
+// What the page shows, in a sentence: what the heads are worth that learned gates or the page's own run leave, or how many can close untrained.
 function finding() {
   if (data.unlearned) return "The model has not learned its task";
   if (data.speed) return data.speed;
-  const state = view.state.learned ? view.state : null;
+  const state = view.state.learned || opensWith([view.state]) ? view.state : null;
   if (!state || !isNumber(state.value)) return curveFinding();
   const heads = `${state.heads_open} of ${state.heads_total} heads`;
   const value = `${text(state.value, 1)} ${METRIC}`;
@@ -94,7 +94,7 @@ function drawTitle() {
   const layers = new Set(data.heads.map((head) => head.site)).size;
   const roles = named
     ? `${named} ${named === 1 ? "has" : "have"} a role that can be named: ${list(parts)}.`
-    : `No analysis has named a role for any of them; python analyze.py runs/${data.run ?? "RUN"} --siblings looks for roles.`;
+    : `No analysis has named a role for any of them; headgates analyze runs/${data.run ?? "RUN"} --siblings looks for roles.`;
   const several = data.heads.some((head) => head.families.length > 1) ? " Some have more than one." : "";
   const heads = `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}.`;
   byId("summary").textContent = [data.result, heads, roles + several].filter(Boolean).join(" ");
@@ -121,8 +121,8 @@ const GLOSSARY = [
   ["λ (lambda)", "the price of an open head in training, in nats of loss per target token: a larger one closes more heads"],
   [METRIC, "of the translations of the test set, on which nothing was trained or chosen"],
   ["95% and p", "paired bootstrap over test sentences, two-sided; Holm: adjusted for all heads tested. The luck of training is not in them"],
-  ["base-continued", "the base trained on without gates for as many steps as the gates: what more training gains is not theirs"],
-  ["untrained", "heads closed in the finished base, which was not trained on; importance:trained was, as long as the gates"],
+  ["unpruned, trained as long", "the base itself, trained on for as many steps as a smaller model: what more training gains is not pruning's"],
+  ["untrained", "heads closed in the finished base, which was not trained on"],
   ["score of a role", "the share of the words that the role is about for which the head's largest weight is where the role says"],
   ["baseline of a role", "what a head would score by always looking at one distance (the best fixed offset), or by chance; a role must beat it"],
 ];
@@ -159,7 +159,7 @@ function firstHead() {
 function open() {
   nameCurves();
   if (SERIES.size) {
-    view.series = SERIES.keys().next().value;
+    view.series = FIRST_SERIES;
     view.state = startState();
   }
   drawTitle();

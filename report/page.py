@@ -20,7 +20,7 @@ from headgates.report.palette import css_variables, page_looks
 
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
-# in the order they stand in the page; the first are those of explore.py's page too
+# in the order they stand in the page; the first are those of explore's page too
 SHARED_SCRIPTS = ("base.js", "address.js", "headmap.js", "card.js", "attention.js", "frame.js")
 PARTS = (
     *("curves.js", "shapes.js", "lines.js", "comparisons.js", "causes.js", "contrasts.js", "tables.js"),

@@ -78,7 +78,7 @@ ROLE_COLOURS = {
     "aligned": PINK,
     "no role": PALE,
 }
-# a method has one colour, whether a curve or a system; trained on after it, it has another marker and dashes
+# what chooses has one colour; trained on after it, it has another marker and dashes
 LOOKS = {
     "l0": Look(VERMILION, "o"),
     "l0-started": Look(OLIVE, "P"),
@@ -117,7 +117,9 @@ def look_of(choose: str, trained: bool = False) -> Look:
         bits = zlib.crc32(choose.encode())
         hue = bits % 360 / 360
         look = Look(Colour(from_hue(hue, 0.29), from_hue(hue, 0.72)), "pd>"[bits // 360 % 3])
-    return Look(look.colour, TRAINED_MARKERS[look.marker], look.dash or (3, 2)) if trained else look
+    if not trained:
+        return look
+    return Look(look.colour, TRAINED_MARKERS.get(look.marker, look.marker), look.dash or (3, 2))
 
 
 def from_hue(hue: float, lightness: float) -> str:

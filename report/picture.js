@@ -1,4 +1,4 @@
-// The picture that explore.py's page saves: the sentence, what the model says, the head map and the chosen head's attention, as one SVG.
+// The picture that explore's page saves: the sentence, what the model says, the head map and the chosen head's attention, as one SVG.
 
 const PICTURE = 900; // its width, in pixels
 

@@ -1,87 +1,20 @@
-"""Figures of pruning, each as PNG and SVG, from the rows of curves and ablations: points of
-report/scatter.py."""
+"""Figures of pruning, each as PNG and SVG, from rows: points of report/scatter.py."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.colors import to_hex
 
-from headgates.analysis.knee import SLACK
 from headgates.analysis.metrics import BLEU, Metric
 from headgates.report.drawing import KIND_WORDS, Row, column, no_rows
-from headgates.report.palette import KIND_LOOKS, SOFT, Colour, Look, curve_looks, look_of
+from headgates.report.palette import KIND_LOOKS, SOFT, Colour, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 
 NAMED = 3  # heads of a scatter that are named: those that matter most
 CROWDED = 4  # a few heads stretch an axis so many times: the others get a panel of their own
-
-# ---------------------------------------------------------------- curves and the fewest heads
-
-
-def draw_curves(
-    curves: Mapping[str, Sequence[Row]],
-    path: str | Path,
-    *,
-    metric: Metric = BLEU,
-    points: Sequence[Row] = (),
-    title: str = "",
-    search: str = "",
-) -> None:
-    """Draw the test metric against the share of closed heads (%), with the band of its 95% interval.
-
-    For a curve of several seeds the line is their mean, and the band reaches from the lowest to the highest
-    seed. points: models beside the curves, each with label, heads_open, heads_total, the metric and, if
-    known, the ends of its interval: bleu, bleu_low and bleu_high. Raises ValueError without a row."""
-    measured = f"test_{metric.name}"
-    looks = curve_looks([name for name, rows in curves.items() if rows])
-    series = [pruning_series(name, curves[name], measured, look) for name, look in looks.items()]
-    unpruned = {each.values[0] for each in series if each.heads[0] == 0}
-    for point in points if series else ():
-        x = 100 * (1 - point["heads_open"] / point["heads_total"])
-        value, low, high = (column([point], metric.name + end) for end in ("", "_low", "_high"))
-        notes = [str(point["label"])]
-        series.append(Series("learned gates", look_of("l0"), [x], value, low, high, notes=notes))
-    levels = {"unpruned": unpruned.pop()} if len(unpruned) == 1 else {}
-    note = "bands: 95% intervals; of several seeds, from the lowest to the highest around their mean"
-    top = np.nanmax([1.0, *(value for each in series for value in (*each.values, *each.high))])
-    panel = Panel(note, series, levels, (-0.02 * top, 1.05 * top))
-    ylabel = ", ".join(filter(None, (metric.title, "test set", search)))
-    draw_scatter([[panel]], path, title=title, xlabel="heads closed (%)", ylabel=ylabel, fewer=False)
-
-
-def pruning_series(name: str, rows: Sequence[Row], measured: str, look: Look) -> Series:
-    shares = sorted({row["closed_share"] for row in rows})
-    at = [[row for row in rows if row["closed_share"] == share] for share in shares]
-    seeds = len({row.get("seed") for row in rows})
-    ends = ("", "") if seeds > 1 else ("_low", "_high")
-    low, high = (
-        [edge(column(group, measured + end)) for group in at]
-        for edge, end in zip((np.min, np.max), ends, strict=True)
-    )
-    means = [float(column(group, measured).mean()) for group in at]
-    label = f"{name}, {seeds} seeds" if seeds > 1 else name
-    x = [100 * share for share in shares]
-    return Series(label, look, x, means, low, high, joined=True, band=True, marked=len(x) <= 30)
-
-
-def draw_knee(rows: Sequence[Row], path: str | Path, *, metric: Metric, limit: float, title: str) -> None:
-    """Draw what is lost at each number of heads up to the one-sided bound, what is accepted, and the fewest
-    heads. rows: those of curve.csv; limit: the accepted mean loss, in points."""
-    ordered = sorted(rows, key=lambda row: row["heads_open"])
-    heads, lost, bounds = (column(ordered, name) for name in ("heads_open", "drop", "drop_bound"))
-    fewest = next((row for row in ordered if str(row["acceptable"]) == "True"), None)
-    total = ordered[0]["heads_total"] if ordered else ""
-    notes = [f"{row['heads_open']} of {total} heads" * (row is fewest) for row in ordered]
-    label, look = "mean, up to the one-sided 95% bound", look_of("l0")
-    mean = Series(label, look, heads, -lost, -lost, -bounds, joined=True, notes=notes)
-    levels = {f"accepted mean, {limit:g}": -limit, f"accepted bound, {limit + SLACK:g}": -limit - SLACK}
-    xlabel = f"open heads, of {total} (fewer to the right)"
-    ylabel = f"{metric.title} minus that of the reference"
-    draw_scatter([[Panel("", [mean], levels)]], path, title=title, xlabel=xlabel, ylabel=ylabel)
-
 
 # ---------------------------------------------------------------- the same heads on two test sets
 

@@ -76,7 +76,7 @@ def report_data(
             "examples": example_sentences(analysed) if with_examples else [],
             "sentences": costly_sentences(analysed, results),
             "measured": measured_effects(analysed),
-            "states": [state_of(analysed, run) for run in analysed.shown_runs],
+            "states": [state_of(analysed, run) for run in learned_first(analysed.shown_runs)],
             "curves": curves_of(analysed.shown_runs),
             "comparisons": comparisons_of(analysed.base),
             "causes": found.causes and causes_data(found.causes),
@@ -261,6 +261,11 @@ def near_median_length(lengths: Sequence[int], count: int) -> list[int]:
 
 
 # ---------------------------------------------------------------- states, curves and systems
+
+
+def learned_first(runs: Sequence[MadeRun]) -> list[MadeRun]:
+    """Then those that trained longest: the page opens with the first."""
+    return sorted(runs, key=lambda run: (not run.recipe.learns, -run.recipe.epochs))
 
 
 def state_of(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-// The sentence of explore.py's page: what the model says of it, as the run has it and as the reader has changed it, and each of its steps.
+// The sentence of explore's page: what the model says of it, as the run has it and as the reader has changed it, and each of its steps.
 
 // What the server said last: `own` of the model of this page, `beside` of the other one.
 const answers = { own: null, beside: null, effects: null };

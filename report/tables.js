@@ -26,7 +26,7 @@ const WORDS = {
   bleu_difference: "BLEU difference",
 };
 const OF_SYSTEMS = [
-  ...["run", "system", "lambda", "heads_open", "heads_total", "enc-self", "dec-self", "cross", "bleu", "bleu_difference"],
+  ...["run", "label", "asked", "heads_open", "heads_total", "enc-self", "dec-self", "cross", "bleu", "bleu_difference"],
   ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters", "seconds"],
 ];
 const TABLES = [

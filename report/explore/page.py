@@ -1,9 +1,10 @@
-"""explore.py's page: the head map, card and drawings of report.html, with the model behind them."""
+"""explore's page: the head map, card and drawings of report.html, with the model behind them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from headgates.configs.program import program
 from headgates.data.contrast import NAMED, names_for, read_contrasts
 from headgates.explain.sentence_model import SentenceModel
 from headgates.records.source import Source
@@ -85,12 +86,12 @@ def label(model: SentenceModel) -> str:
 
 
 def known_cards(source: Source) -> Cards:
-    """What analyze.py found about the heads of these weights; nothing where it was not run. To be asked
+    """What analyze found about the heads of these weights; nothing where it was not run. To be asked
     before the model has masks."""
     file = f"analysis/{source.system}/cards.json"
     if not (source.folder / file).is_file():
         return {}
-    cure = f"`python analyze.py {source.folder.path} --fresh` makes it again"
+    cure = f"`{program('analyze')} {source.folder.path} --fresh` makes it again"
     data = source.folder.read_json(file, cure=cure)
     if data.get("settings", {}).get("weights") != source.weights:
         return {}

@@ -33,7 +33,7 @@ POLICY = (
 )
 # the part of an address after # stays in the browser, so the old one's state is kept
 OTHER_START = """<!doctype html><meta charset="utf-8"><title>headgates</title>
-<p>Each start of explore.py has its own address. Open the one in its terminal,
+<p>Each start of explore has its own address. Open the one in its terminal,
 or paste what follows token= in it:</p>
 <form action="/"><input name="token" aria-label="token" autofocus> <button>Open</button></form>
 <script>document.forms[0].action = "/" + location.hash;</script>
@@ -104,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         if not self.server.knows(self.headers.get(TOKEN_HEADER)):
             self.refuse(
-                HTTPStatus.FORBIDDEN, "explore.py was started again; open the address that it printed"
+                HTTPStatus.FORBIDDEN, "explore was started again; open the address that it printed"
             )
             return
         if self.path not in FIELDS:
