@@ -80,8 +80,8 @@ def test_what_is_the_bases_alone_is_refused_unless_it_is_what_the_base_has(base)
 
 
 def test_a_length_that_the_bases_positions_do_not_hold_is_refused(base):
-    short = replace(THEIRS, model=replace(THEIRS.model, max_positions=37), text=replace(THEIRS.text, max_length=36))
-    base.write_text("config.yaml", to_yaml(short))
+    text, model = replace(THEIRS.text, max_length=36), replace(THEIRS.model, max_positions=37)
+    base.write_text("config.yaml", to_yaml(replace(THEIRS, text=text, model=model)))
     assert settings_of(base, {"text.max_length": 5})[0].text.max_length == 5
     with pytest.raises(ValueError, match=r"--text\.max-length: expected less than model\.max_positions 37"):
         settings_of(base, {"text.max_length": 90})
