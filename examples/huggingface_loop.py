@@ -18,7 +18,7 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parents[1])
 )  # gates/ of this checkout; after `pip install` it is the package headgates
 
-from headgates.gates import LambdaBudget, attach, load_pruned, remove, save_pruned
+import headgates as hg
 
 LENGTH, WORDS, PAD, EOS = 7, 37, 0, 2
 
@@ -48,20 +48,16 @@ def make_batch(sentences: int = 16) -> dict[str, torch.Tensor]:
 def train(steps: int = 60, lam: float = 0.02) -> MarianMTModel:
     """A model whose gates were learned beside its weights, without the heads that were shut."""
     model = make_model().train()
-    bank = attach(model, gate="l0")
+    bank = hg.attach(model, lam=lam, warmup=steps // 4)  # lambda grows: gates first learn which heads work
     optimizer = torch.optim.AdamW(bank.param_groups(lr=3e-3))
-    budget = LambdaBudget(lam, warmup=steps // 4)  # lambda grows: gates first learn which heads work
     for step in range(steps):
         optimizer.zero_grad()
-        loss = model(**make_batch()).loss + budget.loss(bank, step)
+        loss = model(**make_batch()).loss + bank.loss(step)
         loss.backward()
         optimizer.step()
         if step % 20 == 0:
-            print(
-                f"step {step}: loss {loss.item():.3f}, {bank.open().count()} of {bank.open().heads_total} "
-                "heads open"
-            )
-    removed = remove(model, bank.closed())
+            print(f"step {step}: loss {loss.item():.3f}, {bank}")
+    removed = hg.remove(model, bank)
     print(f"{removed.heads.count()} heads and {removed.parameters} parameters went")
     return model.eval()
 
@@ -70,6 +66,6 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python examples/huggingface_loop.py FOLDER")
     torch.manual_seed(0)
-    folder = save_pruned(train(), sys.argv[1])
-    again = load_pruned(folder)
+    folder = hg.save_pruned(train(), sys.argv[1])
+    again = hg.load_pruned(folder)
     print(again.generate(**{"input_ids": make_batch(2)["input_ids"]}, max_new_tokens=LENGTH))

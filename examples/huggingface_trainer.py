@@ -15,34 +15,34 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parents[1])
 )  # gates/ of this checkout; after `pip install` it is the package headgates
 
+import headgates as hg
 from examples.huggingface_loop import make_batch, make_model
-from headgates.gates import GateBank, LambdaBudget, attach, remove, save_pruned
+from headgates.gates import GateBank
 
 
 class GatedTrainer(Trainer):
     """Adds the price of the open heads to the loss."""
 
-    def __init__(self, bank: GateBank, budget: LambdaBudget, **options: Any):
+    def __init__(self, bank: GateBank, **options: Any):
         super().__init__(**options)
-        self.bank, self.budget = bank, budget
+        self.bank = bank
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         result = super().compute_loss(model, inputs, *args, **options)
         if not model.training:
             return result
-        price = self.budget.loss(self.bank, self.state.global_step)
+        price = self.bank.loss(self.state.global_step)
         return (result[0] + price, *result[1:]) if isinstance(result, tuple) else result + price
 
 
 def train(folder: str | Path, steps: int = 60, lam: float = 0.02) -> Path:
     """Train with gates, remove the heads that were shut, and write the model to folder/pruned."""
     model = make_model()
-    bank = attach(model, gate="l0")
+    bank = hg.attach(model, lam=lam, warmup=steps // 4)
     batch = make_batch(256)
     sentences = [{name: tensor[i] for name, tensor in batch.items()} for i in range(len(batch["labels"]))]
     trainer = GatedTrainer(
         bank,
-        LambdaBudget(lam, warmup=steps // 4),
         model=model,
         args=TrainingArguments(
             str(folder),
@@ -60,8 +60,8 @@ def train(folder: str | Path, steps: int = 60, lam: float = 0.02) -> Path:
         ),  # the gates learn faster than the weights
     )
     trainer.train()
-    remove(model, bank.closed())
-    return save_pruned(model, Path(folder) / "pruned")
+    hg.remove(model, bank)
+    return hg.save_pruned(model, Path(folder) / "pruned")
 
 
 if __name__ == "__main__":

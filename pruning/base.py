@@ -2,7 +2,6 @@
 takes."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -114,11 +113,7 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
         elif name not in OF_THE_COMMAND and own.get(name) != value:
             changed.append(f"{name} {value} (the base: {own.get(name)})")
     plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
-    settings = from_dict(Settings, merged(merged(recorded, plain), nested(given)))
-    limit = settings.model.max_positions - 1
-    if settings.text.max_length > limit:
-        settings = replace(settings, text=replace(settings.text, max_length=limit))
-    return settings, changed
+    return from_dict(Settings, merged(merged(recorded, plain), nested(given))), changed
 
 
 def nested(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -156,8 +156,7 @@ def head_start(
     scores = HeadMap({site: row for site, row in scores.select(recipe.kinds).items() if site.heads})
     # each layer scaled as pruning by it does: a raw order would empty whole layers
     order = ranked(by, scores)
-    if targets is None:
-        raise ValueError(f"{recipe.choose} starts with a number of heads: give --heads, not --lambda")
+    assert targets is not None  # a price without a number is refused with the recipe
     counts = targets if isinstance(targets, dict) else {"heads": targets}
     neurons = counts.get("ffn", 0)
     starts = start_of(order.select(KINDS), sum(counts.values()) - neurons) | start_of(

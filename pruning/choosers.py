@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headgates.configs.closing import ZERO
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe
+from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe, Speed
 from headgates.configs.registry import imported
 
 
@@ -69,6 +69,7 @@ GRADIENT = ("kinds", "closed", "loss", "ranks")
 CAUSAL = "headgates.analysis.causal_gating:causal_scores"
 SAMPLE = 1000  # training pairs: seconds on a CPU
 FEW = 200  # training pairs: of a score that goes over them once for each head, or token
+ORDER = "obs"  # of a plan: within a layer the heads and neurons that it closes last stay
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
     "importance": Score(
@@ -196,6 +197,14 @@ def score_named(name: str) -> Score:
 def taken(names: Iterable[str]) -> Iterable[str]:
     known = ("loss", "logits", "draw", "seed", "kinds", "closed", "ranks", "source", "valid")
     return (name for name in names if name in known)
+
+
+def score_of(recipe: Recipe) -> str | None:
+    """The score that a recipe's choice reads; None where it reads none."""
+    if recipe.choose in LEARNED:
+        return LEARNED[recipe.choose].start_by
+    planned = recipe.choose == "plan" or (recipe.choose == "scratch" and isinstance(recipe.budget, Speed))
+    return ORDER if planned else recipe.choose if is_score(recipe.choose) else None
 
 
 def is_score(choose: str) -> bool:

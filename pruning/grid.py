@@ -46,7 +46,8 @@ def rows_of(
 ) -> tuple[list[Row], list[Failed]]:
     """The rows of the recipes that could be made, in their order, and the others. words: the command line
     that makes one. Raises ValueError as `at_once` does."""
-    waiting = [recipe for recipe in recipes if not is_finished(lab, base, recipe)]
+    done = set() if lab.settings.fresh else finished_hashes(lab.settings.runs)
+    waiting = [each for each in recipes if config_hash(recipe_key(lab, base, each)) not in done]
     if len(recipes) > 1 or waiting:
         say(f"{len(recipes)} recipes, {len(waiting)} of them to make{estimate(lab, base, waiting)}")
     failed: dict[Recipe, Failed] = {}
@@ -77,10 +78,9 @@ def in_turn(lab: Lab, base: RunFolder, recipes: Sequence[Recipe]) -> tuple[list[
     return rows, failed
 
 
-def is_finished(lab: Lab, base: RunFolder, recipe: Recipe) -> bool:
-    key = config_hash(recipe_key(lab, base, recipe))
-    runs = (run for run in find_runs(lab.settings.runs) if run.run_hash() == key)
-    return any(run.finished() for run in runs) and not lab.settings.fresh
+def finished_hashes(runs: str) -> set[str | None]:
+    """What the finished runs below a folder are found by."""
+    return {run.run_hash() for run in find_runs(runs) if run.finished()}
 
 
 def estimate(lab: Lab, base: RunFolder, waiting: Sequence[Recipe]) -> str:

@@ -26,7 +26,7 @@ from headgates.lab.lab import Lab, Run
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.pruning.choice import Choice
-from headgates.pruning.choosers import check_chooser, how, is_score, score_named
+from headgates.pruning.choosers import check_chooser, how, score_named, score_of
 from headgates.pruning.closing import calibration_of, check_closing, close_heads, closed_heads
 from headgates.pruning.planning import Planning
 from headgates.pruning.trimming import trimmed
@@ -81,7 +81,8 @@ def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
 def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """What the recipe's run is found by."""
     sampled = None
-    if is_score(recipe.choose) and (sample := score_named(recipe.choose).sample) is not None:
+    name = score_of(recipe)
+    if name is not None and (sample := score_named(name).sample) is not None:
         wanted, corpus = lab.settings.sentences or sample, lab.text.corpus
         sampled = corpus.sampled(wanted, of=lab.settings.text.train_sentences)
     trains = recipe.epochs or recipe.learns

@@ -22,6 +22,7 @@ from headgates.models.multiply_adds import decoding
 from headgates.models.progress import say
 from headgates.models.translator import Translator
 from headgates.pruning.choice import Choice
+from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import Calibration, calibration_of, closed_heads
 from headgates.pruning.cost_table import CostTable, cost_table, made_small
 from headgates.pruning.max_drop import validated
@@ -40,7 +41,6 @@ from headgates.records.folder import plain
 from headgates.records.provenance import device_name
 from headgates.records.source import BATCH_TOKENS, Source
 
-ORDER = "obs"  # within a layer the heads and neurons that it closes last stay
 SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
 TIMINGS = 4  # plans that are timed for a speed
 CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgates.configs.fields import to_dict
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import UNPRUNED, Recipe
+from headgates.configs.recipe import UNPRUNED, Recipe, Speed
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
@@ -69,7 +69,9 @@ def recipe_fingerprint(
     found |= {"search": to_dict(settings.search), "test_digest": digest_lines(*test), "sampled": sampled}
     if recipe.closing != "zero":
         found["calibration"] = [settings.calibration_sentences, settings.calibration_targets]
-    if (learned := LEARNED.get(recipe.choose)) is not None:
+    # what is made anew from random weights has the shape that these gates leave
+    by_gates = recipe.choose == "scratch" and not isinstance(recipe.budget, Speed)
+    if (learned := LEARNED.get("l0" if by_gates else recipe.choose)) is not None:
         training = {each.name: getattr(settings.gates, each.name) for each in fields(GateTraining)}
         found["gates"] = training | learned.gate_options(settings.gates)
     return found

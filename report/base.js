@@ -184,6 +184,7 @@ function list(words) {
 const TOTAL = data.heads.length;
 const OF_MODEL = Math.max(TOTAL, ...(data.states ?? []).map((state) => state.heads_total ?? 0)); // of kinds that were not looked at too
 const UNPRUNED = { label: "all", heads_open: OF_MODEL, heads_total: OF_MODEL, value: null, open: {}, unpruned: true };
+const SERIES = new Map();
 for (const state of data.states ?? []) {
   const name = state.series ?? "steps";
   if (!SERIES.has(name)) SERIES.set(name, [{ ...UNPRUNED, value: data.base_value ?? null }]);

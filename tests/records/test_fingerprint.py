@@ -1,159 +1,168 @@
-"""The fingerprint changes with all that a model depends on, and with nothing else."""
+"""The fingerprint changes with all that a model and its measures depend on, and with nothing else."""
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from headgates.configs.cli import config_hash
-from headgates.configs.methods import METHODS
+from headgates.configs.learned import LEARNED
+from headgates.configs.recipe import UNPRUNED, Lambda, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
 from headgates.data.parallel import ParallelText
-from headgates.records.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
+from headgates.pruning.choosers import score_of
+from headgates.records.fingerprint import base_fingerprint, recipe_fingerprint
 
 TEXT = ParallelText(["a"], ["b"])
 CORPUS = Corpus(name="text", train=TEXT, valid=TEXT, test=TEXT, description="")
-TEST = (["a"], ["b"])
-OPTIONS = [(method, option.name) for method in METHODS.values() for option in fields(method.options)]
-PLACES = {
-    "name": "n",
-    "runs": "r",
-    "data_dir": "d",
-    "threads": 3,
-    "resume": True,
-    "fresh": True,
-    "unique": True,
-    "logger": "wandb",
-}
-PLACES |= {"checkpoint_minutes": 1.5, "checkpoint_steps": 7}
+OTHER = replace(CORPUS, train=ParallelText(["a a"], ["b"]))
+GIVEN = {"corpus": CORPUS, "precision": "32", "base_hash": "b", "test": (["a"], ["b"]), "sampled": None}
+PLAIN = Settings()
+
+LEARNT = Recipe("l0", Lambda(0.01), epochs=3)
+SCORED = Recipe("importance", Units(9))
+CLOSED = replace(SCORED, refit="out")
+TRAINED = replace(SCORED, epochs=3)
+CONTINUED = Recipe(UNPRUNED, Units(), epochs=3)
+BASE = None  # in the place of a recipe
+ALL = {"base": BASE, "learnt": LEARNT, "scored": SCORED, "refitted": CLOSED}
+ALL |= {"trained": TRAINED, "unpruned": CONTINUED}
 
 
-def settings_of(method: str) -> Settings:
-    return Settings(gate=method, heads=5 if METHODS[method].controlled_by == "heads" else None)
+def key(recipe: Recipe | None, settings: Settings = PLAIN, **changes: Any) -> str:
+    given = GIVEN | changes
+    if recipe is None:
+        return config_hash(base_fingerprint(settings, given["corpus"], given["precision"]))
+    return config_hash(recipe_fingerprint(settings, recipe, **given))
 
 
-def of(config: Settings, gate: str | None = None, test=TEST) -> str:
-    return config_hash(
-        stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate or config.gate, test=test)
-    )
-
-
-def changed(value):
+def changed(value: Any) -> Any:
     """Another value that is as good."""
-    return not value if isinstance(value, bool) else value * 1.25
+    if isinstance(value, bool):
+        return not value
+    return value * 1.125 or 0.125 if isinstance(value, float) else value + 1
 
 
-def changed_number(value):
-    return type(value)(value * 1.25)
+def ways(group: str, names: list[str]) -> Iterator[Settings]:
+    """The plain settings with one of the group's changed."""
+    others = {"optimizer": "muon", "norm": "post", "dropout": 0.125, "average": 0.5}
+    part = getattr(PLAIN, group)
+    for name in names:
+        value = others[name] if name in others else changed(getattr(part, name))
+        yield replace(PLAIN, **{group: replace(part, **{name: value})})
+
+
+FINETUNE, TRAIN = ["lr", "muon_lr", "warmup_steps", "dropout", "optimizer"], ["lr", "warmup_steps", "epochs"]
+DISTILL = ["weight", "sequences"]
+SEARCH = ["beam", "length_penalty", "max_ratio", "max_extra", "min_length"]
+GATES = [each.name for each in fields(GateTraining)]
+CALIBRATION = [
+    replace(PLAIN, calibration_sentences=PLAIN.calibration_sentences + 1),
+    replace(PLAIN, calibration_targets="own"),
+]
+TEXTS = list(ways("text", ["max_length", "max_tokens", "train_sentences", "vocab_size"]))
+DEPENDS = {  # settings -> the recipes whose models or measures depend on them
+    "the text": (TEXTS, ALL.keys()),
+    "training of the base": (list(ways("train", TRAIN)), {"base"}),
+    "the model": (list(ways("model", ["ffn", "norm", "encoder_layers"])), {"base"}),
+    "training on": (list(ways("finetune", FINETUNE)), {"learnt", "trained", "unpruned"}),
+    "what the base teaches": (list(ways("distill", DISTILL)), {"learnt", "trained", "unpruned"}),
+    "a frozen decoder": ([replace(PLAIN, freeze_decoder=True)], {"learnt", "trained", "unpruned"}),
+    "the gates": (list(ways("gates", [*GATES, "log_alpha", "beta"])), {"learnt"}),
+    "the gates of others": (list(ways("gates", ["temperature", "anneal_steps"])), set()),
+    "the search": (list(ways("search", SEARCH)), {"learnt", "scored", "refitted", "trained"}),
+    "calibration": (CALIBRATION, {"refitted"}),
+}
+
+
+@pytest.mark.parametrize("what", DEPENDS)
+def test_a_setting_is_part_of_what_depends_on_it_and_of_nothing_else(what):
+    settings, depending = DEPENDS[what]
+    for other in settings:
+        found = {name for name, recipe in ALL.items() if key(recipe, other) != key(recipe)}
+        assert found == {*depending}, other
+
+
+def test_rates_that_training_on_takes_from_the_base_are_part_of_it():
+    for other in ways("train", ["clip", "weight_decay", "label_smoothing", "average", "accumulate"]):
+        told = {name for name, recipe in ALL.items() if key(recipe, other) != key(recipe)}
+        assert told == {"base", "learnt", "trained", "unpruned"}
 
 
 @pytest.mark.parametrize(
-    ("method", "option"), OPTIONS, ids=[f"{method.name}-{option}" for method, option in OPTIONS]
+    ("changes", "depending"),
+    [
+        ({"corpus": OTHER}, ALL.keys()),
+        ({"precision": "bf16"}, {"base", "learnt", "trained", "unpruned"}),
+        ({"base_hash": "c"}, ALL.keys() - {"base"}),
+        ({"test": (["a", "a"], ["b", "b"])}, {"learnt", "scored", "refitted", "trained"}),
+        ({"sampled": 16_000}, {"learnt", "scored", "refitted", "trained"}),
+    ],
+    ids=["text", "precision", "base", "test set", "sample of a score"],
 )
-def test_it_changes_with_every_option_of_a_method(method, option):
-    config = settings_of(method.name)
-    other = replace(config, gates=replace(config.gates, **{option: changed(getattr(config.gates, option))}))
-    assert of(other) != of(config)
-    assert of(other, CONTINUED) == of(config, CONTINUED)
-    assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+def test_what_is_no_setting_is_part_of_what_depends_on_it(changes, depending):
+    assert {name for name, recipe in ALL.items() if key(recipe, **changes) != key(recipe)} == {*depending}
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("setting", [each.name for each in fields(GateTraining)])
-def test_it_changes_with_how_gates_are_trained(method, setting):
-    config = settings_of(method)
-    others = {"reconstruct": "out", "choose_epochs": 2}
-    other = others[setting] if setting in others else changed_number(getattr(config.gates, setting))
-    assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
+def test_every_part_of_a_recipe_is_part_of_its_key():
+    others = {"choose": "obs", "budget": Units(8), "kinds": ("cross",), "refit": "out+ffn+v", "epochs": 5}
+    others["seed"] = 2
+    recipes = [replace(CLOSED, **{name: value}) for name, value in others.items()]
+    recipes += [CLOSED, SCORED, replace(SCORED, closed_output="mean")]
+    assert {each.name for each in fields(Recipe)} == others.keys() | {"closed_output"}
+    assert len(set(map(key, recipes))) == len(recipes)
 
 
-def test_what_the_base_teaches_is_part_of_every_run_on_it_and_so_is_how_it_searches():
-    config = Settings()
-    ways = ({"weight": 0.5}, {"sequences": 0.5}, {"sequences": 1.0})
-    taught = [replace(config, distill=replace(config.distill, **way)) for way in ways]
-    greedily = replace(taught[1], search=replace(config.search, beam=1))
-    for gate in ("l0", CONTINUED):
-        assert len({of(each, gate) for each in (config, *taught, greedily)}) == 5
-    assert base_fingerprint(taught[0], CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+@pytest.mark.parametrize("name", [*LEARNED, "scratch"])  # whose shape is that of learned gates
+def test_gates_depend_on_every_option_of_their_own(name):
+    recipe = Recipe(name, Units(9), epochs=3)
+    for other in ways("gates", [each.name for each in fields(LEARNED.get(name, LEARNED["l0"]).options)]):
+        assert key(recipe, other) != key(recipe)
 
 
-def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
-    divided = [["enc-self=4", "dec-self=8", "cross=12"], ["enc-self=8", "dec-self=4", "cross=12"], []]
-    assert len({of(Settings(gate="subset", heads=24, heads_per_kind=each)) for each in divided}) == 3
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_base_is_another_for_another_seed_and_a_recipe_has_its_own(seed):
+    other = replace(PLAIN, seed=seed + 7)
+    assert key(BASE, other) != key(BASE, replace(PLAIN, seed=seed))
+    assert key(SCORED, other) == key(SCORED)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_it_changes_with_what_steers_the_method_and_with_the_method(method):
-    config = settings_of(method)
-    steered = replace(config, lam=0.07) if config.heads is None else replace(config, heads=7)
-    assert of(steered) != of(config)
-    assert of(steered, CONTINUED) == of(config, CONTINUED)
-    assert len({of(settings_of(name)) for name in METHODS} | {of(config, CONTINUED)}) == len(METHODS) + 1
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it(name):
-    config = Settings()
-    other = replace(config, **{name: PLACES[name]})
-    assert of(other) == of(config)
-    assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it():
+    places = {"name": "n", "runs": "r", "data_dir": "d", "threads": 3, "resume": True, "unique": True}
+    places |= {"logger": "wandb", "checkpoint_minutes": 1.5, "checkpoint_steps": 7, "look_sentences": 3}
+    others = [{name: value} for name, value in places.items()] + [{"fresh": True}]
+    for other in (replace(PLAIN, **each) for each in others):
+        assert [key(recipe, other) for recipe in ALL.values()] == [key(recipe) for recipe in ALL.values()]
 
 
 @pytest.mark.parametrize("part", ["model", "text", "train"])
 def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
-    config = Settings()
-    cache_key = base_fingerprint(config, CORPUS, "32")
-    for each in fields(getattr(config, part)):
-        assert cache_key[part][each.name] == getattr(getattr(config, part), each.name)
-    assert (
-        base_fingerprint(replace(config, finetune=replace(config.finetune, epochs=5)), CORPUS, "32")
-        == cache_key
-    )
-
-
-def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
-    config = Settings()
-    other_text = replace(CORPUS, train=ParallelText(["a a"], ["b"]))
-    keys = [
-        *((each, CORPUS, "32") for each in (config, replace(config, seed=2), replace(config, devices=2))),
-        *((config, CORPUS, "bf16"), (config, other_text, "32")),
-    ]
-    assert len({config_hash(base_fingerprint(*each)) for each in keys}) == 5
-    stages = {config_hash(stage_fingerprint(*each, base_hash="b", gate="l0", test=TEST)) for each in keys}
-    assert len(stages | {config_hash(stage_fingerprint(*keys[0], base_hash="c", gate="l0", test=TEST))}) == 6
+    cache_key = base_fingerprint(PLAIN, CORPUS, "32")
+    for each in fields(getattr(PLAIN, part)):
+        assert cache_key[part][each.name] == getattr(getattr(PLAIN, part), each.name)
 
 
 def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_all():
-    config = Settings()
-    many = replace(config, devices=3, num_nodes=2, train=replace(config.train, accumulate=2))
-    one = replace(config, train=replace(config.train, accumulate=12))
-    assert base_fingerprint(many, CORPUS, "32") == base_fingerprint(one, CORPUS, "32")
-    assert of(many) == of(one) != of(config)
+    many = replace(PLAIN, devices=3, num_nodes=2, train=replace(PLAIN.train, accumulate=2))
+    one = replace(PLAIN, train=replace(PLAIN.train, accumulate=12))
+    for recipe in (BASE, LEARNT):
+        assert key(recipe, many) == key(recipe, one) != key(recipe)
 
 
-def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
-    config = Settings()
-    beam = replace(config, search=replace(config.search, beam=2))
-    other = (["a", "a"], ["b", "b"])
-    assert len({of(config), of(beam), of(config, test=other)}) == 3
-    assert len({of(config, CONTINUED), of(beam, CONTINUED), of(config, CONTINUED, test=other)}) == 1
-
-
-def samples(config: Settings, pairs: int):
-    """What the fingerprint says of the pairs that scores read."""
-    corpus = replace(CORPUS, train=ParallelText(["a"] * pairs, ["b"] * pairs))
-    cache_key = stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST)
-    return cache_key["score_samples"]
-
-
-def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
-    """16,000 pairs are enough for importance: a run on no more has read them all."""
-    assert samples(Settings(), 16_000) == {"importance": 0}
-    assert samples(Settings(), 16_001) == {"importance": 16_000}
-    assert samples(Settings(sentences=5), 16_001) == {"importance": 5}
-    assert samples(Settings(systems=["base", "l0", "obs"]), 1001) == {"obs": 1000}
-    config = Settings(systems=["base", "l0"])
-    assert samples(config, 16_001) == {}
-    begun = replace(config, gate="l0-started", heads=3)
-    assert samples(begun, 16_001) == {"importance": 16_000}
+@pytest.mark.parametrize(
+    ("choose", "budget", "score"),
+    [
+        ("importance", Units(9), "importance"),
+        ("l0-started", Units(9), "importance"),
+        ("l0", Units(9), None),
+        ("plan", Speed(2.0), "obs"),
+        ("scratch", Speed(2.0), "obs"),
+        ("scratch", Units(9), None),
+        (UNPRUNED, Units(), None),
+    ],
+)
+def test_whatever_reads_a_score_depends_on_its_sample(choose, budget, score):
+    assert score_of(Recipe(choose, budget, epochs=3)) == score

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from headgates.pruning.point import Size
+from headgates.configs.recipe import Lambda, Units
 from headgates.report.compare_groups import Difference, Group
-from tests.worlds.compared import COUNTS, LINES, compared, point, right, scattered
+from tests.worlds.compared import COUNTS, LINES, compared, made, right, scattered
 
 
 def test_a_group_is_the_mean_over_its_seeds_in_every_resample():
     lines = [scattered(101, seed=1), scattered(83, seed=2)]
     group = Group(
-        [point("importance", 7, right(each), seed=seed) for seed, each in enumerate(lines, start=1)], COUNTS
+        [made("importance", 7, right(each), seed=seed) for seed, each in enumerate(lines, start=1)], COUNTS
     )
     assert group.mean == pytest.approx(100 * (101 + 83) / 2 / LINES)
     assert group.range == (pytest.approx(41.5), pytest.approx(50.5))
@@ -27,7 +27,7 @@ def test_a_group_is_the_mean_over_its_seeds_in_every_resample():
 
 def test_a_difference_is_paired():
     ours, theirs = right(range(100)), right(range(80))
-    difference = Group([point("a", 7, ours)], COUNTS).minus(Group([point("b", 7, theirs)], COUNTS))
+    difference = Group([made("obs", 7, ours)], COUNTS).minus(Group([made("random", 7, theirs)], COUNTS))
     slow = [100 * counts[80:100].sum() / LINES for counts in COUNTS]  # lines that one alone has right
     assert difference.value == pytest.approx(10.0)
     assert difference.interval == pytest.approx((np.sort(slow)[25], np.sort(slow)[-26]), abs=0.5)
@@ -49,9 +49,9 @@ def test_a_lead_is_one_where_the_adjusted_p_is_small(value, p, p_holm, verdict):
 
 
 def test_pairs_at_one_number_of_heads_are_adjusted_together():
-    points = [point(m, 7, right(range(n))) for m, n in (("importance", 103), ("random", 100), ("obs", 50))]
-    found = compared([*points, point("obs", 3, right(range(20)))])
-    of_seven = {group.label: group for group in found.at(0, Size(7))}
+    points = [made(m, 7, right(range(n))) for m, n in (("importance", 103), ("random", 100), ("obs", 50))]
+    found = compared([*points, made("obs", 3, right(range(20)))])
+    of_seven = {group.label: group for group in found.at(0, Units(7))}
     a, b, c = (of_seven[method] for method in ("importance", "random", "obs"))
     p = {frozenset(pair): pair[0].minus(pair[1]).p for pair in ((a, b), (a, c), (b, c))}
     assert found.pair(b, a).p_holm == pytest.approx(max(p.values())), "the largest of three stays"
@@ -60,18 +60,18 @@ def test_pairs_at_one_number_of_heads_are_adjusted_together():
 
 
 def test_the_luck_of_seeds_widens_an_interval():
-    seeds = [point("obs", 7, right(scattered(n, n)), seed=n) for n in (80, 120)]
+    seeds = [made("obs", 7, right(scattered(n, n)), seed=n) for n in (80, 120)]
     alone = Group(seeds, COUNTS).interval
-    (group,) = compared(seeds).at(0, Size(7))
+    (group,) = compared(seeds).at(0, Units(7))
     assert group.interval[0] < alone[0] - 5
     assert group.interval[1] > alone[1] + 5
 
 
 def test_overlap_is_jaccards_over_sites_and_heads():
-    ours, theirs = (Group([point(m, 3, right([1]))], COUNTS) for m in ("obs", "random"))
+    ours, theirs = (Group([made(m, 3, right([1]))], COUNTS) for m in ("obs", "random"))
     assert ours.overlap(theirs) is None, "rows that do not say which heads are open"
-    ours.first.row.heads_by_site = {"a": [0, 1], "b": [2]}
-    theirs.first.row.heads_by_site = {"a": [0, 2], "b": [2]}
+    ours.first.heads_by_site = {"a": [0, 1], "b": [2]}
+    theirs.first.heads_by_site = {"a": [0, 2], "b": [2]}
     assert ours.overlap(theirs) == pytest.approx(2 / 4)
 
 
@@ -79,12 +79,12 @@ def test_ranks_are_scipys_averaged_over_the_numbers_of_heads():
     scores = {
         "importance": [150, 90, 30],
         "random": [150, 80, 50],
-        "subset": [120, 90, 40],
+        "fisher": [120, 90, 40],
         "obs": [170, 90, 20],
     }
     heads = (17, 11, 5)
     points = [
-        point(method, count, right(range(n)), epochs=1)
+        made(method, count, right(range(n)), epochs=1)
         for method, row in scores.items()
         for count, n in zip(heads, row, strict=True)
     ]
@@ -97,43 +97,43 @@ def test_ranks_are_scipys_averaged_over_the_numbers_of_heads():
 
 def test_a_method_without_a_point_everywhere_has_no_rank():
     points = [
-        point("importance", 17, right(range(50))),
-        point("importance", 5, right(range(40))),
-        point("random", 17, right(range(60))),
+        made("importance", 17, right(range(50))),
+        made("importance", 5, right(range(40))),
+        made("random", 17, right(range(60))),
     ]
     assert compared(points).ranks(0) == {"importance": 1.0}
-    steered = [*points[:2], point("l0", 9, right(range(60)), lam=0.1)]
+    steered = [*points[:2], made("l0", 9, right(range(60)), budget=Lambda(0.1))]
     assert compared(steered).ranks(0) == {"importance": 1.0}
 
 
 def test_the_reference_is_the_base_with_the_lower_loss():
-    points = [point("importance", 5, right(range(40)), epochs=epochs) for epochs in (0, 1)]
+    points = [made("importance", 5, right(range(40)), epochs=epochs) for epochs in (0, 1)]
     of_both = compared(points, continued=range(195))
-    assert [of_both.reference(epochs).label for epochs in (0, 1)] == ["base", "base-continued"]
-    assert compared(points).reference(1).label == "base"
+    assert [of_both.reference(epochs).label for epochs in (0, 1)] == ["unpruned", "unpruned, trained as long"]
+    assert compared(points).reference(1).label == "unpruned"
 
 
 def test_seeds_make_one_group_and_closings_and_lambdas_do_not():
-    points = [point("importance", 5, right(range(40)), seed=seed) for seed in (1, 2, 3)]
-    points += [point("importance", 5, right(range(50)), closing="out")]
+    points = [made("importance", 5, right(range(40)), seed=seed) for seed in (1, 2, 3)]
+    points += [made("importance", 5, right(range(50)), refit="out")]
     points += [
-        point("l0", heads, right(range(50)), lam=lam, seed=heads)
+        made("l0", heads, right(range(50)), budget=Lambda(lam), seed=heads)
         for heads, lam in ((5, 0.1), (6, 0.1), (3, 0.5))
     ]
     groups = compared(points).groups
-    assert [(group.label, len(group.points)) for group in groups] == [
+    assert [(group.label, len(group.rows)) for group in groups] == [
         ("importance", 3),
-        ("importance:out", 1),
-        ("l0", 2),
-        ("l0", 1),
+        ("importance, out refitted", 1),
+        ("learned gates", 2),
+        ("learned gates", 1),
     ]
     assert groups[2].heads == 5.5
 
 
 def test_loss_is_that_of_the_best_epoch_and_there_where_every_seed_has_one():
     points = [
-        point("importance", 5, right(range(40)), seed=1, loss=1.25),
-        point("importance", 5, right(range(40)), seed=2, loss=1.75),
+        made("importance", 5, right(range(40)), seed=1, loss=1.25),
+        made("importance", 5, right(range(40)), seed=2, loss=1.75),
     ]
     assert Group(points, COUNTS).loss == 1.5
-    assert Group([*points, point("importance", 5, right(range(40)), seed=3)], COUNTS).loss is None
+    assert Group([*points, made("importance", 5, right(range(40)), seed=3)], COUNTS).loss is None

@@ -1,9 +1,10 @@
 """What a comparison says in words, on tables where the truth is planted: a tie is called a tie, and a lead a
 lead."""
 
+from headgates.configs.recipe import Lambda
 from headgates.report.compare_files import leads
 from headgates.report.compare_summary import summary
-from tests.worlds.compared import LINES, compared, point, right, scattered
+from tests.worlds.compared import LINES, compared, made, right, scattered
 
 
 def said(points, about: str, **bases) -> list[str]:
@@ -14,17 +15,17 @@ def said(points, about: str, **bases) -> list[str]:
 
 
 def test_a_planted_lead_is_called_a_lead():
-    points = [point("importance", 11, right(range(140))), point("random", 11, right(range(100)))]
+    points = [made("importance", 11, right(range(140))), made("random", 11, right(range(100)))]
     (sentence,) = said(points, "At 11 heads")
     begin = "At 11 heads without training importance is the best, 70.00 accuracy, -25.00 ("
     assert sentence.startswith(begin)
-    assert ") against base; next is random with 50.00 accuracy: a lead, +20.00 (+" in sentence
+    assert ") against unpruned; next is random with 50.00 accuracy: a lead, +20.00 (+" in sentence
 
 
 def test_a_planted_tie_is_called_a_tie():
     points = [
-        point("importance", 11, right(scattered(101, 1))),
-        point("random", 11, right(scattered(100, 2))),
+        made("importance", 11, right(scattered(101, 1))),
+        made("random", 11, right(scattered(100, 2))),
     ]
     (sentence,) = said(points, "At 11 heads")
     assert ": a tie, +0.50 (-" in sentence
@@ -34,8 +35,8 @@ def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
     leads = 0
     for draw in range(200):
         points = [
-            point("importance", 11, right(scattered(100, 2 * draw))),
-            point("random", 11, right(scattered(100, 2 * draw + 1))),
+            made("importance", 11, right(scattered(100, 2 * draw))),
+            made("random", 11, right(scattered(100, 2 * draw + 1))),
         ]
         leads += any("a lead" in sentence for sentence in said(points, "At 11 heads"))
     assert leads <= 16  # of 200 tests at .05, with a chance of .97
@@ -43,73 +44,73 @@ def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
 
 def learned(lines) -> list:
     return [
-        point("subset", 5, right(lines), epochs=1),
-        point("importance", 5, right(range(80)), epochs=1),
+        made("subset", 5, right(lines), epochs=1),
+        made("importance", 5, right(range(80)), epochs=1),
     ]
 
 
 def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same_training():
     others = [
-        point("random", 5, right(range(20)), epochs=1),
-        point("importance", 5, right(range(180))),
+        made("random", 5, right(range(20)), epochs=1),
+        made("importance", 5, right(range(180))),
     ]  # worse; or without training
     ahead, behind = learned(range(120)), learned(range(40))
     tie = [
-        point("subset", 5, right(scattered(81, 1)), epochs=1),
-        point("importance", 5, right(scattered(80, 2)), epochs=1),
+        made("subset", 5, right(scattered(81, 1)), epochs=1),
+        made("importance", 5, right(scattered(80, 2)), epochs=1),
     ]
-    begin = "At 5 heads with 1 epoch of training: learned gates (subset)"
-    for points, verdict in ((ahead, " is ahead of "), (behind, " is behind "), (tie, " is tied with ")):
-        (sentence,) = said([*points, *others], "learned gates")
-        assert sentence.startswith(f"{begin}{verdict}the best score (importance)")
+    begin = "At 5 heads with 1 epoch of training, learned subset against importance, the best of the others: "
+    for points, verdict in ((ahead, "ahead"), (behind, "behind"), (tie, "tie")):
+        (sentence,) = said([*points, *others], "learned subset against")
+        assert sentence.startswith(f"{begin}{verdict}, ")
 
 
 def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
-    points = [point("importance", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
+    points = [made("importance", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
     points += [
-        point("importance", heads, right(range(n)), closing="out") for heads, n in ((11, 120), (5, 100))
+        made("importance", heads, right(range(n)), refit="out") for heads, n in ((11, 120), (5, 100))
     ]
-    points += [point("random", 5, right(range(10)), closing="out")]  # without a pair
+    points += [made("random", 5, right(range(10)), refit="out")]  # without a pair
     (sentence,) = said(points, "in place of")
-    assert "+10.00 accuracy on average over 2 pairs of points (+0.00 to +20.00; 1 better, 1 tie)" in sentence
+    assert "+10.00 accuracy on average over 2 pairs of rows (+0.00 to +20.00; 1 better, 1 tie)" in sentence
 
 
 def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
-    points = [point("importance", 5, right(range(40))), point("importance", 5, right(range(100)), epochs=1)]
+    points = [made("importance", 5, right(range(40))), made("importance", 5, right(range(100)), epochs=1)]
     (sentence,) = said(points, "adds", continued=range(196))
     assert sentence.startswith("1 epoch of training adds +30.00 accuracy for importance (+")
     assert "; 1 better); the base itself changes by +3.00 (+" in sentence
 
 
 def test_of_a_method_that_lambda_controls_the_open_heads_are_named():
-    points = [point("l0", heads, right(range(100)), lam=0.02, seed=heads, epochs=1) for heads in (9, 7)]
+    points = [made("l0", heads, right(range(100)), budget=Lambda(0.02), seed=heads, epochs=1) for heads in (9, 7)]
     (sentence,) = said(points, "λ")
     assert "leaves 7 to 9 heads open: 50.00 accuracy (2 seeds, 50.00 to 50.00)" in sentence
 
 
 def test_ranks_are_told_and_one_seed_is_warned_of():
     points = [
-        point(method, 5, right(range(n)), epochs=1) for method, n in (("importance", 50), ("random", 40))
+        made(method, 5, right(range(n)), epochs=1) for method, n in (("importance", 50), ("random", 40))
     ]
     assert said(points, "Mean rank") == ["Mean rank with 1 epoch of training: importance 1.00, random 2.00."]
     assert len(said(points, "One seed says nothing of the luck of training")) == 1
     again = [
-        point(method, 5, right(range(n)), epochs=1, seed=2)
+        made(method, 5, right(range(n)), epochs=1, seed=2)
         for method, n in (("importance", 50), ("random", 40))
     ]
     assert said([*points, *again], "luck of training") == []
 
 
 def test_every_sentence_ends_and_names_no_number_that_is_none():
-    points = [point("importance", 5, right(range(LINES // 2)))]
+    points = [made("importance", 5, right(range(LINES // 2)))]
     for sentence in summary(compared(points), metric="BLEU"):
         assert sentence.endswith(".")
         assert not {"nan", "None", "inf"} & set(sentence.replace(",", " ").split())
 
 
 def test_of_a_base_that_learned_nothing_no_lead_is_told():
-    found = compared([point("l0", 5, right(range(150))), point("random", 5, right(range(3)))])
-    found.base.first.row.above_trivial = (-0.5, 0.2)
+    found = compared([made("l0", 5, right(range(150))), made("random", 5, right(range(3)))])
+    found.base.first.above_trivial = (-0.5, 0.2)
     (said,) = summary(found, metric="accuracy")
     assert said.startswith("base has not learned its task")
     assert leads(found) == []
@@ -118,8 +119,8 @@ def test_of_a_base_that_learned_nothing_no_lead_is_told():
 def test_the_training_that_rows_share_is_told_and_what_they_do_not_share():
     points = learned(range(90))
     for each in points:
-        each.row.stage = {"steps": 7}
+        each.result.stage = {"steps": 7}
     (sentence,) = said(points, "the same 7 steps")
-    assert "; subset choose their heads within them;" in sentence
-    points[1].row.stage = {"steps": 8}
+    assert "; learned subset choose their heads within them;" in sentence
+    points[1].result.stage = {"steps": 8}
     assert not said(points, "the same 7 steps")

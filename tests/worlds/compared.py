@@ -1,18 +1,21 @@
-"""Points of a comparison with planted truth: how many of 200 test lines each system has right."""
+"""Rows of a comparison with planted truth: how many of 200 test lines each system has right."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
 from headgates.analysis.metrics import ACCURACY
 from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
-from headgates.configs.systems import BASES
-from headgates.pruning.point import MadePoint
-from headgates.records.row import Measure, ResultRow
+from headgates.configs.recipe import UNPRUNED, Budget, Recipe, Units
+from headgates.pruning.make import Row
+from headgates.records.folder import RunFolder
+from headgates.records.row import BASE, CONTINUED, PRUNED, Measure, ResultRow
 from headgates.report.compare_groups import Compared
 
 LINES, TOTAL = 200, 23
 COUNTS = resample_counts(LINES, RESAMPLES)
+NOWHERE = Path("/nowhere")
 
 
 def right(lines: Iterable[int]) -> Scored:
@@ -21,36 +24,52 @@ def right(lines: Iterable[int]) -> Scored:
     return score(["a" if i in wanted else "b" for i in range(LINES)], ["a"] * LINES, (ACCURACY,))
 
 
-def point(
-    method: str,
+def made(
+    choose: str,
     heads: int,
     scored: Scored,
     *,
     epochs: int = 0,
     seed: int = 1,
+    refit: str | None = None,
+    budget: Budget | None = None,
     loss: float | None = None,
-    **told,
-) -> MadePoint:
-    """A point; heads: those that are open, and asked for unless a lambda (`lam`) is told."""
-    measures = {
-        "accuracy": Measure(
-            scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5
-        )
-    }
-    row = ResultRow(method, heads, TOTAL, {"cross": heads}, measures, reference="base")
-    told = {"asked": None if "lam" in told else heads} | told
-    run = f"run-{method}-{heads}-{epochs}-s{seed}"
-    return MadePoint(method, epochs, seed, run=run, row=row, scored=scored, loss=loss, **told)
+    runs: Path = NOWHERE,
+) -> Row:
+    """The row of a recipe. heads: those that are open, and asked for unless there is another budget."""
+    budget = budget or Units(heads)
+    return row_of(Recipe(choose, budget, refit=refit, epochs=epochs, seed=seed), heads, scored, loss, runs)
+
+
+def row_of(recipe: Recipe | None, heads: int, scored: Scored, loss: float | None, runs: Path) -> Row:
+    system = BASE if recipe is None else CONTINUED if recipe.choose == UNPRUNED else PRUNED
+    measure = Measure(
+        scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5
+    )
+    row = ResultRow(
+        system,
+        heads,
+        TOTAL,
+        {"cross": heads},
+        {"accuracy": measure},
+        reference=BASE,
+        recipe=recipe,
+        loss=loss,
+    )
+    name = "-".join(recipe.file_words) if recipe else BASE
+    return Row(recipe, RunFolder(runs / name), row, scored)
 
 
 def compared(
-    points: list[MadePoint], *, base: Iterable[int] = range(190), continued: Iterable[int] | None = None
+    rows: list[Row], *, base: Iterable[int] = range(190), continued: Iterable[int] | None = None
 ) -> Compared:
-    """These points on a base that has such lines right; continued: those of the base trained on for an epoch,
+    """These rows on a base that has such lines right; continued: those of the base trained on for an epoch,
     whose loss is lower."""
-    bases = [point(BASES[0], TOTAL, right(base), loss=2.0, seed=0)]
-    bases += [] if continued is None else [point(BASES[1], TOTAL, right(continued), epochs=1, loss=1.5)]
-    return Compared(points, bases, COUNTS)
+    bases = [row_of(None, TOTAL, right(base), 2.0, NOWHERE)]
+    if continued is not None:
+        trained = Recipe(UNPRUNED, Units(), epochs=1)
+        bases.append(row_of(trained, TOTAL, right(continued), 1.5, NOWHERE))
+    return Compared(rows, bases, COUNTS)
 
 
 def scattered(count: int, seed: int) -> list[int]:
