@@ -129,8 +129,8 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
     run.task.save_model(weights, predictor)
     measure(run, recipe, own, choice, result, refit)
     run.finish(own)
-    for file in ("best.pt", "last.pt"):
-        (run.folder / f"training-{file}").unlink(missing_ok=True)
+    for file in (*run.folder.path.glob("*-best.pt"), *run.folder.path.glob("*-last.pt")):
+        file.unlink(missing_ok=True)
 
 
 def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
@@ -138,6 +138,7 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     AssertionError where removal changed what the model says."""
     model, subnet = choice.predictor.model, choice.subnet
     assert subnet is not None
+    closing = subnet.closing.select(recipe.kinds)  # a refit leaves other kinds as they are
     if subnet == Subnet.of(model):  # nothing closes, and a refit would fit each weight to what it is
         return 0.0
     source = run.text.source(run.base, choice.predictor)
@@ -145,7 +146,7 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     if recipe.refit and calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its layers
     with skipped(model, subnet.dropped):
-        close_heads(model, subnet.closing, recipe.closing, calibration)
+        close_heads(model, closing, recipe.closing, calibration)
         seconds = time.perf_counter() - begin
         before = loss_of(run, model, 1)
     subnet.remove(model)
@@ -217,6 +218,7 @@ def measured_closed(run: Run, recipe: Recipe, choice: Choice) -> None:
         row = run.evaluation.add(
             PRUNED, run.base / "best.pt", choice.predictor, subnet.units.select(recipe.kinds), recipe=recipe
         )
+    row.parameters = subnet.parameters(source.model)
     row.seconds = None  # closed heads save no time
 
 

@@ -16,7 +16,6 @@ from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
 from headgates.configs.settings import Settings
 from headgates.configs.yaml_file import config_file, load_yaml
-from headgates.records.named_paths import check_settings
 
 USED = ("program", "method", "parameters", "command", "run_cap")
 WITHOUT_EFFECT = ("metric", "name", "description", "project", "entity", "kind", "apiVersion")
