@@ -8,7 +8,7 @@ install` alike: the rooms lie beside this folder, and this folder holds a link t
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # ---------------------------------------------------------------- the face: import headgates as hg
 

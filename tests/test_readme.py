@@ -6,19 +6,13 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgates.__main__ import COMMANDS
-from headgates.configs.analyze import AnalyzeConfig
 from headgates.configs.cli import ConfigError, read
-from headgates.configs.compare import CompareConfig
-from headgates.configs.explore import ExploreConfig
-from headgates.configs.export import ExportConfig
-from headgates.configs.prune import PruneConfig
-from headgates.configs.schema import FitConfig
-from headgates.configs.sweep import ParetoConfig, SweepConfig
-from headgates.configs.translate import TranslateConfig
+from tests.configs.commands import options_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ("README", "causes", "exchange", "families", "measured", "planted")
@@ -28,17 +22,6 @@ PAGES = [
     *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
 ]
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
-CONFIGS = {
-    "fit": FitConfig,
-    "prune": PruneConfig,
-    "compare": CompareConfig,
-    "analyze": AnalyzeConfig,
-    "explore": ExploreConfig,
-    "export": ExportConfig,
-    "translate": TranslateConfig,
-    "sweep": SweepConfig,
-    "sweep pareto": ParetoConfig,
-}
 OURS = re.compile(r"(?:\w+=\S* )*(?:make |headgates \w|(?:srun )?(?:\S*python3?|torchrun) .*\w\.py )")
 
 
@@ -67,16 +50,18 @@ def problem(command: str) -> str:
         return "" if (ROOT / words[at]).is_file() else f"no command {script}"
     if "--help" in argv or not argv or "$" in command:  # the shell's variables are anything
         return ""
-    if f"{script} {argv[0]}" in CONFIGS:
-        script, argv = f"{script} {argv[0]}", argv[1:]
+    (options,) = options_of(script)
     try:
-        read(CONFIGS[script], [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
+        read(options, [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
     except ConfigError as error:
         return str(error)
     return ""
 
 
-ALL = sorted({(page, command) for page, text in TEXTS.items() for command in commands(text)})
+# results/ has the commands of the versions that made the numbers
+ALL = sorted(
+    {(page, each) for page, text in TEXTS.items() if "results" not in page for each in commands(text)}
+)
 
 
 @pytest.mark.parametrize(("page", "command"), ALL)
@@ -109,7 +94,6 @@ def test_imports_of_the_pages_exist() -> None:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headgates")
         for alias in node.names
     }
-    assert ("headgates.gates", "attach") in names
     assert [name for name in names if not hasattr(importlib.import_module(name[0]), name[1])] == []
 
 
@@ -121,3 +105,18 @@ def test_the_readme_is_one_screen_with_the_two_commands_and_the_installed_comman
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = set(re.findall(r"'\.\[(\w+)\]'", "\n".join(TEXTS.values())))
     assert asked <= set(extras), f"{asked - set(extras)}: no such extra in pyproject.toml"
+
+
+def test_the_first_snippet_of_the_readme_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    snippet, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", TEXTS["README.md"], re.DOTALL).groups()
+    found: dict[str, Any] = {}
+    exec(compile(snippet, "README.md", "exec"), found)
+    assert capsys.readouterr().out == printed
+    assert found["loss"] < 0.3, "it has learned nothing; all heads or none would do as well"
+
+
+def test_guides_are_six_short_pages_that_begin_with_a_command_and_its_output() -> None:
+    for name in ("library", "prune", "learn", "explain", "speed", "sources"):
+        text = TEXTS[f"docs/{name}.md"]
+        assert len(text.split()) <= 1200, name
+        assert re.search(r"\A# .*?\n```(?:bash|python)\n.*?\n```\n.*?\n```\n", text, re.DOTALL), name
