@@ -55,10 +55,10 @@ def run(
     answer: Callable[[argparse.Namespace], Answer | None],
     peers: Sequence[str] = (),
 ) -> int:
-    """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table and adds a
-    line to results/NAME.jsonl. Returns 1 after a ValueError.
+    """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table, and with
+    --record adds a line to results/NAME.jsonl. Returns 1 after a ValueError.
 
-    about: the text of --help; flags: those beside --out and --threads; peers: packages whose versions are
+    about: the text of --help; flags: those beside --record and --threads; peers: packages whose versions are
     recorded too; answer: takes the parsed flags, and returns None in a worker process, which has nothing to
     record."""
     parser = argparse.ArgumentParser(
@@ -67,11 +67,10 @@ def run(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    default = f"results/{name}.jsonl"
-    parser.add_argument(
-        "--out", default=default, help="file to which one JSON line is added (default: %(default)s)"
-    )
-    for flag, flag_options in [*flags, THREADS]:
+    file = f"results/{name}.jsonl"
+    about_record = f"add a JSON line to FILE, {file} unless named"
+    record: Flag = ("--record", {"nargs": "?", "const": file, "metavar": "FILE", "help": about_record})
+    for flag, flag_options in [*flags, record, THREADS]:
         parser.add_argument(flag, **flag_options)
     options = parser.parse_args()
     set_threads(options.threads)
@@ -83,14 +82,15 @@ def run(
         return 1
     if found is not None:
         show(found.title or question, found.header, [list(map(str, row)) for row in found.rows])
+    if found is not None and options.record:
         made_by = provenance(device_name(), found.precision, found.seed)
         made_by["command"] = made_by["command"].replace(f"{name}.py", f"-m benchmarks.{name}", 1)
         made_by["versions"] |= {peer: version(peer) for peer in peers}
-        record = {"benchmark": name, "question": question, **found.numbers, "load_average_before": load}
-        line = json.dumps(record | made_by, ensure_ascii=False, allow_nan=False)
-        path = Path(options.out)
+        entry = {"benchmark": name, "question": question, **found.numbers, "load_average_before": load}
+        line = json.dumps(entry | made_by, ensure_ascii=False, allow_nan=False)
+        path = Path(options.record)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with path.open("a", encoding="utf-8") as lines:
+            lines.write(line + "\n")
         print(f"{made_by['device']}; threads: {made_by['threads']}; one line added to {path}")
     return 0

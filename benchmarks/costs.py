@@ -17,6 +17,7 @@ import copy
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "toy": {},
     "large": {"model": {"d_model": 1024, "heads": 16, "ffn": 4096}},
 }
+KNOWN = {field.name for field in fields(Settings)}  # a recipe may stand beside them
 Blocks = Mapping[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
 
 
@@ -81,10 +83,9 @@ def untrained(config: Settings, data: TranslationData) -> Transformer:
 
 def gates(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     precision = resolve_precision(config, device_name())
-    plain = product_step(copy.deepcopy(model), config.finetuning, precision)
-    gated = gated_step(
-        model, config.finetuning, config.gates, lam=config.lam, kinds=config.kinds, precision=precision
-    )
+    stage = config.finetuning(1)
+    plain = product_step(copy.deepcopy(model), stage, precision)
+    gated = gated_step(model, stage, config.gates, lam=0.01, precision=precision)
     return {PLAIN: lambda: plain.block(batches), "with gates": lambda: gated.block(batches)}
 
 
@@ -126,7 +127,7 @@ def refits(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Bl
         HOW[how](model, closed, batches, forward, positions=real_positions)
         model.load_state_dict(before)
 
-    return {PLAIN: plain, **{how: partial(refit, how) for how in ("out", "out+ffn", "out+ffn+v")}}
+    return {PLAIN: plain, **{how: partial(refit, how) for how in ("out", "out+ffn+v")}}
 
 
 def surgeon(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
@@ -169,7 +170,7 @@ WHAT = {
 def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of each block's seconds to the plain pass's, round by round."""
     settings = SIZES[size] if size in SIZES else load_yaml(ROOT / f"configs/{size}.yaml")
-    config = from_dict(Settings, settings)
+    config = from_dict(Settings, {name: settings[name] for name in settings if name in KNOWN})
     corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
     with tempfile.TemporaryDirectory() as folder:
         data = opened(corpus, config.text, folder, sentences=options.sentences)

@@ -9,13 +9,14 @@ planted alone and then all together (benchmarks/planted_world.py). A selector re
 asked for four heads: an answer is right if these are one head of each relation. And how many of the heads
 that it puts first must stay open until every held-out token is right?
 
-Scores are those of configs/scores.py that need no run folder, highest kept; gates learn on frozen weights,
+Scores are those of pruning/choosers.py that need no run folder, highest kept; gates learn on frozen weights,
 with the default settings of fit.py. No weight is refitted.
 """
 
 import argparse
+import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from statistics import median
@@ -27,16 +28,16 @@ from benchmarks.benchmark import Answer, Flag, count_flag, run
 from benchmarks.planted_world import DECOYS, PlantedWorld, planted_world
 from headgates.analysis.batches import Draw, Loss, TopLogits, batch_loss, sampled_targets, top_logits
 from headgates.analysis.closing import close_to
-from headgates.configs.methods import METHODS
+from headgates.configs.learned import LEARNED
 from headgates.configs.registry import imported
-from headgates.configs.scores import SCORES
 from headgates.configs.stages import GateConfig
 from headgates.gates import HeadMap, attach, detach, find_sites
 from headgates.models.progress import say
+from headgates.pruning.choosers import SCORES, score_named
 from headgates.pruning.scores import ranked
 
 WORLDS: dict[str, tuple[str, ...]] = {**{decoy: (decoy,) for decoy in DECOYS}, "all": DECOYS}
-GATES = ("l0-target", "subset")
+GATES = ("l0", "subset")
 STEPS = 300  # of learned gates; decisions stand after some 160 (LOG.md)
 
 Choice = Callable[[int], HeadMap]  # how many heads stay open -> True: closed
@@ -44,7 +45,7 @@ Choice = Callable[[int], HeadMap]  # how many heads stay open -> True: closed
 
 @dataclass(frozen=True)
 class Given:
-    """What a score of SCORES may take, but for what a run folder has."""
+    """What a score may take, but for what a run folder has."""
 
     seed: int
     loss: Loss = batch_loss
@@ -53,7 +54,6 @@ class Given:
     kinds: None = None
     ranks: None = None
     closed: None = None
-    absolute: str = "sentence"
 
     def options(self, names: Iterable[str]) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
@@ -68,40 +68,49 @@ def computed(function: str, takes: tuple[str, ...], world: PlantedWorld, seed: i
     return imported(function)(world.model, world.batches, **Given(seed).options(takes))
 
 
+def check_own(path: str) -> None:
+    """Raises ValueError where a score of the user's own is no function of a model and batches, or needs what
+    only a run has."""
+    needs = set(score_named(path).takes) - KNOWN
+    signature = inspect.signature(imported(path))
+    try:
+        signature.bind(None, None, **dict.fromkeys(score_named(path).takes))
+    except TypeError as error:
+        raise ValueError(f"--score {path}: expected {path}(model, batches), got {path}{signature}") from error
+    if needs:
+        raise ValueError(f"--score {path}: {', '.join(sorted(needs))} are of a run, and here is none")
+
+
 def by_score(name: str, world: PlantedWorld, seed: int) -> Choice:
-    """The choice of a score of SCORES, refined at its count where the score does that."""
-    score, options = SCORES[name], Given(seed).options(SCORES[name].takes)
+    """The choice of a score, refined at its count where the score does that. Raises ValueError unless it
+    gives a number for every head."""
+    score, sites = score_named(name), find_sites(world.model)
     found = computed(score.function, score.takes, world, seed)
-    scores = ranked(name, found[score.part] if score.part else found)
+    found = found[score.part] if score.part else found
+    if not isinstance(found, HeadMap) or set(found) != set(sites):
+        raise ValueError(
+            f"{name} gave a {type(found).__name__}; expected a HeadMap with a number for every head of "
+            f"{', '.join(site.name for site in sites)}"
+        )
+    scores = ranked(name, found)
 
     def choice(keep: int) -> HeadMap:
         closed = close_to(scores, keep)
         if score.refine is None:
             return closed
+        options = Given(seed).options(score.takes)
         better: HeadMap = imported(score.refine)(world.model, world.batches, closed, **options)
         return better
 
     return choice
 
 
-def by_function(path: str, world: PlantedWorld) -> Choice:
-    """The choice of a score of the user's own. Raises ValueError unless it gives a number for every head."""
-    scores = imported(path)(world.model, world.batches)
-    if not isinstance(scores, HeadMap) or set(scores) != set(find_sites(world.model)):
-        sites = ", ".join(site.name for site in find_sites(world.model))
-        raise ValueError(
-            f"{path} gave a {type(scores).__name__}; expected a HeadMap with a number for every head of "
-            f"{sites}"
-        )
-    return lambda keep: close_to(scores, keep)
-
-
 def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
     """The order of gates that learned to keep as many heads as are needed, on frozen weights."""
     torch.manual_seed(seed)
-    method, settings = METHODS[name], GateConfig()
-    options = method.gate_options(settings)
-    bank = attach(world.model, method.gate, heads=world.needed, warmup=settings.lambda_warmup, **options)
+    learned, settings = LEARNED[name], GateConfig()
+    options = learned.gate_options(settings)
+    bank = attach(world.model, learned.gate, heads=world.needed, warmup=settings.lambda_warmup, **options)
     adam = torch.optim.AdamW(bank.parameters(), lr=settings.lr, weight_decay=0.0)
     world.model.train()
     try:
@@ -117,17 +126,12 @@ def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
     return lambda keep: close_to(order, keep)
 
 
-def selectors(score: str | None) -> dict[str, Callable[[PlantedWorld, int], Choice]]:
-    """By name; one alone where it is asked for. Raises ValueError for a name that is none."""
+def selectors(score: str | None) -> dict[str, Callable[[str, PlantedWorld, int], Choice]]:
+    """What chooses, by name; one alone where it is asked for. Raises ValueError for what is none."""
     if score is not None and ":" in score:
-        return {score: lambda world, seed: by_function(score, world)}
-    found: dict[str, Callable[[PlantedWorld, int], Choice]] = {
-        name: lambda world, seed, name=name: by_score(name, world, seed)  # type: ignore[misc]
-        for name in SCORES
-        if name not in LEFT_OUT
-    }
-    for name in GATES:
-        found[name] = lambda world, seed, name=name: by_gates(name, world, seed)  # type: ignore[misc]
+        check_own(score)
+        return {score: by_score}
+    found = {name: by_score for name in SCORES if name not in LEFT_OUT} | dict.fromkeys(GATES, by_gates)
     if score is None:
         return found
     if score not in found:
@@ -151,9 +155,8 @@ def rows_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             world = planted_world(seed, kinds)
             world.model.requires_grad_(False)
             for name, select in chosen.items():
-                yield {"selector": name, "decoys": decoys, "seed": seed} | measured(
-                    world, select(world, seed)
-                )
+                row = {"selector": name, "decoys": decoys, "seed": seed}
+                yield row | measured(world, select(name, world, seed))
             say(f"{decoys} decoys, seed {seed} of {options.seeds}")
 
 
@@ -163,9 +166,7 @@ def summary(rows: list[dict[str, Any]]) -> list[list[str]]:
     lines = []
     for name in dict.fromkeys(row["selector"] for row in rows):
         own = [row for row in rows if row["selector"] == name]
-        by_decoys: Mapping[str, list[dict[str, Any]]] = {
-            decoys: [row for row in own if row["decoys"] == decoys] for decoys in WORLDS
-        }
+        by_decoys = {decoys: [row for row in own if row["decoys"] == decoys] for decoys in WORLDS}
         kept = [row["kept"] for row in by_decoys["all"]]
         found = [f"{sum(row['found'] for row in each)}/{len(each)}" for each in by_decoys.values()]
         lines.append([name, *found, f"{median(kept):g} ({min(kept)} to {max(kept)})"])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 
-from headgates.configs.methods import METHODS
+from headgates.configs.learned import LEARNED
 from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data.batch import Batch
 from headgates.gates import LambdaBudget, attach
@@ -100,10 +100,9 @@ def gated_step(
     gates: GateConfig,
     *,
     lam: float,
-    kinds: Sequence[str],
     precision: str,
 ) -> ProductStep:
     """Attach Hard Concrete gates to the model and return its steps."""
-    attach(model, gate="l0", kinds=kinds, **METHODS["l0"].gate_options(gates))
+    attach(model, gate="l0", **LEARNED["l0"].gate_options(gates))
     gating = Gating(gates, LambdaBudget(lam, gates.lambda_warmup), epochs=stage.epochs)
     return product_step(model, stage, precision, gating)

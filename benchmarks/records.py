@@ -18,15 +18,30 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.planted import HEADER, summary
-from headgates.configs.speed_methods import SPEED_METHODS
-from headgates.configs.systems import label
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 CHOICES = "compare-multi30k-choices"
-PAGES = ("README.md", "results/README.md", "results/measured.md", "results/planted.md", "docs/speed.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGES = [
+    str(path.relative_to(ROOT))
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *RESULTS.glob("*.md")])
+    if MARKED.search(path.read_text(encoding="utf-8"))
+]
+LABELS = {  # what tables call the rows of version 0.2, by the names that the records have
+    "base": "unpruned",
+    "base-continued": "unpruned, trained as long",
+    "l0": "learned gates by λ",
+    "l0-target": "learned gates",
+    "importance:trained": "importance, trained as long",
+    "importance:out+ffn+v:trained": "importance, out+ffn+v refitted, trained as long",
+    "plan": "planned",
+    "plan-heads": "heads alone, planned",
+    "plan-importance": "lowest importance",
+    "plan-learned": "learned gates at the speed",
+    "uniform": "a smaller model from random weights",
+}
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 Row = Mapping[str, Any]
 Cell = Callable[[Any], str]
@@ -65,7 +80,7 @@ def points(folder: str, trained: bool) -> Points:
 def speed_groups() -> list[dict[str, Any]]:
     """The models of each method for a speed and so much training, those of most seeds."""
     groups: dict[tuple[float, int, int], dict[str, Any]] = {}
-    order = ["base", "base-continued", *SPEED_METHODS]
+    order = [*LABELS]
     for path in RESULTS.glob("compare-multi30k-256-*/compare.json"):
         for group in json.loads(path.read_text("utf-8"))["groups"]:
             key = group.get("speedup", 1.0), order.index(group["method"]), group["epochs"]
@@ -114,7 +129,7 @@ def systems(name: str, wanted: Sequence[str]) -> Table:
         and (row["heads_open"] < row["heads_total"] or not row["system"].startswith("importance"))
     ]
     columns: dict[str, Cell] = {
-        "system": lambda row: label(row["system"]),
+        "system": lambda row: LABELS.get(row["system"], row["system"]),
         "λ": itemgetter("lambda"),
         "heads": lambda row: f"{row['heads_open']}/{row['heads_total']}",
         **{kind: itemgetter(kind) for kind in ("enc-self", "dec-self", "cross")},
@@ -162,12 +177,10 @@ def searched() -> Table:
     )
 
 
-SPEED_LABELS = {name: method.label for name, method in SPEED_METHODS.items()}
-TRAINED_ON = {"base-continued", *(name for name, method in SPEED_METHODS.items() if method.prunes)}
 SPEED_COLUMNS: dict[str, Cell] = {
-    "method": lambda group: SPEED_LABELS.get(group["method"]) or label(group["method"]),
+    "method": lambda group: LABELS[group["method"]],
     "times as fast: asked": number("speedup", "g"),
-    "epochs": lambda group: f"{group['epochs']}" if group["method"] in TRAINED_ON else "",
+    "epochs": lambda group: "" if group["method"] in ("base", "uniform") else f"{group['epochs']}",
     "predicted": number("predicted"),
     "by int8": number("int8_measured"),
     "by own search": number("torch_measured"),

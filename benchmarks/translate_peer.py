@@ -17,7 +17,6 @@ import sentencepiece
 
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from headgates.bridges.exported import open_exported
-from headgates.configs.translate import TranslateConfig
 from headgates.lab.measure import alternate, interval_text, ratio_by_round
 from headgates.models.line_translator import LineTranslator
 from headgates.models.stream import as_text, split_lines, translated, windows
@@ -25,6 +24,7 @@ from headgates.pruning.runtime_cost import clock_of
 
 QUESTION = "how fast is translate.py beside a program that calls CTranslate2 itself?"
 OURS, PEER = "translate.py", "CTranslate2"
+MOST = 1000  # lines read ahead, and pieces of a line: the defaults of translate.py
 
 
 class Bare:
@@ -49,8 +49,8 @@ class Bare:
 def ours(translator: LineTranslator, text: str, beam: int) -> list[str]:
     """What translate.py writes."""
     lines = split_lines([Path(text).read_bytes()], name=text)
-    texts = windows(lines, most=TranslateConfig.window)
-    found = translated(translator, texts, longest=TranslateConfig.max_length, beam=beam)
+    texts = windows(lines, most=MOST)
+    found = translated(translator, texts, longest=MOST, beam=beam)
     return [as_text(best, 0, n_best=0, scores=False).rstrip("\n") for each in found for best in each]
 
 

@@ -2,7 +2,7 @@
 
 To add one: its gate in gates/foo.py with a line in GATES (gates/registry.py), and a line here. Flags, names
 of runs and what a finished run is found by follow from the line. Nothing here imports torch, so that --help
-answers at once. """
+answers at once."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,12 +16,12 @@ class HardConcreteOptions:
 
     log_alpha: float = setting(
         2.5,
-        "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed",
+        "Starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed.",
         rare=True,
     )
-    beta: float = setting(0.33, "temperature of the Concrete distribution", above=0, rare=True)
-    gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0, rare=True)
-    zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1, rare=True)
+    beta: float = setting(0.33, "Temperature of the Concrete distribution.", above=0, rare=True)
+    gamma: float = setting(-0.1, "Left end of the stretched interval, below 0.", below=0, rare=True)
+    zeta: float = setting(1.1, "Right end of the stretched interval, above 1.", above=1, rare=True)
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class SubsetOptions:
     """Exactly K heads in every sample (Li et al. 2021)."""
 
     temperature: float = setting(
-        1.0, "subset: temperature of the gradient at the first step", above=0, rare=True
+        1.0, "Temperature of subset's gradient at the first step.", above=0, rare=True
     )
     final_temperature: float = setting(
-        0.1, "subset: temperature of the gradient at the end of `anneal_steps`", above=0, rare=True
+        0.1, "Temperature of subset's gradient at the end of `anneal_steps`.", above=0, rare=True
     )
-    anneal_steps: int = setting(100, "subset: steps over which the temperature falls", at_least=0, rare=True)
+    anneal_steps: int = setting(100, "Steps over which subset's temperature falls.", at_least=0, rare=True)
 
 
 @dataclass(frozen=True)

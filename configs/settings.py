@@ -51,29 +51,29 @@ class Architecture:
 class ModelConfig(Architecture):
     """The encoder-decoder Transformer."""
 
-    d_model: int = setting(128, "model width D", at_least=1)
-    ffn: int = setting(512, "width of the feed-forward layers", at_least=1)
-    heads: int = setting(8, "attention heads of every site; must divide d_model", at_least=1, at_most=LARGEST)
-    encoder_layers: int = setting(2, "encoder layers", at_least=1, at_most=LARGEST)
-    decoder_layers: int = setting(2, "decoder layers", at_least=1, at_most=LARGEST)
-    norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
+    d_model: int = setting(128, "Model width D.", at_least=1)
+    ffn: int = setting(512, "Width of the feed-forward layers.", at_least=1)
+    heads: int = setting(8, "Attention heads of a site; must divide d_model.", at_least=1, at_most=LARGEST)
+    encoder_layers: int = setting(2, "Encoder layers.", at_least=1, at_most=LARGEST)
+    decoder_layers: int = setting(2, "Decoder layers.", at_least=1, at_most=LARGEST)
+    norm: Literal["pre", "post"] = setting("pre", "Layer norm before (pre) or after (post) each sub-layer.")
     positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned"] = setting(
         "sinusoidal",
-        f"position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}",
+        f"Position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}.",
     )
     max_positions: int = setting(
-        256, "longest sequence, in tokens (rows of the learned table)", at_least=2, rare=True
+        256, "Longest sequence, in tokens (rows of the learned table).", at_least=2, rare=True
     )
     embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
         "tied",
-        "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: "
-        "target and output",
+        "Which share one table: source, target and output (tied, needs a joint vocabulary), or target and "
+        "output (tied-decoder).",
     )
     dropout: float = setting(
-        0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1
+        0.05, "Probability of dropping a residual, embedding or feed-forward unit.", at_least=0, below=1
     )
     attention_dropout: float = setting(
-        0.0, "probability of dropping an attention weight", at_least=0, below=1, rare=True
+        0.0, "Probability of dropping an attention weight.", at_least=0, below=1, rare=True
     )
 
     @property
@@ -102,20 +102,20 @@ class ModelConfig(Architecture):
 class TextConfig:
     """Vocabulary and batches."""
 
-    vocab_size: int = setting(1500, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
-    joint: bool = setting(True, "one vocabulary for both languages")
+    vocab_size: int = setting(1500, "Sentencepiece pieces of each vocabulary, specials included.", at_least=5)
+    joint: bool = setting(True, "One vocabulary for both languages.")
     max_length: int = setting(
-        200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1
+        200, "Longest training sentence in pieces; longer pairs are skipped and counted.", at_least=1
     )
     max_tokens: int = setting(
         1200,
-        "tokens of a batch, the longer side, padding counted; a step is `accumulate` batches",
+        "Tokens of a batch, the longer side, padding counted; a step is `accumulate` batches.",
         at_least=1,
     )
-    train_sentences: int = setting(0, "use only this many training pairs, 0 for all", at_least=0)
+    train_sentences: int = setting(0, "Use only this many training pairs, 0 for all.", at_least=0)
     vocab_pairs: int = setting(
         500_000,
-        "training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all",
+        "Training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all.",
         at_least=0,
         rare=True,
     )
@@ -125,19 +125,19 @@ class TextConfig:
 class SearchConfig:
     """Translation."""
 
-    beam: int = setting(5, "beam width; 1 is greedy", at_least=1)
+    beam: int = setting(5, "Beam width; 1 is greedy.", at_least=1)
     length_penalty: float = setting(
-        1.0, "a hypothesis of n tokens scores log p / n**length_penalty", at_least=0
+        1.0, "A hypothesis of n tokens scores log p / n**length_penalty.", at_least=0
     )
     max_ratio: float = setting(
-        2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0, rare=True
+        2.0, "Longest hypothesis: max_ratio * source pieces + max_extra.", at_least=0, rare=True
     )
-    max_extra: int = setting(10, "see max_ratio", at_least=1, rare=True)
+    max_extra: int = setting(10, "See max_ratio.", at_least=1, rare=True)
     min_length: int = setting(
-        0, "pieces that a hypothesis has at least, the end not counted", at_least=0, rare=True
+        0, "Pieces that a hypothesis has at least, the end not counted.", at_least=0, rare=True
     )
     batch_tokens: int = setting(
-        8000, "source pieces, padding counted, times beam, translated at once", at_least=1
+        8000, "Source pieces, padding counted, times beam, translated at once.", at_least=1
     )
 
 
@@ -176,7 +176,7 @@ class Settings:
         "translation", f"What the model is trained for: {', '.join(TASKS)}.", choices=TASKS, more=True
     )
     encoder: str | None = setting(
-        None, "classify: the Hugging Face encoder, a folder or a name on the hub.", more=True
+        None, "The Hugging Face encoder of --task classify, a folder or a name on the hub.", more=True
     )
     runs: str = setting("runs", "Folder of all runs.", more=True)
     name: str | None = setting(None, "Name of what the command makes. One is put together without it.")

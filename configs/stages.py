@@ -12,31 +12,31 @@ from headgates.configs.learned import LEARNED
 class StageConfig:
     """Training of the base."""
 
-    epochs: int = setting(7, "passes over the training data", at_least=1)
+    epochs: int = setting(7, "Passes over the training data.", at_least=1)
     optimizer: Literal["adamw", "muon"] = setting(
-        "adamw", "muon: Muon for the hidden matrices, AdamW for the other weights"
+        "adamw", "What changes the weights; muon is for the hidden matrices, beside AdamW."
     )
-    lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
-    muon_lr: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
+    lr: float = setting(3e-3, "Peak learning rate of the model's weights.", above=0)
+    muon_lr: float = setting(0.02, "Peak learning rate of Muon's matrices.", above=0)
     warmup_steps: int = setting(
-        300, "steps of linear warm-up before the inverse-square-root decay", at_least=0
+        300, "Steps of linear warm-up before the inverse-square-root decay.", at_least=0
     )
     weight_decay: float = setting(
-        0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0
+        0.0, "AdamW weight decay of the model's weights; gates have none.", at_least=0
     )
-    clip: float = setting(1.0, "largest gradient norm of the model's weights, 0 for none", at_least=0)
+    clip: float = setting(1.0, "Largest gradient norm of the model's weights, 0 for none.", at_least=0)
     label_smoothing: float = setting(
-        0.1, "share of the target probability spread over the vocabulary", at_least=0, below=1
+        0.1, "Share of the target probability spread over the vocabulary.", at_least=0, below=1
     )
-    accumulate: int = setting(1, "batches of one optimiser step", at_least=1)
+    accumulate: int = setting(1, "Batches of one optimiser step.", at_least=1)
     average: float = setting(
         0.99,
-        "decay of the weights' running average, which is validated and kept; 0 for none",
+        "Decay of the weights' running average, which is validated and kept; 0 for none.",
         at_least=0,
         below=1,
     )
     bleu_sentences: int = setting(
-        100, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0
+        100, "Validation sentences translated (greedily) after each epoch, 0 for none.", at_least=0
     )
 
 
@@ -45,13 +45,15 @@ class FinetuneConfig:
     """Training that starts from the base, with gates, after pruning and without either alike; what is not
     here is as in the base's training."""
 
-    lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
-    optimizer: Literal["adamw", "muon"] | None = setting(None, "default that of --train.optimizer", rare=True)
-    muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0, rare=True)
-    warmup_steps: int = setting(50, "steps of linear warm-up", at_least=0, rare=True)
+    lr: float = setting(1e-3, "Peak learning rate of the model's weights.", above=0)
+    optimizer: Literal["adamw", "muon"] | None = setting(
+        None, "What changes the weights; default that of --train.optimizer.", rare=True
+    )
+    muon_lr: float = setting(6e-3, "Peak learning rate of Muon's matrices.", above=0, rare=True)
+    warmup_steps: int = setting(50, "Steps of linear warm-up.", at_least=0, rare=True)
     dropout: float | None = setting(
         None,
-        "dropout of the model while it trains on; default that of the base",
+        "Dropout of the model while it trains on; default that of the base.",
         at_least=0,
         below=1,
         rare=True,
@@ -74,18 +76,18 @@ class GateTraining:
     """Training of gates, and the options of every kind of gate."""
 
     lr: float = setting(
-        0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0
+        0.3, "Learning rate of the gates: at the model's own rate a short run cannot close one.", above=0
     )
-    lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
+    lambda_warmup: int = setting(20, "Steps over which lambda grows from 0 to its value.", at_least=0)
     settle: float = setting(
         0.67,
-        "share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights "
-        "train; 0 is the paper's way",
+        "Share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights "
+        "train; 0 is the paper's way.",
         at_least=0,
         below=1,
     )
     choose_epochs: int = setting(
-        1, "epochs of choosing heads on frozen weights, before a refit", at_least=1, rare=True
+        1, "Epochs of choosing heads on frozen weights, before a refit.", at_least=1, rare=True
     )
 
 
@@ -95,17 +97,17 @@ class DistillConfig:
 
     weight: float = setting(
         0.0,
-        "share of the loss: KL divergence from the base, token by token; 0 for none",
+        "Share of the loss: KL divergence from the base, token by token; 0 for none.",
         at_least=0,
         at_most=1,
     )
     temperature: float = setting(
-        1.0, "logits are divided by it, and the divergence multiplied by its square", above=0, rare=True
+        1.0, "Logits are divided by it, and the divergence multiplied by its square.", above=0, rare=True
     )
     sequences: float = setting(
         0.0,
-        "share of the training pairs whose target is the base's own translation, which it makes once "
-        "(Kim & Rush 2016); 0 for none",
+        "Share of the training pairs whose target is the base's own translation, which it makes once "
+        "(Kim & Rush 2016); 0 for none.",
         at_least=0,
         at_most=1,
     )

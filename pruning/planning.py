@@ -274,11 +274,11 @@ class Planning:
     def accepted(self, choice: Choice, limit: float, speed: float) -> bool:
         """Whether a plan's model loses at most so many points on validation, by `analysis.knee`."""
         assert choice.subnet is not None
-        predictor = self.source.predictor
+        predictor, closing = self.source.predictor, choice.subnet.closing.select(self.recipe.kinds)
         before = validated(self.run, predictor)
         with (
             skipped(self.source.model, choice.subnet.dropped),
-            closed_heads(self.source.model, choice.subnet.closing, self.recipe.closing, self.calibration),
+            closed_heads(self.source.model, closing, self.recipe.closing, self.calibration),
         ):
             after = validated(self.run, predictor)
         counts = resample_counts(len(self.run.text.corpus.valid), RESAMPLES)

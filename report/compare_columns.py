@@ -171,9 +171,7 @@ def speed_columns(compared: Compared, metrics: Sequence[Metric]) -> list[Column]
     ]
     for runtime in runtimes_of(compared):
         words = RUNTIME_NAMES[runtime]
-        columns.append(
-            Column((f"{runtime}_measured",), of_speed(ratio_by(runtime)), f"{words} (x)", ".2f")
-        )
+        columns.append(Column((f"{runtime}_measured",), of_speed(ratio_by(runtime)), f"{words} (x)", ".2f"))
         for metric in metrics:
             head = f"{metric.title}, {words}" if metric is metrics[0] else ""
             value = of_speed(score_by(runtime, metric.name))

@@ -136,9 +136,11 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
     for group in in_order(compared):
         for row in group.rows:
             alone = Group([row], group.counts)
-            own = {} if group.is_base or compared.unlearned else {
-                alone: alone.minus(compared.reference(group.epochs))
-            }
+            own = (
+                {}
+                if group.is_base or compared.unlearned
+                else {alone: alone.minus(compared.reference(group.epochs))}
+            )
             which = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
             columns = columns_of(compared, metrics, own)

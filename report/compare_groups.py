@@ -231,9 +231,7 @@ class Compared:
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the sizes, 1 the best; equal scores share the mean of their ranks. Of
         the methods that have a point at every size; the best first."""
-        tables = [
-            {group.label: group.mean for group in self.at(epochs, size)} for size in self.sizes(epochs)
-        ]
+        tables = [{group.label: group.mean for group in self.at(epochs, size)} for size in self.sizes(epochs)]
         labels = sorted(set.intersection(*map(set, tables))) if tables else []
         ranks = [rankdata([-table[label] for label in labels]) for table in tables]
         means = {label: fmean(rank[i] for rank in ranks) for i, label in enumerate(labels)}

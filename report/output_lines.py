@@ -79,7 +79,7 @@ def said_of(folder: RunFolder, row: ResultRow) -> dict[str, Any]:
     return {
         "run": folder.path.resolve().name,
         "system": row.system,
-        "label": row.label if row.recipe is None else row.recipe.title,
+        "label": row.recipe.title if row.recipe and not row.is_base else row.label,
         "own": row.system == folder.own_system(),
         "heads_open": row.heads_open,
         "heads_total": row.heads_total,

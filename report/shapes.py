@@ -60,9 +60,7 @@ def layer_cells(shape: dict[str, Any]) -> list[list[str]]:
     for stack, number in sorted(layers, key=lambda layer: (layer[0] == "decoder", layer[1])):
         named = (f"{stack}.{number}.{kind}" for kind in ALL_KINDS)
         units = " ".join(str(shape["open"][site]) for site in named if site in shape["open"])
-        cells.append(
-            [f"{stack} {number}", "dropped" if number in shape["dropped"].get(stack, ()) else units]
-        )
+        cells.append([f"{stack} {number}", "dropped" if number in shape["dropped"].get(stack, ()) else units])
     return cells
 
 

@@ -21,6 +21,7 @@ WORLDS = [
     "planted",
     "tiny_encoder",
     "finished_runs",
+    "made_runs",
 ]
 pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 

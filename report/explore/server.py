@@ -103,9 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         if not self.from_here():
             return
         if not self.server.knows(self.headers.get(TOKEN_HEADER)):
-            self.refuse(
-                HTTPStatus.FORBIDDEN, "explore was started again; open the address that it printed"
-            )
+            self.refuse(HTTPStatus.FORBIDDEN, "explore was started again; open the address that it printed")
             return
         if self.path not in FIELDS:
             self.refuse(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(FIELDS)}")

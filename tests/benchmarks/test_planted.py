@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from benchmarks.planted import LEFT_OUT, WORLDS, by_function, measured, rows_of, selectors, summary
+from benchmarks.planted import LEFT_OUT, WORLDS, by_score, measured, rows_of, selectors, summary
 from benchmarks.planted_world import BACKED_UP, DECOYS, planted_world
 from headgates.gates import HeadMap
 
@@ -84,20 +84,20 @@ def test_a_score_of_the_users_own_is_measured_by_the_truth(world, monkeypatch, t
         "    return [0.0]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert measured(world, by_function("mine:alike", world))["kept"] > 4
+    assert measured(world, by_score("mine:alike", world, 1))["kept"] > 4
     with pytest.raises(ValueError, match=r"mine:wrong gave a list; expected a HeadMap .* encoder.0.enc-self"):
-        by_function("mine:wrong", world)
+        by_score("mine:wrong", world, 1)
     with pytest.raises(ValueError, match="'mine:absent' is not there"):
-        by_function("mine:absent", world)
+        by_score("mine:absent", world)
     truth = sum(heads.flat().double() for heads in world.carriers.values())
     order = world.decoys["backup"].like(truth - world.decoys["backup"].flat() / 2)
     monkeypatch.setattr("benchmarks.planted.imported", lambda _: lambda model, batches: order)
-    assert measured(world, by_function("truth", world)) == {"found": True, "kept": 4}
+    assert measured(world, by_score("truth", world)) == {"found": True, "kept": 4}
 
 
 def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_effects_do_not(world):
     """`backup` is one of the decoys here: an order alone keeps two heads of one relation."""
-    exact, swapped = (selectors(None)[name](world, 1)(world.needed) for name in ("loss", "loss-swap"))
+    exact, swapped = (selectors(None)[name](name, world, 1)(world.needed) for name in ("loss", "loss-swap"))
     assert not world.found(exact)
     assert world.found(swapped)
     assert list(selectors("loss-swap")) == ["loss-swap"]
@@ -107,7 +107,7 @@ def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_e
 
 def test_every_score_is_asked_but_those_that_need_a_run():
     assert LEFT_OUT == ["ablation"]
-    assert {"importance", "obs-swap", "facilitation", "l0-target", "subset"} < selectors(None).keys()
+    assert {"importance", "obs-swap", "facilitation", "l0", "subset"} < selectors(None).keys()
     rows = list(rows_of(Namespace(score="headgates.analysis.scores.weight_norm:weight_norm", seeds=1)))
     assert [row["decoys"] for row in rows] == list(WORLDS)
     ((name, *cells),) = summary(rows)

@@ -16,7 +16,7 @@ def test_the_loss_falls_over_steps_alone(make_model, gated):
     model = make_model()
     batch = collate([([7, 5, 11], [5, 7]), ([8, 6], [18, 4, 9])], [0, 1], 7)
     if gated:
-        step = gated_step(model, STAGE, GateConfig(), lam=0.001, kinds=["cross"], precision="32")
+        step = gated_step(model, STAGE, GateConfig(), lam=0.001, precision="32")
     else:
         step = product_step(model, STAGE, "32")
     losses = [float(step(batch)) for _ in range(LOG_EVERY + 3)]

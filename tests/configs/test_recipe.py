@@ -8,8 +8,8 @@ import pytest
 from headgates.commands.fit import FitOptions
 from headgates.commands.prune import PruneOptions, words_of
 from headgates.configs.cli import ConfigError, read, read_given
-from headgates.configs.closing import CLOSED_OUTPUTS, REFITS, ZERO
-from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
+from headgates.configs.closing import CLOSED_OUTPUTS, REFITS
+from headgates.configs.kinds import ALL_KINDS, FFN_KINDS
 from headgates.configs.recipe import (
     LAYERS,
     PIECES,
@@ -22,7 +22,7 @@ from headgates.configs.recipe import (
     Speed,
     Units,
 )
-from headgates.pruning.choosers import OFFERED, SCORES
+from headgates.pruning.choosers import OFFERED
 
 ALL = tuple(ALL_KINDS)
 BY_KIND = Units(24, by_kind=(("enc-self", 4), ("dec-self", 8), ("cross", 12)))
@@ -65,8 +65,8 @@ def test_two_recipes_have_neither_one_title_nor_one_name_of_a_run():
 
 def test_another_process_has_the_settings_of_the_command_and_its_recipe_alone():
     given = "--text.max-tokens 77 --search.beam 3 --set freeze_decoder=true dynamics=2,1 --data-dir null"
-    words = f"RUN --by obs,fisher --heads 9,5 --seeds 2 --jobs 3 --seed 4 --name n --fresh {given} --runs here"
-    options, told = read_given(PruneOptions, words.split())
+    words = f"RUN --by obs,fisher --heads 9,5 --seeds 2 --jobs 3 --seed 4 --name n --fresh {given}"
+    options, told = read_given(PruneOptions, [*words.split(), "--runs", "here"])
     recipe = options.recipes(options.by, options.seed)[-1]
     command, *alone = words_of(recipe, options, told)
     other, passed = read_given(PruneOptions, alone)
@@ -98,7 +98,7 @@ CHOICES = [None, *OFFERED, "tests.configs.commands:options_of"]
 
 @pytest.mark.parametrize(
     ("flags", "choose"),
-    [(flags, name) for flags in BUDGETS for name in CHOICES if not flags.startswith(DIFFERENT.get(name, "?"))],
+    [(flags, by) for flags in BUDGETS for by in CHOICES if not flags.startswith(DIFFERENT.get(by, "?"))],
 )
 def test_fit_and_prune_make_the_same_of_the_same_flags(flags, choose):
     """--gate of fit and --by of prune: kinds, refit and epochs that are not given, and what is refused."""
@@ -235,10 +235,3 @@ def test_what_is_no_recipe_is_one_clear_error(changes):
     with pytest.raises(ValueError, match="expected a recipe") as error:
         Recipe.from_json(content)
     assert len(str(error.value)) < 200
-
-
-def test_the_table_of_choosers_has_a_function_of_every_name_and_no_word_twice():
-    assert len(set(OFFERED)) == len(OFFERED)
-    assert {name for name, score in SCORES.items() if score.offered} <= set(OFFERED)
-    assert ZERO in CLOSED_OUTPUTS
-    assert set(KINDS) | set(FFN_KINDS) == set(ALL_KINDS)

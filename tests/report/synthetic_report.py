@@ -48,7 +48,7 @@ Place = tuple[str, int, int]  # kind, layer, head
 
 
 def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
-    """3 * layers * heads heads, four lambdas and greedy steps, three curves, two sentences."""
+    """3 * layers * heads heads, four prices and eight numbers of heads, three curves, two sentences."""
     draw = random.Random(seed)
     places = [(kind, layer, head) for kind in KINDS for layer in range(layers) for head in range(heads)]
     worth = {place: draw.gauss(0, 1) for place in places}
@@ -57,8 +57,9 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         state(f"λ {lam:g}", lam, order[: round(share * total)], places, lam) for lam, share in LAMBDAS.items()
     ]
     steps = [
-        state(f"importance {10 * step}%", None, order[: round((1 - step / 10) * total)], places, step**2 / 60)
+        state(f"{heads} heads", None, order[:heads], places, step**2 / 60)
         for step in range(1, 9)
+        for heads in [round((1 - step / 10) * total)]
     ]
     base = {"run": "multi30k-en-de-none-s1", "system": "base", "heads_open": total, "heads_total": total}
     of_run = ("run", "lambda", "heads_open", "heads_total")
@@ -81,7 +82,7 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         "system": "base",
         "metric": "BLEU",
         "base_value": 38.74,
-        "made": {"command": "python analyze.py RUN --siblings", "seed": 1, "versions": {"torch": "2.6.0"}},
+        "made": {"command": "headgates analyze RUN --siblings", "seed": 1, "versions": {"torch": "2.6.0"}},
         "settings": {"split": "valid", "rare_rank": 500, "lrp": {"rule": "ratio", "aggregation": "step"}},
         "heads": [card(place, worth[place], gated, draw) for place in places],
         "examples": [example(SOURCE, TARGET, places, draw), example(*SHORT, places, draw)],
@@ -96,8 +97,16 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         "causes": causes(places, worth, draw),
         "contrasts": [contrast("toy:case", places, worth)],
         "systems": [
-            base | {"bleu": 38.74, "parameters": 2_400_000},
-            *({"system": "l0", "bleu": s["value"], **{name: s[name] for name in of_run}} for s in gated),
+            base | {"label": "unpruned", "bleu": 38.74, "parameters": 2_400_000},
+            *(
+                {
+                    "system": "pruned",
+                    "label": "learned gates",
+                    "bleu": s["value"],
+                    **{name: s[name] for name in of_run},
+                }
+                for s in gated
+            ),
         ],
         "shapes": shapes(layers, heads, gated[0]["run"]),
         "survival": survivors,
@@ -115,7 +124,13 @@ def shapes(layers: int, heads: int, run: str) -> list[dict[str, Any]]:
     sentence = "1.97x as fast (predicted 2.05x) at -0.2 BLEU (-0.7 to +0.3), 58% of the parameters"
     return [
         {
-            **{"label": "speedup 2", "run": None, "everywhere": True, "sentence": sentence, "words": "half"},
+            **{
+                "label": "planned, 2 times the speed",
+                "run": None,
+                "everywhere": True,
+                "sentence": sentence,
+                "words": "half",
+            },
             "shape": {"open": half, "of": sites, "dropped": {"decoder": [0]}},
         },
         {
@@ -178,10 +193,10 @@ def costly(places: list[Place], number: int) -> dict[str, Any]:
 def test_lines(runs: list[str], base: str, total: int) -> dict[str, Any]:
     """The base and a system of each run; in line i the run's i-th word and those after it are wrong."""
     systems = [
-        {"run": run, "system": "l0", "own": True, "label": f"λ {run.split('-')[-2]}", "heads_open": 20}
+        {"run": run, "system": "pruned", "own": True, "label": f"λ {run.split('-')[-2]}", "heads_open": 20}
         for run in runs
     ]
-    systems.insert(0, {"run": base, "system": "base", "own": True, "label": None, "heads_open": total})
+    systems.insert(0, {"run": base, "system": "base", "own": True, "label": "unpruned", "heads_open": total})
     words = ["Zwei", "junge", "Männer", "spielen", "Gitarre"]
     lines = []
     for i in range(23):
@@ -265,7 +280,7 @@ def state(
     bleu = 38.7 - loss * (46 if lam else 20)
     return {
         "label": label,
-        "run": f"multi30k-en-de-l0-{lam}-s1" if lam else "multi30k-en-de-none-s1",
+        "run": f"multi30k-en-de-{f'l0-{lam}' if lam else f'importance-{len(opened)}'}-s1",
         "lambda": lam,
         "heads_open": len(opened),
         "heads_total": len(places),
@@ -284,7 +299,7 @@ def curve(name: str, speed: float, total: int) -> dict[str, Any]:
         {"heads_open": heads, "value": bleu, "low": bleu - 1.1, "high": bleu + 1.1}
         for heads, bleu in values.items()
     ]
-    return {"name": name, "points": points}
+    return {"name": name, "method": name, "trained": False, "points": points}
 
 
 def example(source: list[str], target: list[str], places: list[Place], draw: random.Random) -> dict[str, Any]:

@@ -148,13 +148,29 @@ def test_the_terminal_shows_a_table_for_each_amount_of_training(capsys):
 
 def test_a_column_in_which_no_row_has_anything_is_left_out():
     (head, *rows) = group_tables(compared([POINTS[0]]), [ACCURACY])[0]
-    assert head == ["method", "asked", "heads", "seeds", "accuracy", "95%", "difference", "95%", "p (Holm)", "valid. loss"]
+    assert head == [
+        "method",
+        "asked",
+        "heads",
+        "seeds",
+        "accuracy",
+        "95%",
+        "difference",
+        "95%",
+        "p (Holm)",
+        "valid. loss",
+    ]
     assert all(len(row) == len(head) for row in rows)
     assert rows[0][head.index("difference")] == "reference"
 
 
 def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
-    by = {"measured": {"median": 2.0}, "milliseconds": [4.0, 8.0], "accuracy": 40.0, "unpruned": {"accuracy": 95.0}}
+    by = {
+        "measured": {"median": 2.0},
+        "milliseconds": [4.0, 8.0],
+        "accuracy": 40.0,
+        "unpruned": {"accuracy": 95.0},
+    }
     half = by | {"milliseconds": [2.0, 4.0], "unpruned": {"accuracy": 94.0}}
     speed = {"predicted": 2.1, "measured": {"median": 1.9}, "tokens": 1.0, "timed": "int8"}
     rows = [made("plan", 5, right(range(80)), budget=Speed(2.0, "int8"))]
@@ -162,7 +178,11 @@ def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
     found = compared(rows)
     (head, _, row) = group_tables(found, [ACCURACY])[0]
     told = dict(zip(head, row, strict=True))
-    assert (told["asked"], told["predicted (x)"], told["measured (x)"]) == ("2 times the speed", "2.10", "1.90")
+    assert (told["asked"], told["predicted (x)"], told["measured (x)"]) == (
+        "2 times the speed",
+        "2.10",
+        "1.90",
+    )
     assert (told["int8 (x)"], told["accuracy, int8"]) == ("2.00", "40.00")
     assert "own search (x)" not in told
     assert "int8 is 2.00 times as fast as in fp32" in sentences_of(found, ACCURACY)[-1]

@@ -67,9 +67,7 @@ def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same
 
 def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
     points = [made("importance", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
-    points += [
-        made("importance", heads, right(range(n)), refit="out") for heads, n in ((11, 120), (5, 100))
-    ]
+    points += [made("importance", heads, right(range(n)), refit="out") for heads, n in ((11, 120), (5, 100))]
     points += [made("random", 5, right(range(10)), refit="out")]  # without a pair
     (sentence,) = said(points, "in place of")
     assert "+10.00 accuracy on average over 2 pairs of rows (+0.00 to +20.00; 1 better, 1 tie)" in sentence
@@ -83,7 +81,9 @@ def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
 
 
 def test_of_a_method_that_lambda_controls_the_open_heads_are_named():
-    points = [made("l0", heads, right(range(100)), budget=Lambda(0.02), seed=heads, epochs=1) for heads in (9, 7)]
+    points = [
+        made("l0", heads, right(range(100)), budget=Lambda(0.02), seed=heads, epochs=1) for heads in (9, 7)
+    ]
     (sentence,) = said(points, "λ")
     assert "leaves 7 to 9 heads open: 50.00 accuracy (2 seeds, 50.00 to 50.00)" in sentence
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from headgates.analysis.metrics import BLEU
 from headgates.analysis.roles import Role
+from headgates.configs.recipe import Recipe, Units
 from headgates.gates import HeadMap, HeadSite
-from headgates.report.bleu_heads import FILLS, draw_bleu_heads, enlarged, system_series
 from headgates.report.compare_files import draw_compared, panels
 from headgates.report.head_figures import (
     draw_layers,
@@ -25,37 +24,11 @@ from headgates.report.head_figures import (
     survival_sentence,
 )
 from headgates.report.palette import look_of
-from headgates.report.pruning_figures import draw_curves, draw_dynamics, draw_knee, draw_transfer, middle
+from headgates.report.pruning_figures import draw_dynamics, draw_transfer, middle
 from headgates.report.scatter import Panel, Series, draw_scatter
-from tests.worlds.compared import compared, point, right
+from tests.worlds.compared import compared, made, right
 
 RNG = np.random.default_rng(0)
-
-
-def row(system: str, heads: int, bleu: float, *, base: str = "s1", lam: float | None = None, **more) -> dict:
-    interval = {"bleu": bleu, "bleu_low": bleu - 0.5, "bleu_high": bleu + 0.75}
-    known = {"base": base, "lambda": lam, "kinds": "cross" if lam else None, "system": system}
-    heads_of = {"heads_open": heads, "heads_total": 23, "reference": "base", "same_as": None}
-    return {**known, **heads_of, **interval, "on_front": 0, "learned": int(system == "l0"), **more}
-
-
-def sweep(base: str = "s1", worse: float = 0.0) -> list[dict]:
-    rows = [row("base", 23, 33 - worse, base=base, on_front=1), row("base-continued", 23, 32.5, base=base)]
-    for lam, heads, bleu, front in ((0.003, 19, 32.0, 1), (0.01, 13, 31.5, 1), (0.031, 14, 29.0, 0)):
-        rows.append(row("l0", heads, bleu - worse, base=base, lam=lam, on_front=front))
-        rows.append(row("l0-removed", heads, bleu - worse, base=base, lam=lam))
-        rows.append(row("importance", heads, bleu - 0.5 - worse, base=base, lam=lam))
-    return rows
-
-
-def pruned(fall: float, seeds=("",)) -> list[dict]:
-    rows = []
-    for number, seed in enumerate(seeds):
-        for closed in (0, 5, 14, 23):
-            bleu = 37.0 * (1 - closed / 23) ** fall + number * (0 < closed < 23)
-            ends = {f"test_bleu{end}": bleu + add for end, add in (("", 0), ("_low", -0.7), ("_high", 0.7))}
-            rows.append({"seed": seed, "closed_share": closed / 23, **ends})
-    return rows
 
 
 def removal(kind: str, layer: int, head: int) -> dict:
@@ -82,24 +55,15 @@ EPOCHS = [
     for share in (0.0, 0.3)
 ]
 CORRELATED = {"names": ("multi30k", "tatoeba"), "pearson": (0.61, 2e-8), "spearman": (-0.07, 0.41)}
-COLLAPSED = [*sweep(), row("importance", 5, 2.0, lam=0.1), row("importance", 13, 25.0, lam=0.01)]
-CURVES = {"importance": pruned(0.3), "random": pruned(2.0, seeds=(1, 2, 3))}
-STAR = {"label": "λ 0.01", "heads_open": 7, "heads_total": 23, "bleu": 35.5, "bleu_low": 34, "bleu_high": 36}
-KNEE = [
-    {"heads_open": n, "heads_total": 48, "drop": 30 / n, "drop_bound": 31 / n, "acceptable": n > 20}
-    for n in (12, 24, 48)
-]
 COMPARED = [
-    *(point("importance", heads, right(range(n))) for heads, n in ((17, 90), (5, 30))),
-    point("importance", 5, right(range(70)), closing="out"),
-    *(point("importance", 5, right(range(n)), epochs=1, seed=seed) for seed, n in ((1, 100), (2, 120))),
-    *(point("subset", 5, right(range(n)), epochs=1, seed=n) for n in (130, 120)),
+    *(made("importance", heads, right(range(n))) for heads, n in ((17, 90), (5, 30))),
+    made("importance", 5, right(range(70)), refit="out"),
+    *(made("importance", 5, right(range(n)), epochs=1, seed=seed) for seed, n in ((1, 100), (2, 120))),
+    *(made("subset", 5, right(range(n)), epochs=1, seed=n) for n in (130, 120)),
 ]
 SITE = HeadSite.at("cross", 1, 3)
 MAP = HeadMap({SITE: torch.tensor([0.1, 0.5, 0.9])})
 DRAWN = {
-    "systems": lambda path: draw_bleu_heads(COLLAPSED, path, title="toy"),
-    "curves": lambda path: draw_curves(CURVES, path, points=[STAR], title="orders"),
     "compared": lambda path: draw_compared(compared(COMPARED), path, metric="accuracy", title="planted"),
     "matrix": lambda path: draw_matrix(
         REMOVALS, path, title="multi30k-en-de-none-s1: BLEU without each head"
@@ -122,14 +86,6 @@ def drawn(monkeypatch):
     return figures
 
 
-def marked(axes, system: str) -> list[tuple[float, float]]:
-    """The points of a system in an axes."""
-    look = look_of(system)
-    lines = [line for line in axes.get_lines() if line.get_color() == look.colour.light]
-    lines = [line for line in lines if line.get_marker() == look.marker]
-    return sorted(tuple(map(float, pair)) for line in lines for pair in zip(*line.get_data(), strict=True))
-
-
 def notes(axes) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
@@ -137,7 +93,7 @@ def notes(axes) -> list[str]:
 @pytest.mark.parametrize("name", DRAWN)
 def test_notes_legend_and_title_cover_nothing_and_the_files_are_the_same_again(drawn, tmp_path, name):
     DRAWN[name](tmp_path / "first")
-    if name in ("systems", "matrix"):
+    if name in ("compared", "matrix"):
         with matplotlib.rc_context({"font.size": 31, "axes.grid": True}):
             DRAWN[name](tmp_path / "second")
         for end in ("png", "svg"):
@@ -155,64 +111,7 @@ def test_notes_legend_and_title_cover_nothing_and_the_files_are_the_same_again(d
     assert all(0 <= box.x0 <= box.x1 <= figure.bbox.x1 and box.y0 >= 0 for box in outside)
 
 
-# ---------------------------------------------------------------- systems, comparisons, curves
-
-
-def test_every_system_is_a_point_with_its_interval_and_the_line_joins_the_front_alone(drawn, tmp_path):
-    draw_bleu_heads(sweep(), tmp_path / "figure")
-    (axes,) = drawn[0].axes
-    assert marked(axes, "l0") == [(13, 31.5), (14, 29.0), (19, 32.0)]
-    assert axes.get_xlim()[0] > 23 > 13 > axes.get_xlim()[1], "fewer to the right"
-    bars = {tuple(path.vertices[:, 1]) for bar in axes.collections for path in bar.get_paths()}
-    assert {(31.0, 32.25), (28.0, 29.25), (32.5, 33.75)} <= bars
-    fronts = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
-    assert [[13, 31.5], [19, 32.0], [23, 33.0]] in [line.get_xydata().tolist() for line in fronts]
-    beside = [heads for heads, _ in marked(axes, "importance")]
-    assert all(0 < abs(x - heads) < 0.5 for x, heads in zip(beside, (13, 14, 19), strict=True))
-    assert set(notes(axes)) == {"λ 0.003", "λ 0.01", "λ 0.031"}
-
-
-def test_systems_that_equal_another_are_left_out_and_gates_with_a_number_of_heads_have_no_lambda():
-    series = system_series([each | {"lambda": None} for each in sweep()])
-    assert not [note for each in series for note in each.notes if note]
-    with pytest.raises(ValueError, match="expected rows to draw, got no system of a finished run"):
-        draw_bleu_heads([row("l0-removed", 5, 3.0), row("importance", 23, 3.0, same_as="base")], "nowhere")
-
-
-def test_where_some_systems_collapse_the_others_get_a_panel_of_their_own(drawn, tmp_path):
-    draw_bleu_heads(COLLAPSED, tmp_path / "figure")
-    upper, lower = drawn[0].axes
-    assert 20 < upper.get_ylim()[0] < 28.5
-    assert lower.get_ylim()[0] < 2
-    assert [bleu for _, bleu in marked(lower, "importance")][:2] == [2.0, 25.0]
-    assert enlarged(sweep()) is None
-    low, _ = enlarged([*sweep(), row("l0", 1, 1.0, lam=1.0)])
-    assert 27 < low < 28.5, "a learned run that collapsed does not flatten the others"
-
-
-def test_bases_have_the_same_colours_filled_otherwise_and_a_front_each():
-    series = system_series([*sweep(), *sweep("s2", 1.0)])
-    assert {each.fill for each in series if each.look == look_of("l0") and each.marked} == set(FILLS[:2])
-    assert [each.values.tolist() for each in series if each.joined] == [[31.5, 32, 33], [30.5, 31, 32]]
-
-
-def test_a_curve_has_its_interval_and_several_seeds_their_mean_from_lowest_to_highest(drawn, tmp_path):
-    draw_curves(CURVES, tmp_path / "figure", points=[STAR])
-    (axes,) = drawn[0].axes
-    assert marked(axes, "importance")[1] == (pytest.approx(500 / 23), pytest.approx(37 * (18 / 23) ** 0.3))
-    bands = [band.get_paths()[0].vertices for band in axes.collections[:2]]
-    at = [band[np.isclose(band[:, 0], 500 / 23), 1] for band in bands]
-    assert [np.ptp(ends) for ends in at] == [pytest.approx(1.4), pytest.approx(2.0)]
-    assert marked(axes, "random")[1][1] == pytest.approx(37 * (18 / 23) ** 2 + 1)
-    assert marked(axes, "l0") == [(pytest.approx(1600 / 23), 35.5)]
-    assert notes(axes) == ["λ 0.01"]
-
-
-def test_the_fewest_acceptable_heads_are_named(drawn, tmp_path):
-    draw_knee(KNEE, tmp_path / "figure", metric=BLEU, limit=1.0, title="")
-    (axes,) = drawn[0].axes
-    assert notes(axes) == ["24 of 48 heads"]
-    assert marked(axes, "l0") == [(12, -2.5), (24, -1.25), (48, -0.625)]
+# ---------------------------------------------------------------- comparisons
 
 
 def test_panels_of_a_comparison_are_rows_of_training_and_columns_of_closings():
@@ -325,7 +224,8 @@ def test_nothing_to_draw_is_said(tmp_path):
 def test_head_figures_have_findings_as_titles_and_layers_of_equal_numbers_can_be_told_apart(drawn, tmp_path):
     sites = (HeadSite.at("cross", layer, 3) for layer in (0, 1))
     is_open = HeadMap({site: torch.tensor([True, True, False]) for site in sites})
-    run = SimpleNamespace(open=is_open, row=SimpleNamespace(heads_open=4), label="a", name="a")
+    row, recipe = SimpleNamespace(heads_open=4), Recipe("importance", Units(4))
+    run = SimpleNamespace(open=is_open, row=row, recipe=recipe, name="a")
     assert kinds_sentence(run) == "With 4 heads, these stay open: 4 of 6 cross attention"
     rows = [
         {"kind": "all", "run": run, "heads_open": open_, "role": role, "heads": heads, "at_first": first}

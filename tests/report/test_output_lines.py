@@ -1,67 +1,71 @@
 """The test lines on the page: whose outputs they are, and how many of them there are."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from headgates.configs.analyze import AnalyzeConfig
+from headgates.configs.analyses import Analyses
+from headgates.configs.recipe import Recipe, Units
 from headgates.explain.analysed_model import AnalysedModel
+from headgates.records.folder import RunFolder
 from headgates.report import output_lines as module
 from headgates.report.output_lines import output_lines
+from tests.report.made_runs import made_run, toy_base
 
-TOY = Path(__file__).parents[2] / "examples/toy_run"
-BASE, GATED = "toy-en-de-none-s1", "toy-en-de-l0-0.015-s1"
+SCORED = Recipe("importance", Units(42))
 
 
 @pytest.fixture
-def runs(tmp_path) -> Path:
-    return Path(shutil.copytree(TOY, tmp_path / "runs"))
+def base(tmp_path) -> RunFolder:
+    base = toy_base(tmp_path)
+    made_run(base, SCORED, 1, 90.0, continued=94.0, outputs=[f"{i} of 400" for i in range(400)])
+    return base
 
 
-def lines_of(runs: Path, **settings):
-    config = AnalyzeConfig(sources=[str(runs / BASE)], siblings=True, threads=1, **settings)
-    return output_lines(AnalysedModel.open(config, lambda text: None))
+def lines_of(base: RunFolder, **settings):
+    config = Analyses(siblings=True, threads=1, **settings)
+    return output_lines(AnalysedModel.open([str(base.path)], config, lambda text: None))
 
 
-def test_each_line_has_what_each_system_wrote_of_that_source(runs):
-    found = lines_of(runs)
-    files = {(BASE, "base"): "base"} | {
-        (GATED, name): name.replace(":", "-")
-        for name in ("base-continued", "l0", "importance", "importance:trained")
-    }
-    systems = [(system["run"], system["system"]) for system in found["systems"]]
-    assert systems == list(files)
-    assert [system["own"] for system in found["systems"]] == [True, False, True, False, False]
-    written = {
-        key: (runs / key[0] / f"hypotheses/{name}.txt").read_text().split("\n") for key, name in files.items()
-    }
-    sources = AnalysedModel.open(AnalyzeConfig(sources=[str(runs / BASE)]), print).source.lines("test")
+def test_each_line_has_what_each_system_wrote_of_that_source(base):
+    scored = RunFolder(base.path.parent / "toy-importance-42-s1")
+    scored.write_outputs("base-continued", ["the same"] * 400)
+    found = lines_of(base)
+    told = [(system["run"], system["label"], system["own"]) for system in found["systems"]]
+    assert told == [
+        (base.path.name, "unpruned", True),
+        (scored.path.name, "unpruned, trained as long", False),
+        (scored.path.name, "importance, 42 heads, seed 1", True),
+    ]
+    written = [base.outputs("base"), ["the same"] * 400, scored.outputs("pruned")]
+    sources = AnalysedModel.open([str(base.path)], Analyses(), print).source.lines("test")
     for line in found["lines"]:
         assert (line["source"], line["reference"]) == tuple(text[line["number"]] for text in sources)
         own = [line["outputs"][place] for place in line["of"]]
-        assert own == [written[system][line["number"]] for system in systems]
+        assert own == [each[line["number"]] for each in written]
         assert len(set(line["outputs"])) == len(line["outputs"])
 
 
-def test_the_sample_is_bounded_and_says_of_how_many_lines(runs, monkeypatch):
-    whole = lines_of(runs)
+def test_the_sample_is_bounded_and_says_of_how_many_lines(base, monkeypatch):
+    whole = lines_of(base)
     numbers = [line["number"] for line in whole["lines"]]
     assert (len(numbers), whole["total"]) == (module.MOST_LINES, 400)
     assert numbers == sorted(set(numbers))
     assert max(numbers) > 350  # of all the text, not its beginning
     monkeypatch.setattr(module, "MOST_BYTES", 5_000)
-    few = lines_of(runs)["lines"]
-    assert 5 < len(few) < 40
+    few = lines_of(base)["lines"]
+    assert 5 < len(few) < 60
     assert {line["number"] for line in few} < set(numbers)
 
 
-def test_outputs_of_another_text_or_gone_or_no_text_are_left_out(runs, capsys):
-    hypotheses = runs / GATED / "hypotheses"
-    (hypotheses / "importance.txt").unlink()
-    (hypotheses / "importance-trained.txt").write_text("one line\n")
-    (hypotheses / "base-continued.txt").write_bytes(b"\xff\n" * 400)
-    assert [system["system"] for system in lines_of(runs)["systems"]] == ["base", "l0"]
-    assert "base-continued.txt is not UTF-8" in capsys.readouterr().out
-    (runs / "lines.en").write_text("the dog sees a cat.\n")
-    assert lines_of(runs, text=str(runs / "lines.en")) is None
+@pytest.mark.parametrize("content", [None, b"one line\n", b"\xff\n" * 400])
+def test_outputs_of_another_text_or_gone_or_no_text_are_left_out(base, content, capsys):
+    path = Path(base.path.parent / "toy-importance-42-s1/hypotheses/pruned.txt")
+    path.write_bytes(content) if content else path.unlink()
+    assert [system["system"] for system in lines_of(base)["systems"]] == ["base"]
+    assert ("pruned.txt is not UTF-8" in capsys.readouterr().out) == (content == b"\xff\n" * 400)
+
+
+def test_a_page_about_a_text_of_its_own_has_no_test_lines(base, tmp_path):
+    (tmp_path / "lines.en").write_text("the dog sees a cat.\n")
+    assert lines_of(base, text=str(tmp_path / "lines.en")) is None

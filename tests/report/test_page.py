@@ -190,7 +190,7 @@ def test_at_1400_pixels_no_table_is_cut_and_no_column_has_a_raw_key(browser, tmp
     data = cards()
     data["systems"] = [
         data["systems"][1]
-        | {"system": "importance:trained", "heads_by_kind": {"enc-self": 13, "dec-self": 23, "cross": 23}}
+        | {"label": "importance, 3 epochs", "heads_by_kind": {"enc-self": 13, "dec-self": 23, "cross": 23}}
         | {"bleu_difference": 0.19, "chrf": 62.61, "p_value_vs_reference": 0.66, "p_value_vs_base": 0.71}
     ]
     one = Opened(browser, tmp_path / "report.html", data)
@@ -229,7 +229,7 @@ def test_the_page_begins_with_the_result_and_says_what_to_call_next(browser, tmp
         head["roles"] = []
     one = Opened(browser, tmp_path / "report.html", data)
     assert one.text("#summary").startswith(data["result"])
-    assert f"python analyze.py runs/{data['run']} --siblings" in one.text("#summary")
+    assert f"headgates analyze runs/{data['run']} --siblings" in one.text("#summary")
     one.tab.click("footer summary >> text=What the words mean")
     assert "the price of an open head" in one.text("footer")
     terms = one.tab.eval_on_selector_all("footer dt", "terms => terms.map(term => term.textContent)")
@@ -239,10 +239,10 @@ def test_the_page_begins_with_the_result_and_says_what_to_call_next(browser, tmp
 
 def test_untrained_curves_are_called_so_and_trained_ones_not(browser, tmp_path):
     data = cards()
-    data["curves"].append({**data["curves"][0], "name": "importance:trained", "trained": True})
+    data["curves"].append({**data["curves"][0], "name": "importance, 3 epochs", "trained": True})
     one = Opened(browser, tmp_path / "report.html", data)
     assert one.tab.locator("#chart-legend button").all_inner_texts() == [
-        *("importance, untrained", "random, untrained", "weight-norm, untrained", "importance:trained")
+        *("importance, untrained", "random, untrained", "weight-norm, untrained", "importance, 3 epochs")
     ]
     one.close()
 
@@ -370,10 +370,10 @@ def test_points_that_lie_on_each_other_are_told_apart(browser, tmp_path):
     data, (state, *_) = cards(), cards()["states"]
     point = {name: state[name] for name in ("heads_open", "value", "low", "high")}
     trained = {"points": [point], "trained": True}
-    data["curves"] += [{"name": name, **trained} for name in ("base-continued", "obs:trained")]
+    data["curves"] += [{"name": name, "method": name, **trained} for name in ("unpruned", "obs")]
     one = Opened(browser, tmp_path / "report.html", data)
     drawn = one.tab.evaluate(
-        """() => ["base-continued:", "obs:trained:", "λ 0.003:"].map((words) => {
+        """() => ["unpruned:", "obs:", "λ 0.003:"].map((words) => {
           const titles = [...document.querySelectorAll("#chart title")];
           const point = titles.find((each) => each.textContent.startsWith(words)).parentElement;
           const box = (point.querySelector(".dot") ?? point).getBoundingClientRect();
@@ -394,13 +394,13 @@ def differing(one: Opened) -> list[str]:
 def test_two_systems_stand_side_by_side_with_the_words_marked_that_the_other_lacks(opened):
     first = opened.tab.locator("#lines-body article").first
     names = first.locator(".sides .note").all_inner_texts()
-    assert names == ["reference", "base", "λ 0.01"]
+    assert names == ["reference", "unpruned", "λ 0.01"]
     marked = [side.locator("mark").all_inner_texts() for side in first.locator(".sides > div").all()]
     assert marked == [[], ["Zwei", "junge", "Männer", "spielen", "Gitarre"], ["falsch"] * 5]
     first.locator("summary").click()
     first.locator("details .note").wait_for()
     assert first.locator("details .note").all_inner_texts() == ["λ 0.003, λ 0.03, λ 0.1"]
-    assert opened.text("#lines-title") == "On 4 of 23 lines λ 0.01 says what base says"
+    assert opened.text("#lines-title") == "On 4 of 23 lines λ 0.01 says what unpruned says"
     assert "a sample of 23 of 1,000 test lines" in opened.text("#lines-note")
 
 
@@ -505,7 +505,7 @@ def test_each_head_leads_to_its_exact_effect_or_says_how_to_measure_it(browser, 
     for head in data["heads"]:
         head["ablation"] = None
     one = Opened(browser, tmp_path / "report.html", {**data, "causes": None, "measured": {}})
-    for command in ("prune.py runs/multi30k-en-de-none-s1 --ablate one", "--causes"):
+    for command in ("headgates analyze runs/multi30k-en-de-none-s1 --ablate one", "--causes"):
         assert command in one.text("#card")
     one.close()
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from headgates.analysis.roles import FAMILIES
 from headgates.analysis.survival import NO_ROLE
-from headgates.configs.methods import METHODS
-from headgates.configs.schema import KINDS
-from headgates.configs.scores import SCORES
-from headgates.configs.systems import BASES, TRAINED
+from headgates.configs.kinds import KINDS
+from headgates.configs.learned import LEARNED
+from headgates.pruning.choosers import SCORES
 from headgates.report import palette
 from headgates.report.palette import (
     CARD,
@@ -18,7 +17,6 @@ from headgates.report.palette import (
     ROLE_COLOURS,
     Colour,
     css_variables,
-    curve_looks,
     look_of,
     page_looks,
 )
@@ -46,9 +44,10 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_no_two_systems_look_alike_in_colour_or_in_grey():
-    names = [*BASES, *METHODS, *SCORES, *(f"{score}:{TRAINED}" for score in SCORES)]
-    for one, other in combinations(names, 2):
-        first, second = look_of(one), look_of(other)
+    looks = {(name, trained): look_of(name, trained) for name in SCORES for trained in (False, True)}
+    looks |= {(name, True): look_of(name) for name in LEARNED}
+    for one, other in combinations(looks, 2):
+        first, second = looks[one], looks[other]
         assert (first.marker, first.dash) != (second.marker, second.dash), (one, other)
     assert list(KIND_LOOKS) == list(KINDS)
     assert list(ROLE_COLOURS) == [*FAMILIES, NO_ROLE]
@@ -61,22 +60,15 @@ def test_a_line_can_be_seen_on_its_paper():
 
 
 def test_a_name_that_is_not_here_has_one_look_and_its_trained_twin_the_colour():
-    one, trained = look_of("exact-k"), look_of("exact-k:trained")
+    one, trained = look_of("exact-k"), look_of("exact-k", trained=True)
     assert one == look_of("exact-k")
     assert trained.colour == one.colour
     assert trained.marker != one.marker
     assert len({look_of(name).colour for name in OTHERS}) > 80
 
 
-def test_a_method_drawn_kind_by_kind_has_the_looks_of_the_kinds():
-    by_kind = curve_looks(["importance-enc-self", "importance-cross"])
-    assert list(by_kind.values()) == [KIND_LOOKS["enc-self"], KIND_LOOKS["cross"]]
-    mixed = curve_looks(["importance-enc-self", "random-enc-self", "importance"])
-    assert len(set(map(str, mixed.values()))) == 3
-
-
 def test_the_page_knows_every_colour_that_its_styles_and_scripts_use():
-    assert page_looks(["ablation"])["ablation"]["colour"] == look_of("ablation").colour.css
+    assert page_looks([{"name": "a", "method": "ablation"}])["a"]["colour"] == look_of("ablation").colour.css
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "report").glob("*.[cj]s*")]
     used = {name for text in texts for name in re.findall(r"var\(--([\w-]+)", text)}
     own = {"c", "k", "of", "at", "cell", "size", "dash", "ramp"}  # set where they are used

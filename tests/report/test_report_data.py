@@ -1,19 +1,19 @@
-"""What the page is told beside the gates: what trained on as long as they did."""
+"""What the page is told of the runs on a base, of single heads and of sentences."""
 
-import json
-import shutil
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from headgates.configs.analyze import AnalyzeConfig
+from headgates.configs.analyses import Analyses
+from headgates.configs.recipe import Lambda, Recipe, Units
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.analyses import DRAWN_PIECES, SENTENCES, SHOWN, run_analyses
+from headgates.explain.findings import Findings
 from headgates.gates import find_sites
 from headgates.records.folder import RunFolder
-from headgates.records.related import open_gate_run
+from headgates.records.related import open_made_run
 from headgates.records.table import read_table
 from headgates.report.report_data import (
     costly_sentences,
@@ -21,39 +21,42 @@ from headgates.report.report_data import (
     drawn_sentence,
     gate_history,
     removals,
-    trained_curves,
+    report_data,
 )
+from tests.report.made_runs import TOY, made_run, toy_base
 
-RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.015-s1")
-
-
-def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
-    rows = {row["system"]: row for row in json.loads((RUN / "result.json").read_text())["rows"]}
-    curves = {curve["name"]: curve for curve in trained_curves([open_gate_run(RUN)])}
-    assert sorted(curves) == ["base-continued", "importance:trained"]
-    for name, curve in curves.items():
-        row = rows[name]
-        low, high = row["bleu_ci95"]
-        assert curve["points"] == [
-            {"heads_open": row["heads_open"], "value": row["bleu"], "low": low, "high": high}
-        ]
-        assert (curve["trained"], curve["beam"]) == (True, row["evaluation"]["search"]["beam"])
+IMPORTANCE = Recipe("importance", Units(42))
+LEARNED = Recipe("l0", Lambda(0.015), epochs=1)
 
 
-def test_of_two_curves_of_one_order_the_one_on_more_test_lines_is_drawn(tmp_path):
-    """They lie on each other."""
-    base = RunFolder(shutil.copytree(RUN.path.with_name("toy-en-de-none-s1"), tmp_path / "base"))
-    file = "curves/importance-step0.25-beam4-t400"
-    usual = curves_of(base)
-    for end in (".json", ".csv", "-order.json"):
-        shutil.copyfile(base / f"{file}{end}", base / f"curves/importance-t37{end}")
-    record = base.read_json(f"{file}.json")
-    record["cache_key"]["test"]["sentences"] = 37
-    base.write_json("curves/importance-t37.json", record)
-    assert curves_of(base) == usual
-    record["cache_key"]["order"] = "random"
-    base.write_json("curves/importance-t37.json", record)
-    assert "random" in {curve["name"] for curve in curves_of(base)}
+def test_states_are_all_runs_and_curves_those_that_no_gates_learned_and_the_continued_base(tmp_path):
+    base = toy_base(tmp_path)
+    learned = made_run(base, LEARNED, 3, 90.0, continued=94.0)
+    runs = [made_run(base, replace(IMPORTANCE, budget=Units(48 - 6 * n)), n, 90.0 - n) for n in (1, 2)]
+    opened = [open_made_run(run) for run in (*runs, learned)]
+    curves = {each["name"]: each for each in curves_of(opened)}
+    assert list(curves) == ["importance", "unpruned, trained as long, 1 epoch"]
+    points = [(point["heads_open"], point["value"], point["low"]) for point in curves["importance"]["points"]]
+    assert points == [(42, 89.0, 88.0), (36, 88.0, 87.0)]
+    assert [each["trained"] for each in curves.values()] == [False, True]
+    assert [each["beam"] for each in curves.values()] == [4, 4]
+    analysed = AnalysedModel.open([str(base.path)], Analyses(siblings=True, threads=1), lambda text: None)
+    states = report_data(analysed, {}, Findings(), with_examples=False)["states"]
+    told = [(each["series"], each["label"], each["learned"], each["heads_open"]) for each in states]
+    assert told == [
+        ("learned gates, 1 epoch", "λ 0.015", True, 30),
+        ("importance", "42 heads", False, 42),
+        ("importance", "36 heads", False, 36),
+    ]
+    assert states[0]["open"]["decoder.1.cross"] == [False] * 3 + [True] * 5
+
+
+def test_a_point_of_a_curve_is_the_mean_over_seeds_with_the_widest_interval(tmp_path):
+    base = toy_base(tmp_path)
+    runs = [made_run(base, replace(IMPORTANCE, choose="random", seed=s), 1, 80.0 + s) for s in (1, 3)]
+    (found,) = curves_of(list(map(open_made_run, runs)))
+    assert found["points"] == [{"heads_open": 42, "value": 82.0, "low": 80.0, "high": 84.0}]
+    assert curves_of([]) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no zip at all"])
@@ -65,15 +68,8 @@ def test_a_broken_history_of_gates_is_one_line_that_names_it(tmp_path, content):
         gate_history(RunFolder(tmp_path))
 
 
-def test_several_runs_give_one_curve_from_many_heads_to_few():
-    run = open_gate_run(RUN)
-    twice = trained_curves([run, run])
-    assert [len(curve["points"]) for curve in twice] == [1, 1]  # the same point
-    assert trained_curves([]) == []
-
-
 def test_a_head_s_card_has_what_its_removal_alone_did_and_both_p_values():
-    base = RunFolder(RUN.path.with_name("toy-en-de-none-s1"))
+    base = RunFolder(TOY)
     task = SimpleNamespace(metrics=[SimpleNamespace(name="bleu")])
     analysed = SimpleNamespace(is_base=True, base=base, source=SimpleNamespace(task=task))
     row = next(row for row in read_table(base, "ablation/one.csv") if row["head"] == 3)
@@ -86,9 +82,8 @@ def test_a_head_s_card_has_what_its_removal_alone_did_and_both_p_values():
 
 
 def test_the_sentences_of_a_head_are_those_that_cost_most_without_it_with_its_attention_there(tmp_path):
-    folder = Path(shutil.copytree(RUN.path.with_name("toy-en-de-none-s1"), tmp_path / "base"))
-    config = AnalyzeConfig(sources=[str(folder)], threads=1, sentences=60)
-    analysed = AnalysedModel.open(config, lambda text: None)
+    base = toy_base(tmp_path)
+    analysed = AnalysedModel.open([str(base.path)], Analyses(threads=1, sentences=60), lambda text: None)
     results = run_analyses(analysed, ["sentences"])
     sentences = {each["number"]: each for each in costly_sentences(analysed, results)}
     split, model, task = analysed.data.split("valid"), analysed.predictor.model, analysed.source.task

@@ -43,9 +43,7 @@ def made(
 
 def row_of(recipe: Recipe | None, heads: int, scored: Scored, loss: float | None, runs: Path) -> Row:
     system = BASE if recipe is None else CONTINUED if recipe.choose == UNPRUNED else PRUNED
-    measure = Measure(
-        scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5
-    )
+    measure = Measure(scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5)
     row = ResultRow(
         system,
         heads,

@@ -1,44 +1,22 @@
-"""Budgets for each kind of attention: what is read, and what is refused."""
-
-from dataclasses import dataclass
+"""Numbers of heads for each kind of attention: what is read, and what is refused."""
 
 import pytest
 
-from headgates.configs.cli import read
-from headgates.configs.fields import setting
-from headgates.configs.kinds import ABOUT, KINDS, check_budget, parse_budget
+from headgates.configs.kinds import KINDS, check_budget, parse_budget
 from headgates.gates import headmap
 
 TOTALS = {"enc-self": 24, "dec-self": 24, "cross": 16}
-
-
-@dataclass(frozen=True)
-class Budgeted:
-    """A script with the setting."""
-
-    heads_per_kind: list[str] = setting([], ABOUT)  # noqa: RUF009
-
-    def __post_init__(self) -> None:
-        parse_budget(self.heads_per_kind)
 
 
 def test_kinds_are_those_of_head_maps():
     assert tuple(KINDS) == headmap.KINDS
 
 
-@pytest.mark.parametrize(
-    ("words", "budget"),
-    [
-        ([], {}),
-        (["--heads-per-kind", "enc-self=4,dec-self=8,cross=12"], {"enc-self": 4, "dec-self": 8, "cross": 12}),
-        (["--heads-per-kind", "cross=0", "enc-self=24"], {"enc-self": 24, "cross": 0}),
-        (["--heads-per-kind=cross=3"], {"cross": 3}),
-    ],
-)
-def test_a_command_line_becomes_a_budget_in_the_houses_order(words, budget):
-    found = parse_budget(read(Budgeted, words).heads_per_kind)
-    assert list(found.items()) == list(budget.items())
+def test_numbers_come_in_the_houses_order():
+    found = parse_budget(["cross=12", "enc-self = 4", "dec-self=0"])
+    assert list(found.items()) == [("enc-self", 4), ("dec-self", 0), ("cross", 12)]
     check_budget(found, TOTALS)
+    assert parse_budget([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,8 +35,8 @@ def test_a_command_line_becomes_a_budget_in_the_houses_order(words, budget):
     ],
 )
 def test_what_is_no_budget_is_one_clear_error(text, message):
-    with pytest.raises(ValueError, match=f"--heads-per-kind: {message}"):
-        read(Budgeted, ["--heads-per-kind", text])
+    with pytest.raises(ValueError, match=f"--heads: {message}"):
+        parse_budget(text.split(","))
 
 
 @pytest.mark.parametrize(

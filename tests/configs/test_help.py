@@ -1,0 +1,122 @@
+"""Help that a terminal holds, in whole sentences, and one meaning of a flag in all commands."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgates.configs.cli import help_text, parse, read
+from headgates.configs.fields import Setting, all_settings
+from tests.configs.commands import EVERY, options_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SCREENS = 2 * 24  # lines
+WIDE = 110
+
+
+@pytest.fixture(params=EVERY)
+def command(request) -> str:
+    return request.param
+
+
+def asked(command: str, flag: str) -> str:
+    """What a command prints where it is asked for help."""
+    (first, *_) = options_of(command)
+    return help_text(first, prog=f"headgates {command}", everything=flag == "--help-all")
+
+
+def described(command: str) -> list[Setting]:
+    every = [each for options in options_of(command) for each in all_settings(options)]
+    return [each for each in every if each.about.help and not each.about.positional]
+
+
+def test_help_fits_two_screens_and_no_line_is_wide(command):
+    lines = asked(command, "--help").splitlines()
+    assert [line for line in (*lines, *asked(command, "--help-all").splitlines()) if len(line) > WIDE] == []
+    assert len(lines) <= SCREENS
+
+
+def test_every_flag_is_described_by_a_whole_sentence(command):
+    found = described(command)
+    assert found
+    wrong = [f"{each.name}: {each.about.help}" for each in found if not is_sentence(each.about.help)]
+    assert wrong == []
+
+
+def is_sentence(text: str) -> bool:
+    return text.endswith(".") and not text[0].isspace() and "  " not in text and "\n" not in text
+
+
+def test_every_flag_of_the_command_itself_is_in_its_help_and_every_other_in_all_of_it(command):
+    (first, *_) = options_of(command)
+    flags = [each for each in all_settings(first) if each.has_flag and not each.about.positional]
+    short, whole = (asked(command, flag) for flag in ("--help", "--help-all"))
+    assert [each.flag for each in flags if each.flag not in whole] == []
+    assert [each.flag for each in flags if not each.group and each.flag not in short] == []
+    rare = [each.name for each in all_settings(first) if each.about.rare and each.about.help]
+    assert [name for name in rare if name not in whole] == []
+
+
+def test_the_examples_of_every_help_are_commands_that_it_takes(command):
+    options = options_of(command)
+    spoken = f"headgates {command}"
+    examples = [line for line in asked(command, "--help").splitlines() if line.strip().startswith(spoken)]
+    assert len(examples) >= 2
+    for example in examples:
+        words = shlex.split(example.partition(spoken)[2].partition("   ")[0].partition(" < ")[0])
+        taken = [each for each in options if takes(each, words)]
+        assert taken, example
+
+
+def takes(options: type, words: list[str]) -> bool:
+    try:
+        read(options, words)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_flag_that_two_commands_have_is_the_same_in_both():
+    """Its default, what it takes, and how it is described."""
+    known: dict[str, tuple[str, tuple]] = {}
+    wrong = []
+    for command in (each.values[0] for each in EVERY):
+        for setting in described(command):
+            about = setting.about
+            limits = about.at_least, about.above, about.at_most, about.below, setting.choices
+            here = setting.hint, setting.default, about.help, about.rare, limits
+            other, there = known.setdefault(setting.name, (command, here))
+            if here != there:
+                wrong.append(f"{setting.flag} of {other} and {command}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version", "--completion"])
+def test_what_is_asked_without_a_configuration_is_answered_without_torch(flag):
+    script = (
+        "import sys\nfrom headgates.commands import fit\n"
+        f"sys.argv = ['headgates fit', '{flag}', 'bash']\n"
+        "try:\n    fit.main()\n"
+        "finally:\n    print('heavy:', {'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules))\n"
+    )
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "heavy: set()" in done.stdout
+
+
+def test_help_into_a_pipe_that_closes_early_is_no_traceback():
+    command = f"{sys.executable} prune.py --help | head -1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("usage: python prune.py SOURCE")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_every_flag(shell, capsys):
+    (options,) = options_of("fit")
+    with pytest.raises(SystemExit):
+        parse(options, ["--completion", shell], prog="python fit.py")
+    text = capsys.readouterr().out
+    assert [each.flag for each in all_settings(options) if each.has_flag and each.flag not in text] == []

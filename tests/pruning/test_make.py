@@ -1,0 +1,386 @@
+"""make(): which parts each recipe keeps, what becomes of the weights around them, and what a row says."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
+from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
+from headgates.gates import HeadMap, Subnet, find_sites
+from headgates.lab.lab import Lab
+from headgates.pruning.closing import Calibration
+from headgates.pruning.make import Row, make
+from headgates.records.folder import RunFolder
+from tests.worlds.made_runs import kept, lab_on, logits, masked_logits, opened, size
+
+NINE = Units(heads=9)
+OWN = "headgates.analysis.scores.weight_norm:weight_norm"
+
+
+@pytest.fixture(scope="module")
+def shared(shared_runs) -> Iterator[tuple[Lab, RunFolder]]:
+    lab, base = lab_on(shared_runs)
+    yield lab, base
+    lab.close()
+
+
+@pytest.fixture
+def made(shared) -> Callable[..., Row]:
+    """made(Recipe's arguments) -> its row."""
+    return lambda *words, **fields: make(*shared, Recipe(*words, **fields))
+
+
+def close(left: list[torch.Tensor], right: list[torch.Tensor], atol: float = 1e-4) -> bool:
+    return all(torch.allclose(*pair, atol=atol) for pair in zip(left, right, strict=True))
+
+
+# ---------------------------------------------------------------- which heads and neurons stay
+
+
+def stored(base: RunFolder, family: str) -> dict[str, np.ndarray]:
+    files = Path(base / "scores").glob(f"{family}*.json")
+    (file,) = (file for file in files if not {"ffn", "all"} & {*file.stem.split("-")})  # of heads alone
+    sites = json.loads(file.read_text())["heads"]
+    return {name: np.array(row) for name, row in sites.items() if name.split(".")[2] in KINDS}
+
+
+@pytest.mark.parametrize("score", ["importance", "raw-importance", "random", "loss", "obs", "ablation", OWN])
+def test_the_heads_that_stay_have_the_highest_stored_scores(made, shared, score):
+    row = made(score, NINE)
+    scores = stored(shared[1], {"raw-importance": "importance"}.get(score, score.replace(":", ".")))
+    if score == "importance":
+        scores = {name: each / np.sqrt((each**2).sum()) for name, each in scores.items()}
+    heads = [(value, name, head) for name, each in scores.items() for head, value in enumerate(each)]
+    highest = sorted(heads, key=lambda head: head[0])[-9:]
+    assert sorted((name, head) for _, name, head in highest) == sorted(
+        (name, head) for name, each in kept(row).items() if name in scores for head in each
+    )
+    assert (row.result.heads_open, row.result.heads_total) == (9, 16)
+
+
+def test_neurons_close_in_whole_blocks_and_the_highest_of_each_layer_stay(made, shared):
+    row = made("importance", Units(neurons=96), FFN_KINDS)
+    (file,) = Path(shared[1] / "scores").glob("importance-ffn.json")
+    scores = json.loads(file.read_text())["heads"]
+    layers = {name: each for name, each in kept(row).items() if name.endswith("ffn")}
+    for name, each in layers.items():
+        order = np.argsort(np.array(scores[name]), kind="stable")
+        assert sorted(order[len(order) - len(each) :].tolist()) == each
+    assert sum(map(len, layers.values())) == 96
+    assert {len(each) % 16 for each in layers.values()} == {0}
+    assert row.result.heads_open == 16
+
+
+def test_each_kind_keeps_the_number_that_it_is_given(made):
+    row = made("importance", Units(9, by_kind=(("enc-self", 4), ("dec-self", 1), ("cross", 4))))
+    assert row.result.heads_by_kind == {"enc-self": 4, "dec-self": 1, "cross": 4}
+
+
+@pytest.mark.parametrize("score", ["obs-swap", "fisher"])
+def test_a_choice_that_is_refined_keeps_its_number(made, score):
+    assert made(score, NINE).result.heads_open == 9
+
+
+def test_no_single_exchange_of_heads_lowers_the_loss_that_swaps_were_made_on(made, shared):
+    base, row = opened(shared[1]), made("loss-swap", Units(heads=14))
+    batches = list(base.train_batches(200, 1))
+
+    def loss(closed: HeadMap) -> float:
+        with torch.no_grad(), Subnet.of(base.model).without(closed).closed(base.model):
+            return sum(float(base.task.loss(base.model, batch)) for batch in batches)
+
+    closed = ~Subnet.from_json(row.result.others["subnet"]).units.select(KINDS)
+    flat, least = closed.flat(), loss(closed)
+    for one in flat.nonzero().flatten().tolist():
+        for other in (~flat).nonzero().flatten().tolist():
+            swapped = flat.clone()
+            swapped[one], swapped[other] = False, True
+            assert loss(closed.like(swapped)) >= least - 1e-3
+
+
+def test_scores_and_refits_read_the_training_pairs_of_the_base_and_no_others(made, shared, monkeypatch):
+    """600 of them, as the base's text.train_sentences says; not all 16,000 of the toy."""
+    base = opened(shared[1])
+    own, read = set(base.corpus.train.sources[:600]), []
+    usual = type(base).data
+    monkeypatch.setattr(
+        type(base), "data", lambda self, corpus=None, *, train_sentences=0: note(
+            read, usual(self, corpus, train_sentences=train_sentences)
+        )
+    )  # fmt: skip
+    made("obs", Units(heads=5), refit="out+ffn+v")
+    sources = [data.corpus.train.sources[number] for data in read for number in data.split("train").numbers]
+    assert len(sources) >= 97
+    assert set(sources) <= own
+
+
+def note(seen: list, data: object) -> object:
+    seen.append(data)
+    return data
+
+
+# ---------------------------------------------------------------- what becomes of the weights
+
+
+SMALLER = {
+    "heads": ("importance", NINE),
+    "neurons": ("importance", Units(neurons=96), FFN_KINDS),
+    "both": ("importance", Units(9, 96), ALL_KINDS),
+    "no head at all": ("importance", Units(0)),
+}
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_a_removed_model_says_what_the_base_says_with_these_units_masked(made, shared, name):
+    row = made(*SMALLER[name])
+    smaller, base = opened(row.run), opened(shared[1])
+    assert close(logits(smaller, base), masked_logits(shared[1], row))
+    assert row.result.parameters == size(smaller.model) < size(base.model)
+    assert {site.name: site.heads for site in find_sites(smaller.model, ALL_KINDS)} == {
+        site: len(each) for site, each in kept(row).items()
+    }
+    outputs = smaller.task.outputs(smaller.predictor, smaller.lines("test", 23)[0])
+    assert row.run.outputs("pruned") == outputs
+    assert row.scored.main == pytest.approx(row.result.main.value)
+
+
+def test_the_loss_of_a_row_is_that_of_the_validation_text_per_token(made, shared):
+    row, base = made(*SMALLER["heads"]), opened(shared[1])
+    total, tokens = 0.0, 0
+    for batch, said in zip(base.data().batches("valid", 4000), masked_logits(shared[1], row), strict=True):
+        real = batch.target_out != base.model.target_specials.padding
+        total -= float(said.log_softmax(-1).gather(-1, batch.target_out[..., None])[..., 0][real].sum())
+        tokens += int(real.sum())
+    assert row.result.loss == pytest.approx(total / tokens, abs=1e-4)
+
+
+def test_a_dropped_layer_is_gone_and_the_rest_is_as_it_was(made, shared):
+    row, base = made("layers", Layers(("encoder.1",))), opened(shared[1])
+    del base.model.encoder.layers[1]
+    assert close(logits(opened(row.run), opened(shared[1])), logits(base))
+    assert row.result.layers_left == {"encoder": [True, False], "decoder": [True]}
+    with pytest.raises(ValueError, match="no encoder layer 2"):
+        made("layers", Layers(("encoder.2",)))
+
+
+CHANGED = {"out": (".out_proj.",), "out+ffn+v": (".out_proj.", ".feed_forward.outer.", ".v_proj.")}
+
+
+@pytest.mark.parametrize("refit", CHANGED)
+def test_a_refit_changes_the_weights_that_its_name_says_and_comes_nearer_to_the_base(made, shared, refit):
+    row, plain, base = made("importance", NINE, refit=refit), made("importance", NINE), opened(shared[1])
+    assert kept(row) == kept(plain)
+    ours, theirs = (opened(each.run).model.state_dict() for each in (row, plain))
+    changed = {name for name in ours if not torch.equal(ours[name], theirs[name])}
+    assert {part for part in CHANGED[refit] if any(part in name for name in changed)} == {*CHANGED[refit]}
+    assert all(any(part in name for part in CHANGED[refit]) for name in changed)
+    whole = logits(base)
+    far = [
+        sum(float((a - b).square().sum()) for a, b in zip(logits(opened(each.run), base), whole, strict=True))
+        for each in (row, plain)
+    ]
+    assert far[0] < far[1]
+    assert row.result.compute["refit"] > 0
+
+
+def test_a_closed_head_outputs_its_mean_over_the_calibration_text(made, shared):
+    row, base = made("importance", NINE, closed_output="mean"), opened(shared[1])
+    sums: dict[str, list] = {}
+    hooks = []
+    batch = None
+
+    def seen(name: str, is_encoder: bool) -> Callable:
+        def hook(_: object, given: tuple) -> None:
+            real = (batch.source if is_encoder else batch.target_in) != base.model.source_specials.padding
+            sums.setdefault(name, []).append(given[0][real])
+
+        return hook
+
+    sites = {site.name: (site, module) for site, module in find_sites(base.model).items()}
+    for name, (site, module) in sites.items():
+        hooks.append(module.out_proj.register_forward_pre_hook(seen(name, site.stack == "encoder")))
+    with torch.no_grad():
+        for batch in Calibration(base, 97):
+            base.model(batch.source, batch.target_in)
+    for hook in hooks:
+        hook.remove()
+    for name, (site, module) in sites.items():
+        mean = torch.cat(sums[name]).mean(0).unflatten(0, (site.heads, -1))
+        gone = [head for head in range(site.heads) if head not in kept(row)[name]]
+
+        def replaced(_: object, given: tuple, mean=mean, gone=gone, heads=site.heads) -> tuple:
+            heads_apart = given[0].unflatten(-1, (heads, -1)).clone()
+            heads_apart[..., gone, :] = mean[gone]
+            return (heads_apart.flatten(-2),)
+
+        module.out_proj.register_forward_pre_hook(replaced)
+    assert close(logits(opened(row.run), opened(shared[1])), logits(base))
+
+
+def test_heads_that_are_sampled_anew_stay_in_the_model_and_save_no_time(made, shared):
+    row = made("importance", NINE, closed_output="resample")
+    assert (row.result.heads_open, row.result.seconds) == (9, None)
+    assert row.result.parameters == made("importance", NINE).result.parameters
+    assert not (row.run / "best.pt").exists()
+
+
+# ---------------------------------------------------------------- training
+
+
+def test_a_model_trains_on_from_what_was_removed_and_stands_beside_the_base_trained_as_long(tiny, stages):
+    lab, base = lab_on(tiny)
+    rows = [make(lab, base, Recipe(score, NINE, epochs=1)) for score in ("importance", "random")]
+    assert stages == ["base-continued", "importance:trained", "random:trained"]
+    for row in rows:
+        bases = row.run.rows()
+        assert [each.system for each in bases] == ["base", "base-continued", "pruned"]
+        assert row.result.stage["epochs"] == bases[1].stage["epochs"] == 1
+        assert row.result.stage["steps"] == bases[1].stage["steps"]
+        assert row.result.reference == min(bases[:2], key=lambda each: min(each.stage["losses"])).system
+        model = opened(row.run).model
+        assert {site.name: site.heads for site in find_sites(model)} == {
+            name: len(each) for name, each in kept(row).items() if name.split(".")[2] in KINDS
+        }
+        plain = make(lab, base, Recipe(row.recipe.choose, NINE))
+        assert kept(plain) == kept(row)
+        assert row.result.loss < plain.result.loss
+    assert len(stages) == 3
+
+
+# ---------------------------------------------------------------- gates
+
+
+def values(row: Row, what: str = "log_alpha") -> dict[tuple[str, int], float]:
+    sites = row.run.read_json("gates.json")["sites"]
+    return {(name, head["head"]): head[what] for name, heads in sites.items() for head in heads}
+
+
+def open_units(row: Row) -> set[tuple[str, int]]:
+    return {(name, head) for name, each in kept(row).items() for head in each if name.split(".")[2] in KINDS}
+
+
+def test_a_priced_gate_closes_where_it_is_more_likely_0_than_1(made):
+    row = made("l0", Lambda(1.0), epochs=2)
+    log_alpha = values(row)
+    assert open_units(row) == {head for head, value in log_alpha.items() if value > 0}
+    assert 0 < row.result.heads_open < 16
+    # P(xi > 0), by Louizos et al., equation 12
+    expected = sum(1 / (1 + np.exp(-(value - 0.33 * np.log(0.1 / 1.1)))) for value in log_alpha.values())
+    assert row.result.expected_open_heads == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("choose", "fields"),
+    [
+        ("l0", {"epochs": 1}),
+        ("l0", {"epochs": 1, "refit": "out"}),
+        ("l0-started", {"epochs": 1}),
+        ("l0-started", {}),
+        ("subset", {"epochs": 1}),
+        ("subset", {"refit": "out+ffn+v"}),
+    ],
+)
+def test_gates_that_are_given_a_number_keep_the_highest_so_many(made, choose, fields):
+    row = made(choose, NINE, **fields)
+    found, stay = values(row, "score" if choose == "subset" else "log_alpha"), open_units(row)
+    assert len(stay) == 9
+    assert min(found[head] for head in stay) >= max(found[head] for head in found if head not in stay)
+    assert (row.result.stage is None) == ("epochs" not in fields)
+
+
+def test_started_gates_begin_in_the_order_of_their_score(made, shared):
+    row = made("l0-started", NINE, epochs=1)
+    with np.load(row.run / "gates_history.npz") as history:
+        first = dict(zip(history["heads"].tolist(), history["log_alpha"][0].tolist(), strict=True))
+    scores = stored(shared[1], "importance")
+    flat = np.concatenate([each / np.sqrt((each**2).sum()) for each in scores.values()])
+    assert np.argsort(list(first.values())).tolist() == np.argsort(flat).tolist()
+
+
+def test_weights_are_frozen_while_gates_choose_before_a_refit(shared_runs, monkeypatch, tiny):
+    from headgates.lab import lab as labs
+
+    seen, run_stage = {}, labs.run_stage
+
+    def watched(name, module, *rest, **options):
+        before = {key: weight.clone() for key, weight in module.model.state_dict().items()}
+        result = run_stage(name, module, *rest, **options)
+        after = module.model.state_dict()
+        seen[name] = {key for key in before if not torch.equal(before[key], after[key])}
+        return result
+
+    monkeypatch.setattr(labs, "run_stage", watched)
+    row = make(*lab_on(tiny), Recipe("l0", NINE, refit="out"))
+    assert {name.split(".")[0] for name in seen["gates: choice"]} == {"head_gates"}
+    assert not list(row.run.path.glob("choice-*.pt"))
+
+
+def test_gates_close_neurons_beside_heads(made):
+    row = made("l0", Units(9, 96), ALL_KINDS, epochs=1)
+    assert (row.result.heads_open, row.result.neurons_open) == (9, 96)
+
+
+# ---------------------------------------------------------------- sizes, speeds, drops
+
+
+BUDGETS = {
+    "plan": ("plan", Share("params", 0.8), ALL_KINDS),
+    "plan of heads": ("plan", Share("params", 0.9)),
+    "lowest first": ("importance", Share("params", 0.8), ALL_KINDS),
+    "learned": ("l0", Share("params", 0.8), ALL_KINDS),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_share_of_the_parameters_is_met_and_not_by_far(made, shared, at_once, name):
+    row = made(*BUDGETS[name])
+    share = row.recipe.budget.share
+    found, whole = size(opened(row.run).model), size(opened(shared[1]).model)
+    assert share - 0.08 < found / whole <= share + 1e-9
+    assert row.result.parameters == found
+    assert row.result.others["speed"]["predicted"] == pytest.approx(whole / found, rel=0.01)
+    if name == "plan of heads":
+        assert {name for name, each in kept(row).items() if name.endswith("ffn") and len(each) < 64} == set()
+
+
+def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(made, at_once):
+    macs = made("plan", Share("macs", 0.8), ALL_KINDS)
+    assert macs.result.others["speed"]["predicted"] >= 1 / 0.8
+    speed = made("plan", Speed(1.2, "torch", 7), ALL_KINDS, refit="out+ffn+v")  # parameters stand for time
+    assert opened(speed.run).model is not None
+    assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
+    assert speed.result.others["speed"]["runtime"] == "torch"
+    with pytest.raises(ValueError, match="nothing costs"):
+        made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
+
+
+def test_new_models_have_random_weights_in_the_shape_or_the_size_of_a_pruned_one(made, at_once, shared):
+    learned, scratch = made("l0", NINE, epochs=1), made("scratch", NINE, epochs=1)
+    ours, theirs = (opened(each.run).model for each in (learned, scratch))
+    assert {site: site.heads for site in find_sites(ours)} == {site: site.heads for site in find_sites(theirs)}
+    base = Subnet.from_json(learned.result.others["subnet"])
+    start = opened(shared[1]).model
+    base.remove(start)
+    before = start.state_dict()
+    moved = [
+        sum(float((model.state_dict()[name] - before[name]).square().sum()) for name in before)
+        for model in (ours, theirs)
+    ]
+    assert moved[1] > 4 * moved[0]  # no continuation of the base
+    assert "subnet" not in scratch.result.others
+    smaller = made("uniform", Speed(1.2, "torch", 7), ALL_KINDS, epochs=1)
+    assert size(opened(smaller.run).model) <= scratch.run.row_of("base").parameters / 1.2
+
+
+@pytest.mark.parametrize("choose", ["importance", "l0"])
+def test_the_fewest_heads_that_are_accepted_are_taken(made, choose):
+    fields = {"epochs": 1} if choose == "l0" else {}
+    row = made(choose, MaxDrop(100.0, (9.0, 4.0)), **fields)
+    assert (row.result.heads_open, row.result.others["drop"]["heads_open"]) == (4, 4)
+    assert sum(site.heads for site in find_sites(opened(row.run).model)) == 4
+    with pytest.raises(ValueError, match="fewer than the 16"):
+        made(choose, MaxDrop(100.0, (16.0,)), **fields)

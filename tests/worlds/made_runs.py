@@ -1,0 +1,120 @@
+"""A finished tiny base, which the real fit code trains once for the whole suite, and labs that make smaller
+models of it: `make(lab, base, recipe)`."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headgates.commands.fit import FitOptions, plain_settings
+from headgates.configs.cli import read
+from headgates.gates import ALL_KINDS, Subnet, attach, detach
+from headgates.lab import lab as labs
+from headgates.lab.lab import Lab
+from headgates.pruning import planning, runtime_cost
+from headgates.pruning.base import base_run, settings_of
+from headgates.pruning.make import Row
+from headgates.pruning.runtime_cost import RuntimeCost
+from headgates.records.folder import RunFolder
+from headgates.records.source import Source, open_source
+
+TINY = Path(__file__).parents[2] / "configs/toy_tiny.yaml"
+# 16 heads in four sites, and 192 neurons in three layers; it has learned enough for outputs to differ
+FLAGS = "--model.heads 4 --model.encoder-layers 2 --train.epochs 6 --train.lr 0.02 --precision 32 --threads 1"
+QUICK = "--set gates.choose_epochs=1 gates.anneal_steps=4 calibration_sentences=97 --gates.lr 0.5"
+WORDS = ["--config", str(TINY), *FLAGS.split(), *QUICK.split()]
+BASE = "toy-en-de-none-s1"
+
+
+@pytest.fixture(scope="session")
+def tiny_runs(tmp_path_factory) -> Path:
+    """The folder with the base alone; no test writes in it."""
+    torch.set_num_threads(1)
+    runs = tmp_path_factory.mktemp("tiny") / "runs"
+    lab = Lab(plain_settings(read(FitOptions, [*WORDS, "--runs", str(runs)])))
+    try:
+        base_run(lab)
+    finally:
+        lab.close()
+    return runs
+
+
+def lab_on(runs: Path, **given: Any) -> tuple[Lab, RunFolder]:
+    """A lab with the settings of the base in this folder, some of them changed (dotted names), and the base."""
+    base = RunFolder(runs / BASE)
+    return Lab(settings_of(base, {"runs": str(runs), "threads": 1, **given})[0]), base
+
+
+@pytest.fixture
+def tiny(tiny_runs, tmp_path) -> Path:
+    """A copy of the base's folder of runs, for one test."""
+    return Path(shutil.copytree(tiny_runs, tmp_path / "runs"))
+
+
+@pytest.fixture(scope="session")
+def shared_runs(tiny_runs, tmp_path_factory) -> Path:
+    """A copy in which tests make runs that others find; none counts on there being no run."""
+    return Path(shutil.copytree(tiny_runs, tmp_path_factory.mktemp("shared") / "runs"))
+
+
+@pytest.fixture
+def at_once(monkeypatch) -> None:
+    """A timed pass is made once, and parameters stand for the time of a model: what is tested is no time."""
+    monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: size(model) / 1000)
+    for name, value in {"ROUNDS": 1, "FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
+        monkeypatch.setattr(runtime_cost, name, value)
+    monkeypatch.setattr(runtime_cost, "SECONDS", 0.0)
+    monkeypatch.setattr(runtime_cost, "SHORTEST", 0.0)
+    for module in (planning, runtime_cost):
+        monkeypatch.setattr(module, "runtimes_of", lambda model: ["torch"])
+    monkeypatch.setattr(planning, "VALID", 41)
+
+
+@pytest.fixture
+def stages(monkeypatch) -> list[str]:
+    """The names of the stages that are trained."""
+    trained, run_stage = [], labs.run_stage
+
+    def record(name: str, *rest: Any, **options: Any) -> Any:
+        trained.append(name)
+        return run_stage(name, *rest, **options)
+
+    monkeypatch.setattr(labs, "run_stage", record)
+    return trained
+
+
+# ---------------------------------------------------------------- what a run is compared with
+
+
+def size(model: Any) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def kept(row: Row) -> dict[str, list[int]]:
+    """The numbers of the units that stay at each site of the base, by the row's own words."""
+    return {name: each["stay"] for name, each in row.result.others["subnet"]["sites"].items()}
+
+
+def opened(run: RunFolder, system: str | None = None) -> Source:
+    return open_source(str(run.path), system or run.own_system(), device="cpu")
+
+
+def logits(source: Source, text: Source | None = None) -> list[torch.Tensor]:
+    """What a model says of the validation text of a run, its own by default."""
+    text = text or source
+    batches = text.data().batches("valid", 4000)
+    with torch.no_grad():
+        return [source.model(batch.source, batch.target_in) for batch in batches]
+
+
+def masked_logits(base: RunFolder, row: Row) -> list[torch.Tensor]:
+    """What the base says with the row's units at 0, by gates; nothing is removed."""
+    source = opened(base)
+    units = Subnet.from_json(row.result.others["subnet"]).units
+    attach(source.model, gate="mask", kinds=ALL_KINDS, xi=units.map(lambda stays: stays.float()))
+    try:
+        return logits(source)
+    finally:
+        detach(source.model)
