@@ -114,7 +114,7 @@ def test_a_copy_that_comes_first_by_name_does_not_become_the_run(claim):
 
 
 def test_the_folder_says_what_it_is_of_and_not_how_it_was_found(claim):
-    folder, _ = claim("a", "--unique")
+    folder, _ = claim("a", "--set", "unique=true")
     assert folder.run_hash() == config_hash(KEY)
     config = folder.config()
     assert (config["name"], config["unique"], config["resume"], config["fresh"]) == ("a", False, False, False)
