@@ -21,7 +21,7 @@ WRONG = [
     (["fit.py", "--data", MISMATCHED], "train.en has 2 lines and"),
     (["fit.py", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
     (
-        ["fit.py", "--base", "examples/toy_run/toy-en-de-non-s1"],
+        ["prune.py", "examples/toy_run/toy-en-de-non-s1"],
         "did you mean 'examples/toy_run/toy-en-de-none-s1'?",
     ),
     (["fit.py", "--runs", "LICENSE"], "--runs: expected the folder of all runs, got the file LICENSE"),
@@ -31,8 +31,6 @@ WRONG = [
     (["analyze.py", RUN, "--examples-from", "docs"], "expected a file, got the folder docs"),
     (["translate.py", "nowhere", "--input", "LICENSE"], "no run at nowhere"),
     (["export.py", "nowhere", "--to", "onnx"], "no run at nowhere"),
-    (["sweep.py", "pareto", "nowhere"], "no run at nowhere"),
-    (["sweep.py", "paretto"], "did you mean 'pareto'?"),
 ]
 STARTED = """
 import contextlib, io, json, os, runpy, sys
