@@ -17,7 +17,7 @@ import sentencepiece
 
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from headgates.bridges.exported import open_exported
-from headgates.commands.translate import TranslateOptions
+from headgates.configs.translate import TranslateConfig
 from headgates.lab.measure import alternate, interval_text, ratio_by_round
 from headgates.models.line_translator import LineTranslator
 from headgates.models.stream import as_text, split_lines, translated, windows
@@ -49,8 +49,8 @@ class Bare:
 def ours(translator: LineTranslator, text: str, beam: int) -> list[str]:
     """What translate.py writes."""
     lines = split_lines([Path(text).read_bytes()], name=text)
-    texts = windows(lines, most=TranslateOptions.window)
-    found = translated(translator, texts, longest=TranslateOptions.max_length, beam=beam)
+    texts = windows(lines, most=TranslateConfig.window)
+    found = translated(translator, texts, longest=TranslateConfig.max_length, beam=beam)
     return [as_text(best, 0, n_best=0, scores=False).rstrip("\n") for each in found for best in each]
 
 
