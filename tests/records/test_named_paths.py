@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.records import source as sources
+from headgates.records import foreign_source
 from headgates.records.named_paths import check_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def test_wrong_paths_and_text_are_found_before_torch_is_imported(tmp_path):
 
 
 def test_a_source_of_another_library_is_let_through(monkeypatch):
-    monkeypatch.setitem(sources.SOURCES, "other", "somewhere:read")
+    monkeypatch.setitem(foreign_source.SOURCES, "other", "somewhere:read")
     check_run("other:a/place")
     with pytest.raises(ValueError, match="no run at othr:a/place"):
         check_run("othr:a/place")

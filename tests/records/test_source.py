@@ -11,7 +11,7 @@ from headgates.gates import HeadMap, attach, find_sites
 from headgates.models.checkpoint import save_model
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
-from headgates.records import source as sources
+from headgates.records import foreign_source
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
 from tests.worlds.runs import write_run
@@ -144,7 +144,7 @@ def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
 @pytest.fixture
 def foreign(run, monkeypatch) -> str:
     """A SOURCE of another library."""
-    monkeypatch.setitem(sources.SOURCES, "other", "tests.records.foreign_reader:read")
+    monkeypatch.setitem(foreign_source.SOURCES, "other", "tests.records.foreign_reader:read")
     return f"other:{run.path}"
 
 
