@@ -46,8 +46,8 @@ def made_run(
     outputs: Sequence[str] = (),
     **others: Any,
 ) -> RunFolder:
-    """A run whose model lacks the first `closed` heads of each site and has a BLEU of `value`; continued: that of the
-    base trained as long."""
+    """A run whose model lacks the first `closed` heads of each site and has a BLEU of `value`. continued: the
+    BLEU of the base trained as long."""
     whole = base.row_of(BASE)
 
     def valued(row: ResultRow, value: float) -> ResultRow:
