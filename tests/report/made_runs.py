@@ -52,7 +52,7 @@ def made_run(
 
     def valued(row: ResultRow, value: float) -> ResultRow:
         bleu = replace(row.measures["bleu"], value=value, ci95=(value - 1, value + 1), difference=value - 95)
-        return replace(row, measures={"bleu": bleu})
+        return replace(row, measures=row.measures | {"bleu": bleu})
 
     stay = subnet(whole, closed, dropped)
     left = sum(len(units["stay"]) for units in stay["sites"].values())
