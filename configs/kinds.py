@@ -1,11 +1,8 @@
 """Kinds of attention and of feed-forward layers, and numbers of heads for each: `--heads
-enc-self=4,dec-self=8,cross=12` keeps so many of each open.
-
-`parse_budget` checks what can be known without a model, `check_budget` the rest.
-"""
+enc-self=4,dec-self=8,cross=12` keeps so many of each open."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headgates.configs.did_you_mean import did_you_mean
 
@@ -44,21 +41,3 @@ def parse_budget(items: Sequence[str]) -> dict[str, int]:
             raise ValueError(f"{FLAG}: {kind}: expected a whole number of heads, at least 0, got {heads!r}")
         budget[kind] = int(heads)
     return {kind: budget[kind] for kind in KINDS if kind in budget}
-
-
-def check_budget(budget: Mapping[str, int], totals: Mapping[str, int]) -> None:
-    """Raises ValueError where the budget names a kind without heads to choose from, or keeps fewer than 0 or
-    more than there are.
-
-    totals: kind -> heads of that kind that may be closed."""
-    for kind, keep in budget.items():
-        there_are = ", ".join(f"{name} {totals[name]}" for name in KINDS if totals.get(name)) or "none"
-        if not totals.get(kind):
-            raise ValueError(
-                f"{FLAG}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each "
-                f"kind: {there_are}"
-            )
-        if not 0 <= keep <= totals[kind]:
-            raise ValueError(
-                f"{FLAG}: cannot keep {keep} of {totals[kind]} {kind} heads; heads of each kind: {there_are}"
-            )

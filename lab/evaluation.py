@@ -200,10 +200,6 @@ class Evaluation:
         for row in self.rows:
             self.against_reference(row)
 
-    @property
-    def reference_row(self) -> ResultRow:
-        return next(row for row in self.rows if row.system == self.reference)
-
     def against_reference(self, row: ResultRow) -> None:
         assert self.reference is not None
         scored, row.reference = self.scored[row.system], self.reference

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headgates.configs.closing import ZERO
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe, Speed
+from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe
 from headgates.configs.registry import imported
 
 
@@ -197,14 +197,6 @@ def score_named(name: str) -> Score:
 def taken(names: Iterable[str]) -> Iterable[str]:
     known = ("loss", "logits", "draw", "seed", "kinds", "closed", "ranks", "source", "valid")
     return (name for name in names if name in known)
-
-
-def score_of(recipe: Recipe) -> str | None:
-    """The score that a recipe's choice reads; None where it reads none."""
-    if recipe.choose in LEARNED:
-        return LEARNED[recipe.choose].start_by
-    planned = recipe.choose == "plan" or (recipe.choose == "scratch" and isinstance(recipe.budget, Speed))
-    return ORDER if planned else recipe.choose if is_score(recipe.choose) else None
 
 
 def is_score(choose: str) -> bool:

@@ -292,9 +292,7 @@ class RunFolder:
 
     def write_outputs(self, system: str, outputs: Iterable[str]) -> None:
         """Keep what a system makes of the test set, a line each."""
-        self.write_text(
-            f"hypotheses/{system}.txt", "".join(line + "\n" for line in outputs)
-        )
+        self.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in outputs))
 
     def outputs(self, system: str) -> list[str]:
         """What a system made of the test set; the first rank may just have written it."""
@@ -365,9 +363,7 @@ def base_of(folder: RunFolder) -> RunFolder:
         return folder
     base = config.get("base")
     if not base:
-        raise ValueError(
-            f"{folder.path} was made by a recipe and names no base; give a base"
-        )
+        raise ValueError(f"{folder.path} was made by a recipe and names no base; give a base")
     runs = Path(os.path.realpath(folder.path)).parent
     found, far = RunFolder(own_file(runs, Path(base).name)), far_base(folder.path)
     if not (found / "config.yaml").is_file() and far.is_file():

@@ -13,7 +13,7 @@ from headgates.configs.program import program
 from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.records.folder import RunFolder
-from headgates.records.row import BASE, Measure, ResultRow
+from headgates.records.row import BASE, ResultRow
 from headgates.tasks import task_of
 
 WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
@@ -66,19 +66,6 @@ def difference_cells(
         return [""] * (2 + len(p_values))
     p_texts = ("" if p is None else f"{p:.{digits}f}" for p in p_values)
     return [f"{difference:+.2f}", interval_text(interval), *p_texts]
-
-
-def measure_cells(main: Measure, others: Iterable[float], *, is_reference: bool) -> list[str]:
-    """The cells of a system in every table: the metric that decides, its interval, the other metrics, then
-    the difference from the reference with its interval and p."""
-    compared = difference_cells(main.difference, main.difference_ci95, main.p_value)
-    shown = ["reference", "", ""] if is_reference else compared
-    return [
-        f"{main.value:.2f}",
-        interval_text(main.ci95, ".1f"),
-        *(f"{value:.2f}" for value in others),
-        *shown,
-    ]
 
 
 # ---------------------------------------------------------------- sentences
