@@ -16,6 +16,7 @@ from headgates.records.source import open_source
 from headgates.tasks.translation import Translation
 from tests.worlds.finished_runs import TRAINED
 
+
 @pytest.fixture
 def translated(monkeypatch):
     """The lines that were translated."""
