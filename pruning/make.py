@@ -130,8 +130,8 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
     run.task.save_model(weights, predictor)
     measure(run, recipe, own, choice, result, refit)
     run.finish(own)
-    for file in ("training-best.pt", "training-last.pt", "choice-best.pt", "choice-last.pt"):
-        (run.folder / file).unlink(missing_ok=True)  # only now: a resumed run reads them
+    for file in (*run.folder.path.glob("*-best.pt"), *run.folder.path.glob("*-last.pt")):
+        file.unlink(missing_ok=True)  # of its stages: only now, as a resumed run reads them
 
 
 def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:

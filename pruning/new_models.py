@@ -39,7 +39,7 @@ def same_shape(run: Run, recipe: Recipe) -> Choice:
         run.train("scratch", predictor, schedule, prefix="base-", seeded_as="base")
         stage = run.settings.finetuning(recipe.epochs)
         result = run.train_on(
-            "scratch, on", predictor, stage, prefix="training-", seeded_as="base-continued", whole=True
+            "scratch, on", predictor, stage, prefix="scratch-", seeded_as="base-continued", whole=True
         )
     return Choice(predictor, None, choice.seconds, result, choice.facts)
 
