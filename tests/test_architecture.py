@@ -163,12 +163,16 @@ def test_a_room_has_few_floors(room):
 
 
 def test_no_file_below_the_commands_names_a_class_of_theirs():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in python_files(ROOT / "headgates/commands")]
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8")) for path in python_files(ROOT / "headgates/commands")
+    ]
     theirs = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     assert theirs
     below = [path for room in ALLOWED if room != "headgates" for path in python_files(ROOT / room)]
     words = re.compile(rf"\b(?:{'|'.join(sorted(theirs))})\b")
-    wrong = {shown(path): found[0] for path in below if (found := words.search(path.read_text(encoding="utf-8")))}
+    wrong = {
+        shown(path): found[0] for path in below if (found := words.search(path.read_text(encoding="utf-8")))
+    }
     assert wrong == {}
 
 
@@ -180,7 +184,9 @@ def test_few_names_have_several_homes():
             for name in defined(ast.parse(path.read_text(encoding="utf-8"))):
                 homes.setdefault(name, []).append(shown(path))
     several = {name: places for name, places in homes.items() if len(places) > 1 and name not in ENTRANCES}
-    assert len(several) <= MOST_HOMES, "\n".join(f"{name}: {', '.join(each)}" for name, each in several.items())
+    assert len(several) <= MOST_HOMES, "\n".join(
+        f"{name}: {', '.join(each)}" for name, each in several.items()
+    )
 
 
 ENTRANCES = {"main", "T", "C"}  # of commands, and variables of types

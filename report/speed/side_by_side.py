@@ -14,7 +14,7 @@ from headgates.models.translator import Translator
 from headgates.pruning.runtime_cost import ROUNDS, TIMED, Lines, clock_of, compared, runtimes_of
 from headgates.records.provenance import device_name, provenance
 from headgates.records.source import Source, open_source
-from headgates.report.compare_speeds import RUNTIME_NAMES
+from headgates.report.compare_columns import RUNTIME_NAMES
 from headgates.report.table import show
 
 NAME = "speed/side_by_side.json"

@@ -3,18 +3,20 @@
 import pytest
 import torch
 
-from headgates.pruning.cost_table import CostTable, cost_table
-from headgates.pruning.planned import parameters
-from headgates.pruning.shape import Shape, shaped
+from headgates.gates import HeadMap, Subnet
+from headgates.pruning.cost_table import CostTable, cost_table, made_small
+from headgates.pruning.planning import parameters
 from tests.worlds.searched_model import random_model
 
 DEEP = {"encoder_layers": 3, "decoder_layers": 2}
 
 
-def uneven(model) -> Shape:
-    whole = Shape.of(model)
-    opened = {site: place % (site.heads + 1) for place, site in enumerate(whole.open)}
-    return Shape(opened, frozenset({("encoder", 1)}))
+def uneven(model) -> Subnet:
+    """Another number of heads or neurons at each site, and a layer less."""
+    whole = Subnet.of(model)
+    numbers = {site: place % (site.heads + 1) for place, site in enumerate(whole.units)}
+    closed = {site: torch.arange(site.heads) >= number for site, number in numbers.items()}
+    return whole.without(HeadMap(closed), {"encoder": [1]})
 
 
 def padded_heads(model) -> float:
@@ -34,14 +36,14 @@ def padded_heads(model) -> float:
 def test_a_table_of_parameters_predicts_those_of_an_uneven_shape_without_a_layer(make_model, decoder_mixer):
     model = random_model(make_model, decoder_mixer=decoder_mixer, **DEEP)
     table = cost_table(model, parameters, unit="parameters", padded=False)
-    assert table.cost(Shape.of(model)) == pytest.approx(parameters(model))
-    assert table.cost(uneven(model)) == pytest.approx(parameters(shaped(model, uneven(model))))
+    assert table.cost(Subnet.of(model)) == pytest.approx(parameters(model))
+    assert table.cost(uneven(model)) == pytest.approx(parameters(made_small(model, uneven(model))))
 
 
 def test_attentions_that_are_padded_cost_what_the_widest_of_their_stack_does(make_model):
     model = random_model(make_model, **DEEP)
     table, shape = cost_table(model, padded_heads, unit="seconds", padded=True), uneven(model)
-    assert table.cost(shape) == pytest.approx(padded_heads(shaped(model, shape)))
+    assert table.cost(shape) == pytest.approx(padded_heads(made_small(model, shape)))
     assert table.cost(shape) > cost_table(model, padded_heads, unit="seconds", padded=False).cost(shape)
 
 

@@ -1,23 +1,28 @@
 """Plans without a search, where an order's lowest close first; and the smaller model beside them."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from headgates.configs.settings import ModelConfig
-from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, find_sites
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
-from headgates.pruning.cost_table import cost_table
-from headgates.pruning.plan import Planned, Planner
-from headgates.pruning.planned import Plans, parameters
-from headgates.pruning.planned_run import shares_of_blocks
-from headgates.pruning.shape import Shape, shaped
+from headgates.pruning import planning
+from headgates.pruning.by_gates import shares_of_blocks
+from headgates.pruning.cost_table import cost_table, made_small, open_units
+from headgates.pruning.planner import Plan, Planner, widths_of
+from headgates.pruning.planning import Planning, parameters
 from headgates.pruning.smaller_model import largest_model, narrower, weights
-from tests.workbench.test_cost_table import DEEP, padded_heads
+from tests.pruning.test_cost_table import DEEP, padded_heads
 from tests.worlds.searched_model import random_model
 
 WIDE = {**DEEP, "ffn": 48}
+
+
+def heads(subnet: Subnet) -> int:
+    return subnet.units.select(KINDS).count()
 
 
 def planner(model, scores: dict[str, float]) -> Planner:
@@ -34,17 +39,17 @@ def planner(model, scores: dict[str, float]) -> Planner:
 def test_what_scores_nothing_closes_first_and_no_more_than_the_budget_asks(make_model):
     model = random_model(make_model, **WIDE)
     table = cost_table(model, parameters, unit="parameters", padded=False)
-    whole = table.cost(Shape.of(model))
-    opened = Shape.of(model).open
-    without = Shape({site: 0 if site.kind in FFN_KINDS else n for site, n in opened.items()})
+    whole = table.cost(Subnet.of(model))
+    without = Subnet.of(model).without(Subnet.of(model).units.select(FFN_KINDS))
     budget = (whole + table.cost(without)) / 2
     found = planner(model, {"encoder.1.enc-ffn": 0.0}).lowest_first(table, whole - 1)
-    (changed,) = [site for site, n in found.shape.open.items() if n < site.heads]
-    assert (changed.name, found.shape.open[changed]) == ("encoder.1.enc-ffn", changed.heads - 16)
+    (changed,) = [site for site, n in open_units(found.subnet).items() if n < site.heads]
+    assert (changed.name, open_units(found.subnet)[changed]) == ("encoder.1.enc-ffn", changed.heads - 16)
     found = planner(model, {"enc-ffn": 0.0, "dec-ffn": 0.0}).lowest_first(table, budget)
     assert found.cost <= budget
-    assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)  # no head before the last neuron
-    block = whole - table.cost(Shape({**opened, changed: changed.heads - 16}))
+    assert heads(found.subnet) == heads(Subnet.of(model))  # no head before the last neuron
+    first = HeadMap({changed: torch.arange(changed.heads) < 16})
+    block = whole - table.cost(Subnet.of(model).without(first))
     assert budget - found.cost < block + 1  # one block fewer is not enough
 
 
@@ -52,11 +57,11 @@ def test_what_matters_least_closes_before_what_costs_most(make_model):
     model = random_model(make_model, **WIDE)
 
     def cost(each) -> float:
-        return parameters(each) + 1e6 * Shape.of(each).count(KINDS)
+        return parameters(each) + 1e6 * heads(Subnet.of(each))
 
     table = cost_table(model, cost, unit="parameters", padded=False)
     found = planner(model, {"enc-ffn": 0.01, "dec-ffn": 0.01}).lowest_first(table, cost(model) - 1)
-    assert found.shape.count(KINDS) == Shape.of(model).count(KINDS)
+    assert heads(found.subnet) == heads(Subnet.of(model))
 
 
 def test_a_block_of_neurons_closes_before_heads_that_are_as_far_open_as_it_or_more(make_model):
@@ -65,19 +70,19 @@ def test_a_block_of_neurons_closes_before_heads_that_are_as_far_open_as_it_or_mo
     made = planner(model, {"enc-ffn": 0.5, "dec-ffn": 0.5})  # heads 1
     made.order = shares_of_blocks(made.order)
     found = made.lowest_first(table, table.cost(made.whole) - 1)
-    assert found.shape.count(KINDS) == made.whole.count(KINDS)
+    assert heads(found.subnet) == heads(made.whole)
 
 
 def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make_model):
     model = random_model(make_model, **WIDE)
     table = cost_table(model, padded_heads, unit="seconds", padded=True)
-    cost = table.cost(Shape.of(model))
+    cost = table.cost(Subnet.of(model))
     found = planner(model, {"dec-self": 0.1, "cross": 0.1}).lowest_first(table, cost - 1)
-    opened = {n for site, n in found.shape.open.items() if site.kind in ("dec-self", "cross")}
+    opened = {n for site, n in open_units(found.subnet).items() if site.kind in ("dec-self", "cross")}
     assert len(opened) == 1
     assert opened < {1, 2, 3}
     least = planner(model, {}).lowest_first(table, table.rest + 1e-3)
-    assert least is None or len(least.shape.dropped) == 3  # one layer stays in each stack
+    assert least is None or sum(map(len, least.subnet.dropped.values())) == 3  # one layer stays in each stack
     assert planner(model, {}).lowest_first(table, 0.0) is None
     assert "it costs" in planner(model, {}).too_small(table, 0.0)  # no loss is measured to say so
 
@@ -85,11 +90,12 @@ def test_heads_that_are_padded_close_together_and_an_empty_layer_is_dropped(make
 def test_the_limit_of_gates_is_the_whole_cost_at_no_speedup_and_less_by_what_is_saved(make_model):
     model = random_model(make_model, **WIDE)
     table = cost_table(model, parameters, unit="parameters", padded=False)
-    whole = table.cost(Shape.of(model))
+    whole = table.cost(Subnet.of(model))
     all_open, less = table.limit(model, whole), table.limit(model, 0.9 * whole)
     assert all_open.total == pytest.approx(all_open.whole)
     site = next(site for site in less.price if site.kind == "enc-self")
-    unit = (whole - table.cost(Shape({**Shape.of(model).open, site: 0}))) / site.heads / less.price[site]
+    without = Subnet.of(model).without(HeadMap({site: torch.ones(site.heads, dtype=torch.bool)}))
+    unit = (whole - table.cost(without)) / site.heads / less.price[site]
     assert all_open.total - less.total == pytest.approx(0.1 * whole / unit)
 
 
@@ -129,13 +135,13 @@ def test_layers_that_go_together_are_measured_together_against_the_whole_model(m
         whole = float(loss(model, batch))
         rises = {}
         for dropped, rise in plan.drops:
-            with skipped(model, Shape({}, dropped).dropped_by_stack):
+            with skipped(model, {stack: [n for own, n in dropped if own == stack] for stack in STACKS}):
                 assert rise == pytest.approx(float(loss(model, batch)) - whole, abs=1e-3)
             rises[dropped] = rise
     assert len(rises) == 3 * 3
     assert plan.drops[0] == (frozenset(), 0.0)
     assert len(plan.drops[-1][0]) == 4
-    alone = {layer: rises.get(frozenset({layer})) for layer in Shape.of(model).layers}
+    alone = {layer: rises.get(frozenset({layer})) for layer in plan.layers}
     first = {
         stack: min(n for (own, n), rise in alone.items() if own == stack and rise is not None)
         for stack in STACKS
@@ -151,34 +157,35 @@ def test_layers_that_go_together_are_measured_together_against_the_whole_model(m
 def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_model, slower):
     model = random_model(make_model, **WIDE)
     table = cost_table(model, parameters, unit="milliseconds", padded=False)
-    plans, whole = Plans.__new__(Plans), table.cost(Shape.of(model))
+    plans, whole = Planning.__new__(Planning), table.cost(Subnet.of(model))
 
     class Timer:  # whatever is pruned takes a tenth more than its parts
         def __call__(self, each):
             return slower * parameters(each) * (1.0 if parameters(each) == whole else 1.1)
 
-    plans.budget, plans.timer, plans.unpruned = "speedup", Timer(), SimpleNamespace(model=model)
+    plans.budget, plans.timer, plans.source = "speedup", Timer(), SimpleNamespace(model=model)
     plans.timer.whole = slower * whole
     order, target = planner(model, {}), 0.8 * whole
     first = order.lowest_first(table, target)
-    found = plans.reached(first, whole, target, lambda budget: order.lowest_first(table, budget))
-    assert plans.timer(shaped(model, first.shape)) > slower * 1.01 * target
-    assert plans.timer(shaped(model, found.shape)) == pytest.approx(slower * found.cost)
+    found = plans.reached(order, lambda budget: order.lowest_first(table, budget), whole, target, table)
+    assert plans.timer(made_small(model, first.subnet)) > slower * 1.01 * target
+    assert plans.timer(made_small(model, found.subnet)) == pytest.approx(slower * found.cost)
     assert 0.9 * target < found.cost <= 1.01 * target
-    kept = plans.reached(first, whole, target, lambda budget: None)  # nothing smaller: what there is
-    assert kept.shape == first.shape
+    only = [first]  # nothing smaller: what there is
+    kept = plans.reached(order, lambda budget: only.pop() if only else None, whole, target, table)
+    assert kept.subnet == first.subnet
     assert kept.cost > target
 
 
 @pytest.mark.parametrize("asked", [90.0, 100.0, 110.0])
 def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked):
     """Plans cost what a staircase gives them: at one step too much, at the next far too little."""
-    plans = Plans.__new__(Plans)
-    plans.budget, plans.unpruned = "speedup", SimpleNamespace(model=None)
+    plans = Planning.__new__(Planning)
+    plans.budget, plans.source = "speedup", SimpleNamespace(model=None)
 
-    def plan(budget: float) -> Planned:
+    def plan(budget: float) -> Plan:
         cost = 1.2 * budget if budget > 0.9 * asked else 0.7 * budget + 0.35 * asked
-        return Planned(SimpleNamespace(key=budget, words="", cost=cost), budget, loss=-cost)
+        return Plan(SimpleNamespace(key=budget, words="", cost=cost), budget, loss=-cost)
 
     class Timer:
         whole = 200.0
@@ -187,7 +194,35 @@ def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked):
             return model.cost
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgates.pruning.planned.shaped", lambda _, shape: shape)
+        patch.setattr(planning, "made_small", lambda _, subnet: subnet)
+        patch.setattr(planning, "key_of", lambda subnet: subnet.key)
         plans.timer = Timer()
-        found = plans.reached(plan(asked), Timer.whole, asked, plan)
+        found = plans.reached(None, plan, Timer.whole, asked, None)
     assert 0.97 * asked <= found.cost <= 1.01 * asked
+
+
+@pytest.mark.parametrize("share", [0.95, 0.8, 0.7])
+def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model, share):
+    """Every width of every site and the layer that may go, tried one by one."""
+    model = random_model(make_model, encoder_layers=2, decoder_layers=1, ffn=32)
+    table = cost_table(model, parameters, unit="parameters", padded=False)
+    sites = find_sites(model, ["enc-self", "enc-ffn", "dec-self"])
+    made = Planner(model, HeadMap({site: torch.rand(site.heads) for site in sites}), [], [], loss=None, units=1)
+    draw = torch.Generator().manual_seed(3)
+    made.rises = {
+        (site, n): float(torch.rand((), generator=draw)) * (site.heads - n)
+        for site in made.sites
+        for n in widths_of(site)
+    }
+    made.drops = [(frozenset(), 0.0), (frozenset({("encoder", 1)}), 0.7)]
+    budget, best = share * table.cost(made.whole), float("inf")
+    for dropped, added in made.drops:
+        left = [site for site in made.sites if (site.stack, site.layer) not in dropped]
+        for widths in itertools.product(*map(widths_of, left)):
+            subnet = made.subnet(dict(zip(left, widths, strict=True)), dropped)
+            if table.cost(subnet) <= budget:
+                best = min(best, added + sum(made.rises[each] for each in zip(left, widths, strict=True)))
+    found = made.candidates(table, budget)
+    assert table.cost(found[0]) <= budget
+    assert made.summed(found[0]) == pytest.approx(best, rel=0.02)  # costs are rounded to shares of the budget
+    assert [made.summed(each) for each in found] == sorted(made.summed(each) for each in found)
