@@ -89,7 +89,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
             check_precision(options, trial.options.precision)
         commands = {trial.title: ["fit", *trial.words, "--resume"] for trial in trials}
         failed = at_once(commands, folder.path / "logs", options, threads=options.threads)
-    rows = list[Row]()
+    rows: list[Row] = []
     for trial in trials:
         if trial.title not in failed:
             try:
