@@ -32,12 +32,12 @@ class AnalyzeOptions(Analyses):
     """
 
     sources: list[str] = setting(
-        REQUIRED, "run folders on one base: the base itself, or runs made of it", positional=True
+        REQUIRED, "run folders on one base: the base, or runs made of it", positional=True
     )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None,
-        "Instead measure the metric without each head (one), or with the best head of each layer alone, "
-        "chosen on validation (all-but-one).",
+        "Instead measure the metric without each head (one), or with each layer's best head alone "
+        "(all-but-one).",
     )
     also: list[str] = setting(
         [],
