@@ -35,6 +35,22 @@ def analyze_here(called, monkeypatch):
     return called(analyze)
 
 
+@pytest.fixture
+def runs(trained, tmp_path) -> Path:
+    """A copy of the trained runs that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    return RunFolder.open(runs / "toy-en-de-none-s1")
+
+
+@pytest.fixture
+def gated(runs) -> RunFolder:
+    return RunFolder.open(next(runs.glob("toy-en-de-l0-*")))
+
+
 def ablation_rows() -> list[dict]:
     sites = ["encoder.0.enc-self", "decoder.0.dec-self", "decoder.0.cross"]
     numbers = {"bleu_difference": -0.5, "p_value": 0.25, "p_sacrebleu": 0.125, "p_value_holm": 1.0}
