@@ -55,10 +55,11 @@ class AnalyzeOptions(Analyses):
         for flag, given in (("--beam", self.beam > 1), ("--test-sentences", self.test_sentences > 0)):
             if given and not self.ablate:
                 raise ValueError(f"{flag} is for --ablate: add it, or leave {flag} out")
-        analyses = {"--what": self.what, "--text": self.text, "--system": self.system}
-        analyses |= {"--causes": self.causes, "--contrast": self.contrast}
-        if self.ablate and (flag := next((flag for flag, given in analyses.items() if given), None)):
-            raise ValueError(f"--ablate closes heads of the base in place of the analyses; leave {flag} out")
+        names = ("what", "text", "system", "causes", "contrast")
+        if self.ablate and (name := next((name for name in names if getattr(self, name)), None)):
+            raise ValueError(
+                f"--ablate closes heads of the base in place of the analyses; leave --{name} out"
+            )
         if self.ablate and len(self.sources) > 1:
             raise ValueError(f"--ablate closes heads of one base; expected one run, got {len(self.sources)}")
 

@@ -59,6 +59,7 @@ class Trial:
     def title(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "fit"
 
+
 ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
 
 
@@ -99,8 +100,8 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
             else:
                 rows += [row_of(trial, made) for made in found]
     show_sweep(folder, rows)
-    for title, error in failed.items():
-        say(f"failed: {title}: {error}")
+    for title, why in failed.items():
+        say(f"failed: {title}: {why}")
     return 1 if failed else 0
 
 
