@@ -16,7 +16,7 @@ from headgates.analysis import causal_gating
 from headgates.commands import analyze, fit
 from headgates.data.toy import toy_pairs
 from headgates.gates import HeadMap
-from headgates.records.folder import RunFolder
+from headgates.records.folder import RunFolder, find_runs
 from headgates.records.source import open_source
 from headgates.records.table import read_table, write_table
 from tests.worlds.runs import assert_one_line, well
@@ -329,7 +329,7 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     pairs = read_table(base, "analysis/base/interactions.csv")
     open_heads = min(
         run.row_of("pruned").heads_open
-        for run in map(RunFolder, base.path.parent.iterdir())
+        for run in find_runs(base.path.parent)
         if run.own_system() == "pruned"
     )
     assert len(pairs) == open_heads * (open_heads - 1) // 2
