@@ -88,7 +88,7 @@ def analyze(options: AnalyzeOptions, given: Mapping[str, Any]) -> None:
     if options.contrast is not None:
         read_contrasts(options.contrast)
     if options.ablate is not None:
-        ablate(options)
+        ablate_heads(options)
         return
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.explain.analysed_model import AnalysedModel
@@ -136,7 +136,7 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
         print(f"figure: {path}.png")
 
 
-def ablate(options: AnalyzeOptions) -> None:
+def ablate_heads(options: AnalyzeOptions) -> None:
     """Remove each head of the base alone, or all but one of each layer; with --also on other test sets."""
     import torch
 

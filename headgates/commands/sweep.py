@@ -60,9 +60,6 @@ class Trial:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "fit"
 
 
-ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
-
-
 def main() -> int:
     return start(
         "sweep",
@@ -98,7 +95,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
             except (ValueError, OSError) as error:
                 failed[trial.title] = " ".join(str(error).split())
             else:
-                rows += [row_of(trial, made) for made in found]
+                rows += [trial_row(trial, made) for made in found]
     show_sweep(folder, rows)
     for title, why in failed.items():
         say(f"failed: {title}: {why}")
@@ -123,7 +120,7 @@ def read_trials(options: SweepOptions) -> list[Trial]:
     return trials
 
 
-def row_of(trial: Trial, made: "Made") -> "Row":
+def trial_row(trial: Trial, made: "Made") -> "Row":
     """A row of sweep.csv."""
     from headgates.records.table import with_ends
 
