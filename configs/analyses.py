@@ -55,9 +55,8 @@ class Analyses(SourceOptions):
     )
     contrast: str | None = setting(
         None,
-        "Also measure what every head does for the right of two outputs: toy:number, toy:gender, toy:case, "
-        "toy:order, toy-multi:language, toy-multi:number, en-de:number, en-de:pronoun, en-de:negation, or a "
-        "file.",
+        "Also measure what every head does for the right of two outputs: toy:case, en-de:number and others "
+        "(docs/explain.md), or a file.",
     )
     contrast_heads: list[str] = setting(
         [],

@@ -20,11 +20,9 @@ class SourceOptions:
     """The text of a model of another library: one run folder is made for each."""
 
     data: str | None = setting(
-        None, "text for a model of another library: a named corpus or a folder; runs have their own"
+        None, "Text for a model of another library: a named corpus or a folder; runs have their own."
     )
-    src: str | None = setting(None, "source language of --data: the files' suffix")
-    tgt: str | None = setting(None, "target language of --data")
-    data_dir: str | None = setting(None, "folder with local copies of named corpora; default the run's own")
-    runs: str = setting(
-        "runs", "folder in which the run of a model of another library is made, and found again"
-    )
+    src: str | None = setting(None, "Source language of --data: the files' suffix.")
+    tgt: str | None = setting(None, "Target language of --data.")
+    data_dir: str | None = setting(None, "Folder with local copies of named corpora. Default the run's own.")
+    runs: str = setting("runs", "Folder of the run that a model of another library becomes.")

@@ -10,7 +10,7 @@ outputs beside them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -38,7 +38,8 @@ from headgates.pruning.scores import beam_of, kinds_suffix
 from headgates.records.source import Lines, Source
 from headgates.records.table import Row, cached_table, with_ends
 
-ONE, ALL_BUT_ONE = "one", "all-but-one"
+ONE: Final = "one"
+ALL_BUT_ONE: Final = "all-but-one"
 TEST_SET = "test"  # of the run: files of another test set have its name
 
 

@@ -52,7 +52,7 @@ def at_once(
     environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": paths}
     environment |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
     queue, running, failed = list(commands), dict[str, tuple[Job, float]](), dict[str, str]()
-    live = Live(get_renderable=lambda: table(running), refresh_per_second=2, transient=True)
+    live = Live(get_renderable=lambda: running_table(running), refresh_per_second=2, transient=True)
     with live if sys.stdout.isatty() else nullcontext():
         try:
             while queue or running:
@@ -78,7 +78,7 @@ def at_once(
     return failed
 
 
-def table(running: Mapping[str, tuple[Job, float]]) -> Table:
+def running_table(running: Mapping[str, tuple[Job, float]]) -> Table:
     """A row for each command that runs, with the last line that it has written."""
     shown = Table("command", "last line", "time")
     for title, (job, begin) in running.items():

@@ -139,6 +139,7 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     AssertionError where removal changed what the model says."""
     model, subnet = choice.predictor.model, choice.subnet
     assert subnet is not None
+    closing = subnet.closing.select(recipe.kinds)  # a refit leaves other kinds as they are
     if subnet == Subnet.of(model):  # nothing closes, and a refit would fit each weight to what it is
         return 0.0
     source = run.text.source(run.base, choice.predictor)
@@ -146,7 +147,7 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     if recipe.refit and calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its layers
     with skipped(model, subnet.dropped):
-        close_heads(model, subnet.closing, recipe.closing, calibration)
+        close_heads(model, closing, recipe.closing, calibration)
         seconds = time.perf_counter() - begin
         before = loss_of(run, model, 1)
     subnet.remove(model)

@@ -13,13 +13,12 @@ import yaml
 from scipy.stats import spearmanr
 
 from headgates.analysis import causal_gating
-from headgates.commands import analyze, fit, prune
+from headgates.commands import analyze, fit
 from headgates.data.toy import toy_pairs
 from headgates.gates import HeadMap
-from headgates.records.folder import RunFolder
+from headgates.records.folder import RunFolder, find_runs
 from headgates.records.source import open_source
 from headgates.records.table import read_table, write_table
-from headgates.report.fill import update_pages
 from tests.worlds.runs import assert_one_line, well
 from tests.worlds.tiny_language import conllu_of
 
@@ -34,6 +33,22 @@ def analyze_here(called, monkeypatch):
     """analyze_here(words...) -> (exit code, stdout, stderr)."""
     monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
     return called(analyze)
+
+
+@pytest.fixture
+def runs(trained, tmp_path) -> Path:
+    """A copy of the trained runs that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    return RunFolder.open(runs / "toy-en-de-none-s1")
+
+
+@pytest.fixture
+def gated(runs) -> RunFolder:
+    return RunFolder.open(next(runs.glob("toy-en-de-l0-*")))
 
 
 def ablation_rows() -> list[dict]:
@@ -97,10 +112,13 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
         history["log_alpha"][:, 0].tolist(), abs=1e-3
     )
     assert first["ablation"] == {"difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
-    (state,) = cards["states"]
-    xi = gated.systems()["l0"]["xi"]
-    assert state["open"] == {site: [value > 0 for value in row] for site, row in xi.items()}
-    assert state["lambda"] == gated.config()["lambda"]
+    states = {state["run"]: state for state in cards["states"]}
+    assert cards["states"][0]["run"] == gated.path.name, "learned gates come first"
+    assert states[gated.path.name]["open"] == {
+        site: [head in heads for head in range(2)]
+        for site, heads in gated.row_of("pruned").heads_by_site.items()
+    }
+    assert states[gated.path.name]["lambda"] == 0.01
     assert len(cards["examples"]) == 3
     for example in cards["examples"]:
         source, target = len(example["source"]), len(example["target"])
@@ -115,7 +133,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
         assert np.array(example["weights"]["decoder.0.cross"]).sum(2) == pytest.approx(1, abs=0.02)  # rounded
 
     before = {path: path.stat().st_mtime_ns for path in place.glob("*.json") if path.name != "cards.json"}
-    out = well(analyze_here(gated.path, *FEW))  # a run with gates stands for its base
+    out = well(analyze_here(gated.path, *FEW))  # a run stands for its base
     assert [f"{name}: there already, same settings" in out for name in PARTS] == [True] * len(PARTS)
     assert "one pass" not in out
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -125,38 +143,42 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     assert "rare: one pass over 29 pairs of valid" in out
 
 
-def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_kind(gated, base, analyze_here):
-    words = ["--system", "l0", "--kinds", "cross", "--what", "confidence,alignment", "--examples", "1"]
-    well(analyze_here(gated.path, *words, *FEW))
-    assert not (base / "analysis").exists()
-    cards = gated.read_json("analysis/l0/cards.json")
-    assert {head["site"] for head in cards["heads"]} == {"decoder.0.cross"}
-    assert [head["lrp_share"] for head in cards["heads"]] == [None, None]
-    assert [head["importance"] for head in cards["heads"]] == [None, None]  # the base's is of another model
-    assert cards["survival"] == []
-    assert "agreement" in gated.read_json("analysis/l0/alignment.json")["head_maps"]
-
-
-def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(
-    gated, analyze_here, monkeypatch
+def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_kind(
+    base, gated, analyze_here, monkeypatch
 ):
-    for threshold in ("headgates.analysis.roles.THRESHOLD", "headgates.analysis.roles.RARE_SHARE"):
-        monkeypatch.setattr(threshold, 0.0)  # every head has a role
     monkeypatch.setattr("headgates.models.progress.EVERY", 0.0)
-    xi = gated.systems()["l0"]["xi"]
-    first = next(iter(xi))
-    gated.add_system("l0", gated / "best.pt", {**xi, first: [0.0, 1.0]})
-    out = well(
-        analyze_here(
-            gated.path, "--system", "l0", "--what", "positions,lrp", "--examples", "0", "--sentences", "290"
-        )
-    )
-    roles = {
-        (head["site"], head["head"]): head["roles"]
-        for head in gated.read_json("analysis/l0/cards.json")["heads"]
-    }
-    assert (roles[first, 0], roles[first, 1] != []) == ([], True)
+    words = [
+        "--system",
+        "pruned",
+        "--kinds",
+        "cross",
+        "--what",
+        "confidence,alignment,lrp",
+        "--examples",
+        "1",
+    ]
+    out = well(analyze_here(gated.path, *words, "--sentences", "290"))
     assert re.search(r"^lrp: \d+ of 290, at most about \d+ s left$", out, flags=re.MULTILINE)
+    assert not (base / "analysis").exists()
+    cards = gated.read_json("analysis/pruned/cards.json")
+    left = len(gated.row_of("pruned").heads_by_site["decoder.0.cross"])
+    assert [head["site"] for head in cards["heads"]] == ["decoder.0.cross"] * left
+    assert [head["importance"] for head in cards["heads"]] == [None] * left  # the base's is of another model
+    assert cards["survival"] == []
+    assert "agreement" in gated.read_json("analysis/pruned/alignment.json")["head_maps"]
+
+
+def test_ablations_of_the_base_are_tables_figures_and_a_part_of_its_page(base, gated, analyze_here):
+    words = ["--ablate", "one", "--kinds", "cross", "--test-sentences", "7"]
+    out = well(analyze_here(gated.path, *words, "--also", "toy"))
+    rows = read_table(base, "ablation/one-cross.csv")
+    assert [(row["site"], row["head"]) for row in rows] == [("decoder.0.cross", 0), ("decoder.0.cross", 1)]
+    assert (base / "ablation/one-cross.svg").is_file()
+    assert len(read_table(base, "ablation/transfer-toy-cross.csv")) == 2
+    assert f"report: {base / 'report.html'}" in out
+    well(analyze_here(base.path, *words[2:], "--ablate", "all-but-one"))
+    (row,) = read_table(base, "ablation/all-but-one-cross.csv")
+    assert row["site"] == "decoder.0.cross"
 
 
 def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, tmp_path):
@@ -223,16 +245,11 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(
     gated.write_json("result.json", {**result, "finished": False})
     code, _, error = analyze_here(gated.path)
     assert_one_line(error, str(gated.path), "is not finished")
-    gated.write_json("result.json", result)
-    systems = gated.systems()
-    gated.write_json("systems.json", {name: {**each, "xi": None} for name, each in systems.items()})
+    rows = [{**row, "subnet": {}} for row in result["rows"]]
+    gated.write_json("result.json", {**result, "rows": rows})
     few = ("--what", "confidence", "--examples", "0", *FEW)
-    code, out, error = analyze_here(base.path, *few)
-    assert code == 0, f"a sibling that nobody asked for is broken, and stops a base: {error}"
-    gated.write_json("systems.json", systems)
-    gated.write_json("result.json", {**result, "finished": False})
     out = well(analyze_here(base.path, "--siblings", *few))
-    assert f"left out: {gated.path}" in out  # a sibling that is not finished does not stop the others
+    assert "left out: " in out, "a broken sibling does not stop the others"
 
 
 @pytest.mark.parametrize(
@@ -256,10 +273,14 @@ def test_what_does_not_fit_the_run_is_one_line(base, analyze_here, words, expect
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "--what", "rare", "--parses", "gold"], "--parses is for syntax, but --what is rare"),
+        (["run", "--what", "rare", "--parses", "gold"], "parses is for --what syntax: add it"),
         (["run", "--text", "lines.txt", "--kinds", "cross"], "--text has no translations"),
         (["run", "--out", "../up"], "expected a plain name"),
-        (["one", "two", "--system", "l0"], "expected one run, got 2"),
+        (["one", "two", "--ablate", "one"], "expected one run, got 2"),
+        (["run", "--ablate", "one", "--causes"], "leave --causes out"),
+        (["run", "--also", "toy"], "give --ablate one too"),
+        (["run", "--beam", "3"], "--beam is for --ablate"),
+        (["run", "--set", "pair_heads=3"], "pair_heads is for --causes: add it"),
     ],
 )
 def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(analyze_here, words, expected):
@@ -271,41 +292,6 @@ def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(ana
 # ---------------------------------------------------------------- the page of a run
 
 
-def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_here, called):
-    before = page_data(gated)  # fit.py wrote it
-    assert before["opens_with"] == gated.path.name
-    assert (
-        [state["run"] for state in before["states"]]
-        == [gated.path.name]
-        == [state["run"] for state in page_data(base)["states"]]
-    )
-    assert [curve["name"] for curve in before["curves"] if not curve.get("trained")] == []
-    assert [head["confidence"] for head in before["heads"]] == [None] * HEADS
-    prune_here = called(prune)
-    quick = ("--set", "valid_sentences=5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
-    out = well(prune_here(base.path, "--by", "importance", *quick))
-    assert f"report: {base / 'report.html'}" in out
-    data = page_data(base)
-    assert [curve["name"] for curve in data["curves"] if not curve.get("trained")] == ["importance"]
-    assert {state["run"] for state in data["states"]} == {gated.path.name, data["curves"][0]["file"]}
-    assert data["opens_with"] == base.path.name
-    assert [head["roles"] for head in data["heads"]] == [[]] * HEADS
-    assert len(data["examples"]) == 3  # attention can be looked at before anything is analysed
-
-    well(analyze_here(gated.path, "--what", "confidence,positions", *FEW, "--examples", "2"))
-    confidence = [head["confidence"] for head in page_data(base)["heads"]]
-    assert None not in confidence
-
-    well(prune_here(base.path, "--by", "weight-norm", *quick[:6]))
-    data = page_data(base)
-    assert {curve["name"] for curve in data["curves"] if not curve.get("trained")} == {
-        "importance",
-        "weight-norm",
-    }
-    assert [head["confidence"] for head in data["heads"]] == confidence
-    assert len(data["examples"]) == 2
-
-
 def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, gated, called, analyze_here):
     (gated / "report.html").unlink()
     tiny = ["--config", ROOT / "configs/toy_tiny.yaml", "--precision", gated.result()["precision"]]
@@ -315,8 +301,6 @@ def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, ga
     assert data["unlearned"]  # the tiny model: no finding is a title
     known = ("confidence", "lrp_share", "importance", "loss", "offsets")
     assert all(head[name] not in (None, []) for head in data["heads"] for name in known)
-    (curve,) = [curve for curve in data["curves"] if not curve.get("trained")]
-    assert {point["heads_open"] for point in curve["points"]} == set(range(HEADS + 1))
     out = well(analyze_here(base.path, *FEW))
     assert [f"{name}: there already" in out for name in PARTS] == [True] * len(PARTS)
 
@@ -343,7 +327,11 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     assert card["importance, |.|"]["sign"] is None
     assert {"gradient", "integrated, 20 points", "fisher", "obs", "lrp", "confidence"} < card.keys()
     pairs = read_table(base, "analysis/base/interactions.csv")
-    open_heads = sum(value > 0 for row in gated.systems()["l0"]["xi"].values() for value in row)
+    open_heads = min(
+        run.row_of("pruned").heads_open
+        for run in find_runs(base.path.parent)
+        if run.own_system() == "pruned"
+    )
     assert len(pairs) == open_heads * (open_heads - 1) // 2
     for row in pairs:
         assert row["interaction"] == pytest.approx(row["both"] - row["head_alone"] - row["other_alone"])
@@ -379,24 +367,12 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     assert on_cards == pytest.approx(means.flat().tolist())
 
 
-def test_causes_of_another_text_and_its_settings_without_it_are_refused(base, analyze_here, tmp_path):
+def test_causes_of_another_text_are_refused(base, analyze_here, tmp_path):
     lines = tmp_path / "lines.en"
     lines.write_text("the dog sees a cat .\n")
     code, _, error = analyze_here(base.path, "--causes", "--text", lines)
     assert code == 1
     assert_one_line(error, "--causes reads the base", "--text")
-    code, _, error = analyze_here(base.path, "--set", "pair_heads=3")
-    assert code == 2
-    assert "pair_heads is for --causes; add it" in error
-
-
-def test_importance_which_may_take_minutes_is_not_computed_for_the_page_alone(base):
-    settings = yaml.safe_load((base / "config.yaml").read_text())
-    base.write_text("config.yaml", yaml.safe_dump({**settings, "systems": ["base"]}))
-    said: list[str] = []
-    assert update_pages(base, said.append, look=29) == [base / "report.html"]
-    assert said[0].startswith("curves/loss-beam2-v50-t200: ")
-    assert not (base / "scores/importance.json").is_file()
 
 
 def test_no_call_takes_from_a_page_what_an_earlier_one_brought(
@@ -425,20 +401,8 @@ def test_no_call_takes_from_a_page_what_an_earlier_one_brought(
         ]
 
 
-def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, called):
+def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, analyze_here):
     base.write_text("analysis/base/cards.json", "{")
-    out = well(
-        called(prune)(
-            base.path,
-            "--by",
-            "weight-norm",
-            "--test-sentences",
-            "7",
-            "--set",
-            "valid_sentences=5",
-            "--step",
-            "0.5",
-        )
-    )
+    out = well(analyze_here(base.path, "--ablate", "one", "--kinds", "cross", "--test-sentences", "7"))
     assert "no report page: " in out
-    assert "analyze.py" in out
+    assert "--fresh" in out

@@ -41,7 +41,7 @@ def test_trials_at_once_share_one_base_are_found_again_and_one_that_fails_is_nam
     code, out, _ = sweep_here(file, "--runs", runs, "--jobs", 2, "--threads", 1)
     assert code == 1
     assert "failed: heads 99: --heads: cannot keep 99 of" in out
-    assert len(list(runs.glob("*-none-s1"))) == 1, "one base for both"
+    assert len(list(runs.glob("*-none-s1/best.pt"))) == 1, "one base for both"
     with (runs / "sweep-own/sweep.csv").open(newline="") as table:
         rows = list(csv.DictReader(table))
     assert {(row["model"], row["heads"], row["heads_open"]) for row in rows} == {

@@ -32,12 +32,12 @@ class AnalyzeOptions(Analyses):
     """
 
     sources: list[str] = setting(
-        REQUIRED, "run folders on one base: the base itself, or runs made of it", positional=True
+        REQUIRED, "run folders on one base: the base, or runs made of it", positional=True
     )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None,
-        "Instead measure the metric without each head (one), or with the best head of each layer alone, "
-        "chosen on validation (all-but-one).",
+        "Instead measure the metric without each head (one), or with each layer's best head alone "
+        "(all-but-one).",
     )
     also: list[str] = setting(
         [],
@@ -55,10 +55,11 @@ class AnalyzeOptions(Analyses):
         for flag, given in (("--beam", self.beam > 1), ("--test-sentences", self.test_sentences > 0)):
             if given and not self.ablate:
                 raise ValueError(f"{flag} is for --ablate: add it, or leave {flag} out")
-        analyses = {"--what": self.what, "--text": self.text, "--system": self.system}
-        analyses |= {"--causes": self.causes, "--contrast": self.contrast}
-        if self.ablate and (flag := next((flag for flag, given in analyses.items() if given), None)):
-            raise ValueError(f"--ablate closes heads of the base in place of the analyses; leave {flag} out")
+        names = ("what", "text", "system", "causes", "contrast")
+        if self.ablate and (name := next((name for name in names if getattr(self, name)), None)):
+            raise ValueError(
+                f"--ablate closes heads of the base in place of the analyses; leave --{name} out"
+            )
         if self.ablate and len(self.sources) > 1:
             raise ValueError(f"--ablate closes heads of one base; expected one run, got {len(self.sources)}")
 
@@ -87,7 +88,7 @@ def analyze(options: AnalyzeOptions, given: Mapping[str, Any]) -> None:
     if options.contrast is not None:
         read_contrasts(options.contrast)
     if options.ablate is not None:
-        ablate(options)
+        ablate_heads(options)
         return
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.explain.analysed_model import AnalysedModel
@@ -135,7 +136,7 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
         print(f"figure: {path}.png")
 
 
-def ablate(options: AnalyzeOptions) -> None:
+def ablate_heads(options: AnalyzeOptions) -> None:
     """Remove each head of the base alone, or all but one of each layer; with --also on other test sets."""
     import torch
 

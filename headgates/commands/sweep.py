@@ -60,9 +60,6 @@ class Trial:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "fit"
 
 
-ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
-
-
 def main() -> int:
     return start(
         "sweep",
@@ -90,7 +87,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
             check_precision(options, trial.options.precision)
         commands = {trial.title: ["fit", *trial.words, "--resume"] for trial in trials}
         failed = at_once(commands, folder.path / "logs", options, threads=options.threads)
-    rows = list[Row]()
+    rows: list[Row] = []
     for trial in trials:
         if trial.title not in failed:
             try:
@@ -98,10 +95,10 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
             except (ValueError, OSError) as error:
                 failed[trial.title] = " ".join(str(error).split())
             else:
-                rows += [row_of(trial, made) for made in found]
+                rows += [trial_row(trial, made) for made in found]
     show_sweep(folder, rows)
-    for title, error in failed.items():
-        say(f"failed: {title}: {error}")
+    for title, why in failed.items():
+        say(f"failed: {title}: {why}")
     return 1 if failed else 0
 
 
@@ -123,7 +120,7 @@ def read_trials(options: SweepOptions) -> list[Trial]:
     return trials
 
 
-def row_of(trial: Trial, made: "Made") -> "Row":
+def trial_row(trial: Trial, made: "Made") -> "Row":
     """A row of sweep.csv."""
     from headgates.records.table import with_ends
 

@@ -8,11 +8,12 @@ import pytest
 
 from headgates.configs.cli import config_hash
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import UNPRUNED, Lambda, Recipe, Units
+from headgates.configs.recipe import UNPRUNED, Lambda, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
 from headgates.data.text import ParallelText
+from headgates.pruning.choosers import score_of
 from headgates.records.fingerprint import base_fingerprint, recipe_fingerprint
 
 TEXT = ParallelText(["a"], ["b"])
@@ -149,3 +150,19 @@ def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_
     one = replace(PLAIN, train=replace(PLAIN.train, accumulate=12))
     for recipe in (BASE, LEARNT):
         assert key(recipe, many) == key(recipe, one) != key(recipe)
+
+
+@pytest.mark.parametrize(
+    ("choose", "budget", "score"),
+    [
+        ("importance", Units(9), "importance"),
+        ("l0-started", Units(9), "importance"),
+        ("l0", Units(9), None),
+        ("plan", Speed(2.0), "obs"),
+        ("scratch", Speed(2.0), "obs"),
+        ("scratch", Units(9), None),
+        (UNPRUNED, Units(), None),
+    ],
+)
+def test_whatever_reads_a_score_depends_on_its_sample(choose, budget, score):
+    assert score_of(Recipe(choose, budget, epochs=3)) == score

@@ -86,7 +86,7 @@ def test_loss_and_validation_are_those_of_the_sentences_one_by_one(task, untrain
 
 def test_importance_is_the_mean_over_sentences_of_the_size_of_each_gradient(task, untrained):
     predictor, data = untrained
-    ours = importance(predictor.model, data.batches("valid", 61), loss=task.loss)
+    ours = raw_importance(predictor.model, data.batches("valid", 61), loss=task.loss)
     bank = attach(predictor.model, gate="mask")
     totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in bank.sites}
     xi = {site: torch.ones(site.heads, requires_grad=True) for site in bank.sites}

@@ -2,7 +2,6 @@
 `fit.py` trains once a session."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,19 +74,3 @@ def as_if_learned() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ResultRow, "unlearned", "")
         yield
-
-
-@pytest.fixture
-def runs(trained, tmp_path) -> Path:
-    """A copy of the trained runs that a test may change."""
-    return Path(shutil.copytree(trained, tmp_path / "runs"))
-
-
-@pytest.fixture
-def base(runs) -> RunFolder:
-    return RunFolder.open(runs / "toy-en-de-none-s1")
-
-
-@pytest.fixture
-def gated(runs) -> RunFolder:
-    return RunFolder.open(next(runs.glob("toy-en-de-l0-*")))

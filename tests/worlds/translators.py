@@ -125,5 +125,5 @@ def as_checkpoint(patch: pytest.MonkeyPatch, name: str, write=write_checkpoint) 
     def opened(folder: Path, *_: object) -> Translator:
         return Translator(load_model(folder / "model.pt"), *load_vocabs(folder))
 
-    patch.setitem(FORMATS, name, Format(name))
+    patch.setitem(FORMATS, name, Format(name, "a checkpoint of ours"))
     patch.setitem(sys.modules, f"headgates.bridges.{name}", SimpleNamespace(write=write, open=opened))
