@@ -13,18 +13,18 @@ $(INSTALLED_TRAIN): PIP_FLAGS := --no-compile
 
 # Local copies of named corpora; without the folder they are downloaded.
 DATA_DIR ?= ../shared/data
-LAMBDAS ?= 0.003 0.01 0.03 0.1
+LAMBDAS ?= 0.003,0.01,0.03,0.1
 # Tests run in so many processes, a file in one of them, each with one thread.
 JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
-# More flags for fit.py or pytest:  make fit FLAGS="--heads 18",  make test FLAGS="-k gates"
+# More flags for fit.py or pytest:  make fit FLAGS="--seed 2",  make test FLAGS="-k gates"
 FLAGS ?=
 
 .PHONY: fit check test lint audit multi30k install clean
 .DELETE_ON_ERROR:
 
 fit: $(INSTALLED_TRAIN)
-	$(PY) fit.py --config configs/toy.yaml $(FLAGS)
+	$(PY) fit.py --config toy $(FLAGS)
 
 # While editing: what failed last first, without the tests that train, export or start processes (`slow`, tests/conftest.py).
 check: $(INSTALLED)
@@ -42,14 +42,11 @@ lint: $(INSTALLED)
 	$(PY) -m ruff check .
 	$(PY) -m mypy headgates benchmarks
 
-# The reference run on real text: base, base-continued and importance once, l0 at each lambda.
+# The reference run on real text: the base, then learned gates at each lambda, and the base trained as long.
 # Stopped half-way, the same command goes on where it was.
 multi30k: $(INSTALLED_TRAIN)
-	@set -e; for lambda in $(LAMBDAS); do \
-	  set -x; \
-	  $(PY) fit.py --config configs/multi30k.yaml --resume --lambda $$lambda $(if $(wildcard $(DATA_DIR)),--data-dir $(DATA_DIR)) $(FLAGS); \
-	  { set +x; } 2>/dev/null; \
-	done
+	$(PY) fit.py --config multi30k --gate none --resume $(if $(wildcard $(DATA_DIR)),--data-dir $(DATA_DIR)) $(FLAGS)
+	$(PY) prune.py runs/multi30k-en-de-none-s1 --by l0 --lambda $(LAMBDAS) --epochs 6 --resume
 
 install: $(INSTALLED)
 

@@ -1,5 +1,4 @@
-"""Say what the heads of a trained model do: confidence, relevance, positions, syntax, rare words, alignment;
-and which of them survive."""
+"""Say what the heads of a trained model do, and which of them survive pruning."""
 
 import sys
 

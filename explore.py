@@ -1,4 +1,4 @@
-"""Type a sentence, shut heads, and see what a trained model does then: a page of this machine alone."""
+"""Type a sentence, close heads, and see what a trained model says then: a page of this machine alone."""
 
 import sys
 

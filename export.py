@@ -1,5 +1,4 @@
-"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or time
-it beside the unpruned model."""
+"""Write a run for other runtimes, without its closed heads, and check that it still says the same."""
 
 import sys
 

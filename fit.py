@@ -1,5 +1,4 @@
-"""Train a base translation model, put learned gates on its attention heads, and compare with pruning
-pruning."""
+"""Train a base model, make a smaller one of it, and compare that with the usual rivals."""
 
 import sys
 

@@ -1,5 +1,4 @@
-"""Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et
-al. 2019."""
+"""Make smaller models of a trained one, and measure them: several values make a comparison with intervals."""
 
 import sys
 

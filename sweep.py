@@ -1,5 +1,4 @@
-"""Run a sweep file of Weights & Biases on this machine, without an account; draw BLEU against heads; make a
-W&B dashboard."""
+"""Run a sweep file on this machine, without an account, or make a Weights & Biases dashboard."""
 
 import sys
 

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab
-from headgates.bridges.hf_vocab import hub_folder, library, quiet
 from headgates.configs.fields import shortened
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_files
 from headgates.data.batch import pad
+from headgates.data.encoder_vocab import EncoderVocab, LabelVocab
 from headgates.data.file_digest import file_digest
+from headgates.data.hf_vocab import hub_folder, library, quiet
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.gates import HeadMap, find_sites, heads_left, remove

@@ -25,8 +25,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgates.bridges.exported import read_about
-from headgates.bridges.fairseq_data import language_pairs
-from headgates.bridges.fairseq_vocab import SPECIALS, SYMBOLS, DictionaryVocab, fairseq_vocabs
 from headgates.bridges.foreign import (
     STACKS,
     Converted,
@@ -41,6 +39,8 @@ from headgates.configs.fields import shortened
 from headgates.configs.own_file import own_file, own_files
 from headgates.configs.settings import ModelConfig, SearchConfig
 from headgates.configs.source import ForeignOptions
+from headgates.data.fairseq_data import language_pairs
+from headgates.data.fairseq_vocab import SPECIALS, SYMBOLS, DictionaryVocab, fairseq_vocabs
 from headgates.data.text import reworded
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary
 from headgates.gates import KINDS, heads_left

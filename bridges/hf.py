@@ -30,7 +30,12 @@ from headgates.bridges.foreign import (
     position_table,
     shared_tables,
 )
-from headgates.bridges.hf_vocab import (
+from headgates.configs.fields import shortened
+from headgates.configs.json_file import load_json
+from headgates.configs.own_file import own_files
+from headgates.configs.settings import ModelConfig, read_search
+from headgates.configs.source import ForeignOptions
+from headgates.data.hf_vocab import (
     FLAGS,
     KIND,
     PREFIX,
@@ -41,12 +46,7 @@ from headgates.bridges.hf_vocab import (
     quiet,
     vocabulary,
 )
-from headgates.bridges.hf_vocab import load as load_vocabs
-from headgates.configs.fields import shortened
-from headgates.configs.json_file import load_json
-from headgates.configs.own_file import own_files
-from headgates.configs.settings import ModelConfig, read_search
-from headgates.configs.source import ForeignOptions
+from headgates.data.hf_vocab import load as load_vocabs
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.data.vocab import Vocab

@@ -34,13 +34,13 @@ import torch
 import yaml
 
 from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled, with_one_width
-from headgates.bridges.marian_vocab import MarianVocab, read_sides
 from headgates.configs.fields import check_ranges, shortened
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
 from headgates.configs.settings import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.configs.yaml_file import load_yaml, parse_yaml
+from headgates.data.marian_vocab import MarianVocab, read_sides
 from headgates.data.npz import read_npz
 from headgates.data.vocab import load_vocabs
 from headgates.gates import find_sites, heads_left

@@ -19,8 +19,8 @@ CORPORA = {
 }
 # prefix -> "module:loader(place, src=, tgt=) -> Corpus" of other programs' files: --data PREFIX:PLACE
 CORPUS_FILES = {
-    "fairseq": "headgates.bridges.fairseq_data:read_binarised",
-    "fairseq-pieces": "headgates.bridges.fairseq_data:read_pieces",
+    "fairseq": "headgates.data.fairseq_data:read_binarised",
+    "fairseq-pieces": "headgates.data.fairseq_data:read_pieces",
     "hf": "headgates.data.hub:read_hub",
 }
 

@@ -25,8 +25,8 @@ Ids = set[int]
 Kept = tuple[list[int], list[int]]  # of source and target: the old id of every new one, in order
 # kind -> "module:function": f(folder, source, target, used) -> Kept; it writes the tokenizer's files
 TRIMMERS: dict[str, str] = {
-    "huggingface": "headgates.bridges.hf_trim:trim",
-    "marian": "headgates.bridges.marian_vocab:trim",
+    "huggingface": "headgates.data.hf_trim:trim",
+    "marian": "headgates.data.marian_vocab:trim",
 }
 NORMAL, USER_DEFINED, UNUSED = 1, 4, 5  # types of SentencePiece's pieces that are made of characters
 BPE = 2  # its model type

@@ -28,10 +28,10 @@ ABOUT = "vocab.json"
 # kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same
 # object twice where joint
 VOCABULARIES: dict[str, str] = {
-    "encoder": "headgates.bridges.encoder_vocab:load",
-    "fairseq": "headgates.bridges.fairseq_vocab:load",
-    "huggingface": "headgates.bridges.hf_vocab:load",
-    "marian": "headgates.bridges.marian_vocab:load",
+    "encoder": "headgates.data.encoder_vocab:load",
+    "fairseq": "headgates.data.fairseq_vocab:load",
+    "huggingface": "headgates.data.hf_vocab:load",
+    "marian": "headgates.data.marian_vocab:load",
 }
 
 

@@ -1,19 +1,42 @@
-"""What the notebooks show: tables as Markdown, which a reader of the file can still read, the figures of
-report/ as pictures, and one line for a mistake such as a HEADGATES_RUN that is not there."""
+"""What the notebooks share: the run that they look at, tables as Markdown, which a reader of the file can still
+read, and figures of report/ as pictures. A mistake, such as a HEADGATES_RUN that is not there, is one line."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import matplotlib.pyplot as plt
 from IPython import get_ipython
 from IPython.display import Image, Markdown
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 import headgates.report.drawing
+from headgates.analysis.roles import Role
+from headgates.gates import HeadMap
+from headgates.records.folder import RunFolder, base_of
+from headgates.records.related import MadeRun, open_made_run
 from headgates.records.table import markdown_table
+from headgates.report.drawing import KIND_WORDS, LOOK
+from headgates.report.head_figures import ROLE_LETTERS
+from headgates.report.palette import BLACK, GREY, KIND_COLOURS, RULE, look_of
+
+ROOT = Path(__file__).resolve().parents[1]  # of the checkout, from which run folders are named
+EXAMPLE = "examples/toy_run/toy-en-de-l0-0.015-s1"
+OPEN, CLOSED = "#f4c430", "#33415c"
+__all__ = ["BLACK", "GREY", "KIND_COLOURS", "KIND_WORDS", "RULE", "look_of"]
 
 headgates.report.drawing.DOTS_PER_INCH = 72  # the notebooks are small files
-ROOT = Path(__file__).resolve().parents[1]  # of the checkout, from which run folders are named
+plt.rcParams.update({**LOOK, "font.size": 9, "figure.dpi": 80})
+
+
+def open_run() -> tuple[MadeRun, RunFolder]:
+    """The run that HEADGATES_RUN names, or the example, and its base."""
+    run = open_made_run(RunFolder.open(ROOT / os.environ.get("HEADGATES_RUN", EXAMPLE)))
+    return run, base_of(run.folder)
 
 
 def table(rows: Sequence[Mapping[str, Any]], left: int = 1) -> Markdown:
@@ -37,6 +60,49 @@ def picture(draw: Callable[..., None], *args: Any, **options: Any) -> Image:
     with TemporaryDirectory() as folder:
         draw(*args, path=Path(folder) / "figure", **options)
         return Image((Path(folder) / "figure.png").read_bytes())
+
+
+def open_maps(maps: Mapping[str, HeadMap], roles: Sequence[Role] = ()) -> Figure:
+    """A column of panels for each map (True: open), layers down and heads across, with the letters of each
+    head's roles."""
+    kinds = list(next(iter(maps.values())).by_kind())
+    figure, panels = plt.subplots(
+        len(kinds),
+        len(maps),
+        figsize=(3.4 * len(maps), 1.0 * len(kinds) + 0.6),
+        squeeze=False,
+        layout="constrained",
+    )
+    for column, (title, heads) in zip(panels.T, maps.items(), strict=True):
+        column[0].set_title(title)
+        for axes, kind in zip(column, kinds, strict=True):
+            rows = {site.layer: row.tolist() for site, row in heads.items() if site.kind == kind}
+            width = max(map(len, rows.values()))
+            cells = [row + [False] * (width - len(row)) for row in rows.values()]
+            axes.pcolormesh(cells, cmap=ListedColormap([CLOSED, OPEN]), vmin=0, vmax=1, edgecolors="white")
+            axes.set_yticks([n + 0.5 for n in range(len(rows))], rows)
+            axes.set_xticks([n + 0.5 for n in range(width)], range(width))
+            axes.set_ylabel(f"{kind}\nlayer", color=KIND_COLOURS[kind])
+            axes.invert_yaxis()
+            for place, letters in letters_of(roles, kind).items():
+                line = list(rows).index(place[0]) + 0.5
+                colour = "black" if rows[place[0]][place[1]] else "white"
+                axes.text(place[1] + 0.5, line, letters, color=colour, ha="center", va="center", fontsize=8)
+    patches = [Patch(color=OPEN, label="open"), Patch(color=CLOSED, label="closed")]
+    figure.legend(handles=patches, loc="outside lower center", ncols=2)
+    return figure
+
+
+def letters_of(roles: Sequence[Role], kind: str) -> dict[tuple[int, int], str]:
+    """(layer, head) -> the letters of the families of its roles."""
+    families: dict[tuple[int, int], set[str]] = {}
+    for role in roles:
+        if role.site.kind == kind:
+            families.setdefault((role.site.layer, role.head), set()).add(role.family)
+    return {
+        place: "".join(letter for family, letter in ROLE_LETTERS.items() if family in found)
+        for place, found in families.items()
+    }
 
 
 def in_one_line(shell: Any, kind: type[BaseException], error: BaseException, *_: Any, **__: Any) -> list[str]:

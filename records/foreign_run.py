@@ -60,7 +60,7 @@ def foreign_run(
             "joint": translator.source_vocab is translator.target_vocab,
             "max_length": min(200, model.config.max_positions - 1),
         }
-        settings = {"gate": "none", "name": folder.path.name, "model": architecture(model)["model"]}
+        settings = {"name": folder.path.name, "model": architecture(model)["model"]}
         settings |= {"data": None} | converted.settings | dict(text)
         settings["text"] = limits | converted.settings.get("text", {})
         origin = source + "".join(f",{name}{value}" for name, value in options.items())

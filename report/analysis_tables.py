@@ -16,7 +16,7 @@ def heads_table(
     analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]
 ) -> None:
     """Print the heads that have a role, by kind, with their scores; heads without a role are counted."""
-    gated = ["open in"] * (analysed.is_base and bool(analysed.gate_runs))
+    gated = ["open in"] * (analysed.is_base and bool(analysed.made_runs))
     columns = ["head", "role", *scores, *gated, "score", "baseline"]
     rows = []
     for kind in KINDS:
@@ -40,7 +40,7 @@ def heads_table(
 
 def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
     """In how many of the runs that gate the head it is open."""
-    rows = [run.open[site] for run in analysed.gate_runs if site in run.open]
+    rows = [run.open[site] for run in analysed.made_runs if site in run.open]
     return f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""
 
 

@@ -59,7 +59,7 @@ def columns_of(
         Column(("method",), lambda group: group.label, "method"),
         Column(("learned",), lambda group: int(group.learned)),
         Column(("epochs",), lambda group: group.epochs),
-        Column(("asked",), lambda group: group.budget or None, "asked"),
+        Column(("asked",), budget_words, "asked"),
         Column(("heads",), lambda group: group.heads, "heads", ".4g"),
         *map(kind_column, KINDS),
         Column(("neurons",), lambda group: group.mean_of_rows("neurons_open"), "neurons", ",.0f"),
@@ -88,6 +88,10 @@ def columns_of(
     ]
 
 
+def budget_words(group: Group) -> str | None:
+    return None if group.is_base else group.recipe.budget.words
+
+
 def range_of_seeds(group: Group) -> tuple[float, float] | None:
     return group.range if len(group.rows) > 1 else None
 
@@ -112,9 +116,7 @@ def p_mcnemar(group: Group) -> float | None:
 def nearest(group: Group, compared: Compared) -> str | None:
     """The recipe whose open heads are most like the group's, and their Jaccard overlap: two with the same
     heads are one choice."""
-    if group.size is None:
-        return None
-    others = [other for other in compared.at(group.epochs, group.size) if other is not group]
+    others = [other for other in compared.at(group.epochs, group.size) if other.label != group.label]
     found = [(overlap, o.label) for o in others if (overlap := group.overlap(o)) is not None]
     return "{:.2f} {}".format(*max(found)) if found else None
 

@@ -141,7 +141,7 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
                 if group.is_base or compared.unlearned
                 else {alone: alone.minus(compared.reference(group.epochs))}
             )
-            which = {"run": row.run.path.name, "system": row.result.system}
+            which: Row = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
             columns = columns_of(compared, metrics, own)
             values = {name: v for column in columns for name, v in column.entries(alone).items()}

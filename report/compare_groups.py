@@ -20,10 +20,11 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 from headgates.analysis.metrics import Floats
 from headgates.analysis.seed_luck import SeedVariance, difference_of_means, seed_variance
 from headgates.analysis.significance import holm
-from headgates.configs.recipe import Share, Speed, Units
+from headgates.configs.recipe import UNPRUNED, Recipe, Share, Speed, Units
 from headgates.pruning.make import Row
 from headgates.records.row import BASE, Interval, ResultRow
 
+ITSELF = Recipe(UNPRUNED, Units())  # the base
 Size = Units | Speed | Share  # the budgets that recipes are compared at; others leave any number of heads
 
 
@@ -70,13 +71,11 @@ class Group:
 
     def __init__(self, rows: Sequence[Row], counts: Floats):
         self.rows, self.counts = list(rows), counts
-        self.first, self.recipe = rows[0].result, rows[0].recipe
+        self.first, self.recipe = rows[0].result, rows[0].recipe or ITSELF
         self.label, self.is_base = self.first.label, self.first.is_base
-        self.epochs = self.recipe.epochs if self.recipe else 0
-        self.learned = self.recipe is not None and self.recipe.learns
-        budget = self.recipe.budget if self.recipe and not self.is_base else None
-        self.size = budget if isinstance(budget, Units | Speed | Share) else None
-        self.budget = budget.words if budget else ""
+        self.epochs, self.learned = self.recipe.epochs, self.recipe.learns
+        budget = None if self.is_base else self.recipe.budget
+        self.size: Size | None = budget if isinstance(budget, Units | Speed | Share) else None
         self.heads = fmean(row.result.heads_open for row in rows)
         self.values = [row.result.main.value for row in rows]
         self.mean = fmean(self.values)
@@ -145,8 +144,10 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 def validation_loss(row: ResultRow) -> float | None:
     """Its own, or that of the best epoch of its training."""
-    losses = (row.stage or {}).get("losses")
-    return losses[row.stage["best_epoch"]] if row.loss is None and row.stage and losses else row.loss
+    stage = row.stage or {}
+    if row.loss is not None or not stage.get("losses"):
+        return row.loss
+    return float(stage["losses"][stage["best_epoch"]])
 
 
 def open_heads(row: ResultRow) -> set[tuple[str, int]]:
@@ -165,9 +166,9 @@ def order(size: Size | None) -> Any:
 
 def grouped(rows: Sequence[Row], counts: Floats) -> list[Group]:
     """By training, label and size; rows of one group in their order."""
-    alike: dict[Any, list[Row]] = {}
+    alike: dict[Recipe, list[Row]] = {}
     for row in rows:
-        alike.setdefault(row.recipe and replace(row.recipe, seed=0), []).append(row)
+        alike.setdefault(replace(row.recipe or ITSELF, seed=0), []).append(row)
     groups = [Group(same, counts) for same in alike.values()]
     return sorted(groups, key=lambda group: (group.epochs, group.label, order(group.size)))
 
@@ -203,7 +204,7 @@ class Compared:
             return base
         return later
 
-    def at(self, epochs: int, size: Size) -> list[Group]:
+    def at(self, epochs: int, size: Size | None) -> list[Group]:
         """The groups of this size, the best first."""
         groups = [group for group in self.groups if (group.epochs, group.size) == (epochs, size)]
         return sorted(groups, key=lambda group: (-group.mean, group.label))
@@ -211,7 +212,6 @@ class Compared:
     def pair(self, group: Group, other: Group) -> Difference:
         """The difference of two recipes of the same size and as much training; all such pairs are one
         family."""
-        assert group.size is not None
         pairs = list(combinations(self.at(group.epochs, group.size), 2))
         family = together([a.minus(b) for a, b in pairs])
         p = next(d.p_holm for pair, d in zip(pairs, family, strict=True) if {*pair} == {group, other})

@@ -101,8 +101,9 @@ def of_no_size(group: Group, compared: Compared, metric: str) -> str:
     fell = " to ".join(map(str, dict.fromkeys((opened[0], opened[-1]))))
     reference, neurons = compared.reference(group.epochs), group.first.neurons_open
     beside = "" if neurons is None else f" and {neurons:,} neurons (the first seed)"
+    name = f"{group.label} ({group.recipe.budget.words})"
     return (
-        f"{group.label} ({group.budget}) {trained(group.epochs)} leaves {fell} heads{beside} open: "
+        f"{name} {trained(group.epochs)} leaves {fell} heads{beside} open: "
         f"{score(group, metric)}, {gap(group.minus(reference))} against {reference.label}; no size was asked "
         "for, so it has no rank."
     )

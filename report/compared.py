@@ -9,7 +9,7 @@ from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.own_file import own_file
 from headgates.configs.program import program
-from headgates.configs.recipe import PIECES, UNPRUNED
+from headgates.configs.recipe import PIECES, UNPRUNED, Recipe
 from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
 from headgates.lab.tracker import log_grid
@@ -57,13 +57,13 @@ def show_compared(
     for line in warnings_of([row.result for row in [*bases, *made]], lab.settings):
         print(line)
     source = lab.text.source(base) if also else None
-    for on in also:
+    for text in also:
         assert source is not None
-        corpus, lines = source.other(on, lab.settings.test_sentences)
-        say(f"{len(made) + len(bases)} systems on {corpus}")
-        ours, theirs = (on_text(base, some, lines) for some in (made, bases))
-        place = RunFolder(folder / corpus) if writes else None
-        compare(lab, base, ours, theirs, failed, place, on=corpus)
+        on, test = source.other(text, lab.settings.test_sentences)
+        say(f"{len(made) + len(bases)} systems on {on}")
+        ours, theirs = (on_text(base, some, test) for some in (made, bases))
+        place = RunFolder(folder / on) if writes else None
+        compare(lab, base, ours, theirs, failed, place, on=on)
     if writes:
         log(lab, base, made, folder)
     for each in failed:
@@ -82,7 +82,7 @@ def show_compared(
 
 def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:
     """The base, and the base trained on, of every seed and length, as the runs of the rows hold them."""
-    found = {}
+    found: dict[Recipe | None, Row] = {}
     for row in rows:
         for result in row.run.rows():
             if result.is_base:
@@ -104,19 +104,19 @@ def compare(
 ) -> None:
     """Print the sentences and tables of one test set, and write them into the folder. on: its name, where it
     is not the base's own."""
-    metrics, name = lab.task.metrics, (base if folder is None else folder).path
+    metrics, on = lab.task.metrics, on and f" on {on}"
     compared = Compared(made, bases, resample_counts(len(bases[0].scored), RESAMPLES))
     if folder is not None:
         write_compared(
             compared,
             folder,
             metrics=metrics,
-            title=f"{base.path.resolve().name}{on and ' on '}{on}: smaller models compared",
+            title=f"{base.path.resolve().name}{on}: smaller models compared",
             about={"base": base.path.name, "base_hash": base.run_hash()},
             failed=list(map(str, failed)),
             report=say,
         )
-    print_compared(compared, metrics=metrics, title=f"{name}{on and ' on '}{on}")
+    print_compared(compared, metrics=metrics, title=f"{base.path}{on}")
 
 
 def show_dynamics(lab: Lab, base: RunFolder) -> None:

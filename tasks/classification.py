@@ -27,11 +27,11 @@ from headgates.bridges.classifier import (
     new_classifier,
     save_classifier,
 )
-from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from headgates.configs.settings import ModelConfig, Settings
 from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus
 from headgates.data.batch import Batch
+from headgates.data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from headgates.data.label_batches import LabelledData
 from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
 from headgates.data.parallel import ParallelText

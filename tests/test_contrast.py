@@ -175,7 +175,7 @@ def test_what_cannot_be_contrasted_is_one_line(run, called, words, said):
 def test_settings_without_a_contrast_are_refused(run, called):
     code, _, error = called(analyze)(run.path, "--set", "contrast_into=decoder.1.cross.3.v")
     assert code == 2
-    assert "contrast_into is for --contrast; add it" in error
+    assert "contrast_into is for --contrast: add it" in error
 
 
 def test_files_are_named_by_the_contrast():

@@ -13,10 +13,10 @@ import yaml
 
 from headgates.bridges.exported import open_exported, read_about
 from headgates.commands import export
-from headgates.configs.schema import ModelConfig
+from headgates.configs.settings import ModelConfig
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites, remove
-from headgates.models.checkpoint import load_model, save_model
+from headgates.models.checkpoint import save_model
 from headgates.models.transformer import Transformer
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
@@ -44,7 +44,7 @@ TARGETS = [
 
 @pytest.fixture
 def run(tmp_path) -> RunFolder:
-    """A finished run of an untrained model, with the systems base, l0 and l0-removed, and its text."""
+    """A finished run of an untrained model that lost half of its heads, with its text."""
     folder = RunFolder(tmp_path / "runs/tiny-en-de-l0-s1")
     text = tmp_path / "text"
     text.mkdir()
@@ -52,23 +52,19 @@ def run(tmp_path) -> RunFolder:
         (text / f"{part}.en").write_text("\n".join(SOURCES) + "\n")
         (text / f"{part}.de").write_text("\n".join(TARGETS) + "\n")
     search = {"beam": 2, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 3, "batch_tokens": 53}
-    settings = {"seed": 1, "search": search, "data": str(text), "src": "en", "tgt": "de", "gate": "l0"}
+    settings = {"seed": 1, "search": search, "data": str(text), "src": "en", "tgt": "de"}
     folder.write_text("config.yaml", yaml.safe_dump(settings))
     vocab = Vocab.train(SOURCES + TARGETS, size=61, path=folder / "vocab.model")
     torch.manual_seed(0)
     model = Transformer(
         ModelConfig(d_model=22, heads=2, ffn=13, encoder_layers=1, decoder_layers=1), len(vocab), len(vocab)
     ).eval()
+    save_model(folder / "base.pt", model)
+    folder.add_system("base", folder / "base.pt", None)
+    remove(model, HeadMap({site: [site.kind != "cross", site.kind == "cross"] for site in find_sites(model)}))
     save_model(folder / "best.pt", model)
-    closed = HeadMap(
-        {site: [True, False] if site.kind != "cross" else [False, True] for site in find_sites(model)}
-    )
-    folder.add_system("base", folder / "best.pt", None)
-    folder.add_system("l0", folder / "best.pt", closed.map(lambda row: (~row).double()).to_json())
-    remove(model, closed)
-    save_model(folder / "l0-removed.pt", model)
-    folder.add_system("l0-removed", folder / "l0-removed.pt", None)
-    folder.write_json("result.json", {"system": "l0", "finished": True})
+    folder.add_system("pruned", folder / "best.pt", None)
+    folder.write_json("result.json", {"system": "pruned", "finished": True})
     return folder
 
 
@@ -87,11 +83,11 @@ def export_here(called):
 # ---------------------------------------------------------------- what it writes
 
 
-def test_the_plain_command_writes_the_system_without_its_closed_heads(run, export_here, soon):
+def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     code, out, error = export_here(run.path, "--to", "onnx")
     assert (code, error) == (0, "")
-    folder = run / "exported/l0-removed-onnx"
-    assert "tiny-en-de-l0-s1: l0-removed to onnx, checked on 6 sentences" in out
+    folder = run / "exported/pruned-onnx"
+    assert "tiny-en-de-l0-s1: pruned to onnx, checked on 6 sentences" in out
     assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
     assert re.search(
         rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$",
@@ -111,9 +107,9 @@ def test_the_plain_command_writes_the_system_without_its_closed_heads(run, expor
         "decoder.0.dec-self": 1,
         "decoder.0.cross": 1,
     }
-    assert open_exported(folder).translate(SOURCES) == open_source(run.path, "l0").translator.translate(
-        SOURCES
-    )
+    assert open_exported(folder).translate(SOURCES) == open_source(run.path).translator.translate(SOURCES)
+    well(export_here(run.path, "--to", "onnx", "--system", "base"))
+    assert read_about(run / "exported/base-onnx")["architecture"]["heads"]["decoder.0.cross"] == 2
 
 
 def test_onnx_comes_with_no_words_but_ours(run):
@@ -131,24 +127,11 @@ def test_onnx_comes_with_no_words_but_ours(run):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 5
-    assert set(read_about(run / "exported/l0-removed-onnx")["files"]) == {
+    assert set(read_about(run / "exported/pruned-onnx")["files"]) == {
         "encoder.onnx",
         "decoder.onnx",
         "vocab.model",
     }
-
-
-def test_a_masked_system_loses_its_heads_and_says_what_it_said(run, export_here, soon, tmp_path):
-    well(export_here(run.path, "--to", "onnx", "--system", "l0", "--out", tmp_path / "out"))
-    assert load_model(tmp_path / "out/model.pt").heads == load_model(run / "l0-removed.pt").heads
-    assert read_about(tmp_path / "out")["system"] == "l0"
-
-
-def test_a_run_without_a_removed_system_gives_its_own(run, export_here, soon):
-    systems = {name: entry for name, entry in run.systems().items() if name != "l0-removed"}
-    run.write_json("systems.json", systems)
-    well(export_here(run.path, "--to", "onnx"))
-    assert read_about(run / "exported/l0-onnx")["system"] == "l0"
 
 
 # ---------------------------------------------------------------- what it refuses
@@ -161,7 +144,7 @@ def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
     assert "--report writes no model" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
 
 
-@pytest.mark.parametrize("result", [{"system": "l0", "finished": False}, None])
+@pytest.mark.parametrize("result", [{"system": "pruned", "finished": False}, None])
 def test_an_unfinished_run_says_how_to_finish_it(run, export_here, result):
     (run / "result.json").unlink()
     if result is not None:

@@ -1,8 +1,6 @@
 """sweep.py as its user meets it: a grid of two runs on one base, the same command again, what is refused."""
 
 import csv
-import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -19,13 +17,15 @@ def sweep_here(called):
 
 
 @pytest.fixture
-def nothing_starts(monkeypatch):
-    monkeypatch.setattr(jobs.LocalJob, "__init__", lambda *_: pytest.fail("started a process"))
+def write(tmp_path, tiny_flags):
+    """write(name=values) -> the sweep file of a tiny run with these values."""
 
-
-@pytest.fixture
-def write(tmp_path):
-    def write(**parameters):
+    def write(**values):
+        parameters = {
+            name.removeprefix("--"): {"value": value}
+            for name, value in zip(*[iter(tiny_flags)] * 2, strict=True)
+        }
+        parameters |= {name: {"values": each} for name, each in values.items()}
         content = {"program": "fit.py", "method": "grid", "parameters": parameters}
         (tmp_path / "own.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
         return tmp_path / "own.yaml"
@@ -33,45 +33,41 @@ def write(tmp_path):
     return write
 
 
-def test_two_runs_share_one_base_and_are_made_once(sweep_here, write, tiny_flags, tmp_path, monkeypatch):
-    flags = {
-        name.removeprefix("--"): {"value": value} for name, value in zip(*[iter(tiny_flags)] * 2, strict=True)
-    }
-    flags |= {"lambda": {"values": [0.1, 3.0]}, "systems": {"value": "base,l0"}, "train.epochs": {"value": 1}}
-    runs = tmp_path / "runs"
-    words = (write(**flags), "--runs", runs, "--jobs", 2, "--threads", 1)
-    code, out, error = sweep_here(*words)
-    assert (code, error) == (0, ""), out + error
-    points = json.loads((runs / "sweep-own/points.json").read_text())["points"]
-    names = [point["run"] for point in points]
-    assert sorted(path.name for path in runs.glob("*-*")) == sorted(
-        ["sweep-own", *names, *(path.name for path in runs.glob("*-none-s1"))]
-    ), "one base for both"
-    logs = [(runs / f"sweep-own/logs/{point['run_hash']}.log").read_text() for point in points]
-    assert sorted("base: epoch 1" in log for log in logs) == [False, True]
-    for point in points:
-        run = RunFolder(runs / point["run"])
-        assert run.run_hash() == point["run_hash"]
-        assert run.config()["lambda"] == point["settings"]["lambda"]
-    assert (runs / "sweep-own/pareto.svg").stat().st_size > 1000
-
-    monkeypatch.setattr(jobs.LocalJob, "__init__", lambda *_: pytest.fail("started a process"))
-    code, out, error = sweep_here(*words, "--name", "other")
-    assert (code, error) == (0, "")
-    assert "lambda 0.1: done before" in out
-    code, out, error = sweep_here("pareto", runs / names[0], "--siblings", "--out", tmp_path / "drawn")
-    assert (code, error) == (0, "")
-    with (tmp_path / "drawn/pareto.csv").open(newline="") as table:
-        assert {row["run"] for row in csv.DictReader(table)} >= set(names), "the sibling too"
-
-
-def test_slurm_needs_a_precision_that_is_the_same_on_all_machines(
-    sweep_here, write, tmp_path, nothing_starts
+def test_trials_at_once_share_one_base_are_found_again_and_one_that_fails_is_named(
+    sweep_here, write, tmp_path
 ):
-    file = write(
-        config={"value": str(Path(__file__).parents[1] / "configs/toy_tiny.yaml")},
-        precision={"value": "auto"},
-    )
-    code, _, error = sweep_here(file, "--runs", tmp_path / "runs", "--slurm", "cluster=debug")
+    runs = tmp_path / "runs"
+    file = write(gate=["random"], rivals=["importance"], heads=[9, 99])
+    code, out, _ = sweep_here(file, "--runs", runs, "--jobs", 2, "--threads", 1)
     assert code == 1
-    assert "--slurm needs a precision" in error
+    assert "failed: heads 99: --heads: cannot keep 99 of" in out
+    assert len(list(runs.glob("*-none-s1"))) == 1, "one base for both"
+    with (runs / "sweep-own/sweep.csv").open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert {(row["model"], row["heads"], row["heads_open"]) for row in rows} == {
+        ("random", "9", "9"),
+        ("importance", "9", "9"),
+    }
+    for row in rows:
+        assert float(row["bleu"]) == RunFolder(runs / row["run"]).row_of("pruned").main.value
+    made = {path: path.stat().st_mtime_ns for path in runs.rglob("best.pt")}
+    code, out, _ = sweep_here(file, "--runs", runs, "--threads", 1)  # in this process
+    assert "failed: heads 99: --heads: cannot keep 99 of" in out
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("best.pt")} == made
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "said"),
+    [
+        ({"precision": ["auto"], "seed": [1, 2]}, ["--slurm", "cluster=debug"], "--slurm needs a precision"),
+        ({"lamda": [1]}, [], "did you mean --lambda"),
+        ({"name": ["same"]}, [], "--name and --fresh"),
+    ],
+)
+def test_what_no_trial_can_have_is_refused_before_anything_starts(
+    sweep_here, write, tmp_path, monkeypatch, values, words, said
+):
+    monkeypatch.setattr(jobs.LocalJob, "__init__", lambda *_: pytest.fail("started a process"))
+    code, _, error = sweep_here(write(**values), "--runs", tmp_path / "runs", *words)
+    assert code == 1
+    assert said in error

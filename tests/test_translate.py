@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from headgates.commands import translate
-from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer

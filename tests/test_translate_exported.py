@@ -9,7 +9,7 @@ import pytest
 
 import headgates.bridges.exported
 from headgates.commands import translate
-from headgates.configs.schema import SearchConfig
+from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
 
 

@@ -131,7 +131,7 @@ def row_of(trial: Trial, made: "Made") -> "Row":
     return {
         **trial.settings,
         "model": result.label,
-        "heads": result.heads_open,
+        "heads_open": result.heads_open,
         metric: main.value,
         **with_ends(metric, main.ci95),
         f"{metric}_difference": main.difference,

@@ -17,8 +17,8 @@ from headgates.bridges.classifier import (
     new_classifier,
     save_classifier,
 )
-from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from headgates.data.batch import pad
+from headgates.data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from headgates.data.parallel import DataError
 from headgates.data.vocab import load_vocabs
 from headgates.gates import HeadMap, attach, detach, find_sites, heads_left, remove

@@ -12,8 +12,6 @@ import torch
 from headgates.bridges import exported
 from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about
 from headgates.bridges.formats import ABOUT, export, without_gates
-from headgates.configs.export import ExportConfig
-from headgates.configs.fields import all_settings
 from headgates.gates import HeadMap, attach, find_sites
 from headgates.models.translator import Translator
 from tests.worlds.translators import as_checkpoint, write_checkpoint
@@ -253,8 +251,3 @@ def test_opening_needs_no_package_of_writing(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ValueError, match=r"this format needs onnxruntime; onnxruntime is not installed"):
         FORMATS["onnx"].open(Path("anywhere"))
-
-
-def test_the_flag_takes_the_formats_there_are():
-    (to,) = (setting for setting in all_settings(ExportConfig) if setting.name == "to")
-    assert set(to.choices) == set(FORMATS) - {"checkpoint"}

@@ -11,9 +11,9 @@ import sentencepiece
 from headgates.bridges import fairseq, hf, marian
 from headgates.bridges.exported import read_about
 from headgates.bridges.formats import export
-from headgates.bridges.hf_trim import fast
 from headgates.configs.settings import SearchConfig
 from headgates.configs.source import ForeignOptions
+from headgates.data.hf_trim import fast
 from headgates.data.text import DataError
 from headgates.models.translator import Translator
 from headgates.models.trimmed import trim

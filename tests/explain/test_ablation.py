@@ -2,44 +2,47 @@
 in which one head matters, interrupted and repeated."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from headgates.analysis.significance import Scored, compare, holm, resample_counts, score
+from headgates.explain.ablation import ablate, least_resamples, significance_counts
 from headgates.gates import HeadMap
 from headgates.pruning import ablation
-from headgates.pruning.ablation import (
-    ablate,
-    least_resamples,
-    significance_counts,
-)
-from headgates.pruning.unpruned_model import UnprunedModel
-from headgates.records.table import read_table
+from headgates.records.source import Source
+from headgates.records.table import Row, read_table
 from tests.worlds.unpruned_model import head_masks, outputs
 
 R = 211  # resamples
 
 
+def table(source: Source, name: str = "one", **options) -> list[Row]:
+    texts = {split: source.lines(split) for split in (("valid", "test") if name != "one" else ("test",))}
+    options = {"kinds": None, "facts": {"seed": 5}, "resamples": R} | options
+    return ablate(name, source, texts, **options)
+
+
 @pytest.fixture(params=["beam 3", "labels"])
-def dense(make_dense, labeller, request) -> UnprunedModel:
+def dense(make_dense, labeller, request) -> Source:
     """The untrained model, that translates or gives labels."""
     return labeller() if request.param == "labels" else make_dense(beam=3)
 
 
-def scored(dense: UnprunedModel, closed: HeadMap, split: str = "test") -> Scored:
+def scored(dense: Source, closed: HeadMap, split: str = "test") -> Scored:
     """The slow way."""
-    lines, references = getattr(dense, split)
+    lines, references = dense.lines(split)
     return score(outputs(dense, closed, lines), references, dense.task.metrics)
 
 
-def base_of(dense: UnprunedModel, split: str = "test") -> Scored:
+def base_of(dense: Source, split: str = "test") -> Scored:
     return scored(dense, HeadMap({}), split)
 
 
 def test_each_head_removed_alone_scores_as_in_a_loop_over_heads(dense):
-    rows = ablate("one", dense, kinds=None, resamples=R)
+    rows = table(dense)
     base, p_values = base_of(dense), []
-    name, counts = base.main_name, resample_counts(len(dense.test[0]), R)
+    name, counts = base.main_name, resample_counts(len(dense.lines("test")[0]), R)
     for row, closed in zip(rows, head_masks(dense), strict=True):
         ((site, mask),) = closed.items()
         theirs = scored(dense, closed)
@@ -62,14 +65,14 @@ def test_each_head_removed_alone_scores_as_in_a_loop_over_heads(dense):
     about = dense.folder.read_json(f"ablation/{made}.json")
     assert (about["base"], about["signatures"]) == (pytest.approx(base.values), base.signatures)
     assert read_table(dense.folder, f"ablation/{made}.csv") == rows
-    assert (about["cache_key"]["resamples"], about["command"]) == (R, "python prune.py")
+    assert (about["cache_key"]["resamples"], about["seed"]) == (R, 5)
     (dense.folder / f"ablation/{made}.json").unlink()  # as if interrupted: the statistics say the same
-    assert ablate("one", dense, kinds=None, resamples=R) == rows
+    assert table(dense) == rows
 
 
 def test_in_a_model_in_which_one_head_matters_the_table_finds_that_head_alone(make_dense):
     dense = make_dense(planted=("decoder.1.cross", 2), share=0.0)
-    rows = ablate("one", dense, kinds=None)  # with the resamples that Holm needs
+    rows = table(dense, resamples=None)  # with the resamples that Holm needs
     planted = [row for row in rows if row["p_value_holm"] < 0.01]
     assert [(row["site"], row["head"]) for row in planted] == [("decoder.1.cross", 2)]
     assert planted[0]["bleu_difference"] < -50
@@ -98,51 +101,51 @@ class Interrupter:
 
 def test_an_interrupted_table_goes_on_after_its_last_part_and_ends_the_same(make_dense, monkeypatch):
     dense, name = make_dense(beam=3), "one-beam3"
-    whole = ablate("one", dense, kinds=None, resamples=R)
+    whole = table(dense)
     for suffix in (".csv", ".json", "-outputs.json"):
         (dense.folder / f"ablation/{name}{suffix}").unlink()
     with monkeypatch.context() as patch:
         Interrupter(patch, allowed=2)
         with pytest.raises(KeyboardInterrupt):
-            ablate("one", dense, kinds=None, resamples=R)
+            table(dense)
     assert not (dense.folder / f"ablation/{name}.json").exists()
     counter = Interrupter(monkeypatch, allowed=None)
-    assert ablate("one", dense, kinds=None, resamples=R) == whole
+    assert table(dense) == whole
     assert counter.calls == 3  # of five sites
-    assert ablate("one", dense, kinds=None, resamples=R) == whole
+    assert table(dense) == whole
     assert counter.calls == 3  # read from its file
 
 
 def test_a_table_of_another_model_or_text_is_refused_unless_fresh(make_dense):
     dense = make_dense()
-    ablate("one", dense, kinds=None, resamples=R)
-    dense.test = (dense.test[0][1:], dense.test[1][1:])
+    table(dense)
+    dense.corpus = replace(dense.corpus, test=dense.corpus.test.first(22))
     other = (
         r"ablation/one\.json was made with other text and sentences than this command; --fresh makes it anew"
     )
     with pytest.raises(ValueError, match=other):
-        ablate("one", dense, kinds=None, resamples=R)
-    ablate("one", dense, kinds=None, resamples=R, fresh=True)
+        table(dense)
+    table(dense, fresh=True)
     (dense.folder / "ablation/one.json").unlink()  # as if interrupted before the end
     with pytest.raises(
         ValueError, match=r"one-outputs\.json was made with other weights and text than this command"
     ):
-        ablate("one", make_dense(seed=2), kinds=None, resamples=R)
+        table(make_dense(seed=2))
 
 
 def test_broken_outputs_are_named(make_dense):
     dense = make_dense()
-    ablate("one", dense, kinds=["cross"], resamples=R)
+    table(dense, kinds=["cross"])
     (dense.folder / "ablation/one-cross.json").unlink()
     path = dense.folder / "ablation/one-cross-outputs.json"
     for content in (b"", path.read_bytes()[:500]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"one-cross-outputs\.json.*--fresh"):
-            ablate("one", dense, kinds=["cross"], resamples=R)
+            table(dense, kinds=["cross"])
 
 
 def test_each_layer_is_reduced_to_the_head_that_is_best_on_validation_and_reported_on_test(dense):
-    rows = ablate("all-but-one", dense, kinds=None, resamples=R)
+    rows = table(dense, "all-but-one")
     base = {split: base_of(dense, split) for split in ("valid", "test")}
     name = base["test"].main_name
     found = {split: {} for split in base}

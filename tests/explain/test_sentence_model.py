@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from headgates.bridges.classifier import Labeller, new_classifier
-from headgates.bridges.encoder_vocab import write_vocabs
 from headgates.data.batch import pad
+from headgates.data.encoder_vocab import write_vocabs
 from headgates.data.vocab import load_vocabs
 from headgates.explain.sentence_model import Change, SentenceModel
 from headgates.gates import HeadMap, attach, find_sites

@@ -5,8 +5,8 @@ import math
 import pytest
 from scipy import stats
 
+from headgates.explain.ablation import ablate
 from headgates.explain.transfer import correlate, correlate_kinds, transfer
-from headgates.pruning.ablation import ablate
 from headgates.records.table import read_table
 
 R = 211  # resamples
@@ -53,25 +53,28 @@ def test_each_kind_has_a_correlation_of_its_own():
     }
 
 
+def transferred(dense, kinds=None):
+    other = ("other", dense.lines("valid"))
+    return transfer(dense, dense.lines("test"), other, kinds=kinds, facts={}, resamples=R)
+
+
 def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
-    dense = make_dense(planted=("decoder.1.cross", 2), share=0.0)
-    _, correlations = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R)
+    _, correlations = transferred(make_dense(planted=("decoder.1.cross", 2), share=0.0))
     assert correlations["all"]["heads"] == 15
     assert correlations["all"]["pearson"] == (pytest.approx(1), pytest.approx(0, abs=1e-12))
-    assert correlations["enc-self"] == {
-        "heads": 3,
-        "pearson": None,
-        "spearman": None,
-    }  # no head of that kind does anything
+    # no head of that kind does anything
+    assert correlations["enc-self"] == {"heads": 3, "pearson": None, "spearman": None}
 
 
 def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
     dense, kinds, name = make_dense(), ["cross", "enc-self"], "ablation/transfer-other-enc-self+cross"
-    rows, correlations = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R)
-    here = ablate("one", dense, kinds=kinds, resamples=R)
+    rows, correlations = transferred(dense, kinds)
     there = read_table(dense.folder, "ablation/one-on-other-enc-self+cross.csv")
-    dense.test = dense.valid
-    assert there == ablate("one", dense, kinds=kinds, resamples=R, fresh=True)
+    here, as_there = (
+        ablate("one", dense, {"test": dense.lines(split)}, kinds=kinds, facts={}, resamples=R, fresh=True)
+        for split in ("test", "valid")
+    )
+    assert there == as_there
     for row, ours, theirs in zip(rows, here, there, strict=True):
         assert (row["site"], row["head"]) == (ours["site"], ours["head"])
         for column in ("bleu_difference", "p_value", "p_value_holm"):
@@ -79,4 +82,3 @@ def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(mak
     assert read_table(dense.folder, f"{name}.csv") == rows
     written = dense.folder.read_json(f"{name}.json")
     assert written["correlations"]["all"]["pearson"] == list(correlations["all"]["pearson"])
-    assert (written["test_sets"], written["command"]) == (["test", "other"], "python prune.py")

@@ -14,7 +14,7 @@ import torch
 
 from headgates.configs.cli import read
 from headgates.configs.settings import Settings
-from headgates.pruning.protocol import make_runs
+from tests.worlds.finished_runs import LEARNED, made
 
 
 @contextlib.contextmanager
@@ -37,11 +37,11 @@ def without_login(home: Path) -> Iterator[Path]:
         yield home
 
 
-def fit(flags, runs, *more):
+def fit(flags, runs, *more, recipe=LEARNED):
     """The finished run and what was printed."""
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        run = make_runs(read(Settings, [*flags, "--runs", str(runs), *more]))
+        run = made(read(Settings, [*flags, "--runs", str(runs), *more]), recipe).run
     return run, out.getvalue()
 
 

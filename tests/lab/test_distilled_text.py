@@ -11,18 +11,10 @@ from headgates.data.parallel import ParallelText
 from headgates.lab import lab as labs
 from headgates.lab.distilled_text import distilled_data, distilled_lines, distilled_pairs, with_targets
 from headgates.lab.experiment_text import ExperimentText
-from headgates.pruning.protocol import make_runs
+from headgates.pruning.make import make
 from headgates.records.source import open_source
 from headgates.tasks.translation import Translation
-
-ROWS = "base,base-continued,weight-norm,weight-norm:trained"
-
-
-@pytest.fixture
-def told(scored):
-    """told(words...) is the configuration of a run with a row that is trained on."""
-    return lambda *words: scored("--heads", 9, "--systems", ROWS, *words)
-
+from tests.worlds.finished_runs import TRAINED
 
 @pytest.fixture
 def translated(monkeypatch):
@@ -38,7 +30,7 @@ def translated(monkeypatch):
     return lines
 
 
-def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypatch):
+def test_stages_from_the_base_train_on_what_the_base_writes(lab_of, base, monkeypatch):
     trained = {}
     run_stage = labs.run_stage
 
@@ -47,8 +39,8 @@ def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypa
         return run_stage(name, module, data, *rest, **how)
 
     monkeypatch.setattr(labs, "run_stage", record)
-    make_runs(told("--distill.sequences", 1))
-    assert set(trained) == {"base-continued", "weight-norm:trained"}
+    make(lab_of("--distill.sequences", 1), base, TRAINED)
+    assert set(trained) == {"base-continued", "importance:trained"}
     source = open_source(base.path, device="cpu")
     written = source.corpus.train
     expected = source.predictor.translate(
@@ -64,11 +56,11 @@ def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypa
     )
 
 
-def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
-    text = ExperimentText(told("--distill.sequences", 0.25))
+def test_a_share_is_a_fixed_sample_and_validation_is_as_written(configure, base):
+    text = ExperimentText(configure("--distill.sequences", "0.25"))
     numbers, lines = distilled_pairs(text), distilled_lines(text, base)
     assert len(numbers) == len(lines) == round(0.25 * len(text.corpus.train))
-    assert numbers == distilled_pairs(ExperimentText(told("--distill.sequences", 0.25, "--seed", 2)))
+    assert numbers == distilled_pairs(ExperimentText(configure("--distill.sequences", "0.25", "--seed", "2")))
     data = distilled_data(text, base, base)
     assert data is distilled_data(text, base, base)
     other = {
@@ -82,8 +74,8 @@ def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
     assert text.data(base).corpus.train is text.corpus.train
 
 
-def test_the_base_translates_once_and_a_broken_file_is_refused_unless_fresh(told, base, translated):
-    config = told("--distill.sequences", 0.5)
+def test_the_base_translates_once_and_a_broken_file_is_refused_unless_fresh(configure, base, translated):
+    config = configure("--distill.sequences", "0.5")
     first = distilled_lines(ExperimentText(config), base)
     assert len(translated) == len(first)
     (file,) = (base / "distilled").iterdir()
@@ -110,10 +102,10 @@ def test_a_line_without_words_leaves_the_written_target():
     assert text.targets == ["A", "B", "C"]
 
 
-def test_only_what_translates_writes_translations(told):
+def test_only_what_translates_writes_translations(configure):
     with pytest.raises(
         ConfigError, match=r"--distill\.sequences: a base of this task writes no translations"
     ):
         read(Settings, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
     with pytest.raises(ConfigError, match="at most 1"):
-        told("--distill.sequences", 1.5)
+        configure("--distill.sequences", "1.5")

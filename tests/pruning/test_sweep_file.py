@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from headgates.pruning.sweep_file import read_sweep, trial_config
+from headgates.commands.fit import FitOptions
+from headgates.configs.cli import read
+from headgates.pruning.sweep_file import read_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 GRID = {"lambda": {"values": [0.1, 0.2]}, "seed": {"value": 3}, "kinds": {"values": ["cross", "enc-self"]}}
@@ -22,7 +24,7 @@ def written(tmp_path):
             {key: value for key, value in content.items() if value is not None}, sort_keys=False
         )
         (tmp_path / "own.yaml").write_text(text)
-        return tmp_path / "own.yaml"
+        return str(tmp_path / "own.yaml")
 
     return write
 
@@ -44,13 +46,13 @@ def test_fit_reads_every_trial_of_a_file_of_ours_as_the_agent_would_start_it(pat
     agent = wandb_agent.Agent(api=None, queue=None)
     content = yaml.safe_load(path.read_text())
     agent._sweep_command = content["command"]
-    settings, words = read_sweep(path)[1]
-    config = trial_config(words, None)
+    settings, words = read_sweep(str(path))[1]
+    options = read(FitOptions, words)
     values = {name: entry.get("value", settings.get(name)) for name, entry in content["parameters"].items()}
     args = {name: {"value": value} for name, value in values.items()}
     agent._command_run({"type": "run", "run_id": "abc", "program": "fit.py", "args": args})
     assert started == [["/usr/bin/env", "python", "fit.py", *words]]
-    assert (config.lam, config.resume, config.logger) == (values["lambda"], True, "wandb")
+    assert (options.lam, options.resume, options.logger) == ([values["lambda"]], True, "wandb")
 
 
 def test_the_last_parameter_changes_fastest_and_stands_where_the_command_says(written):
@@ -81,16 +83,3 @@ def test_what_is_no_grid_of_fit_is_refused_in_one_line_that_names_it_and_the_age
         read_sweep(path)
     assert str(raised.value).startswith(f"{path}: {name}: ")
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--lamda=1"], "did you mean --lambda"),
-        (["--name=same"], "--name and --fresh"),
-        (["${envvar:HOME}"], "unexpected"),
-    ],
-)
-def test_what_no_trial_can_have_is_refused(words, error):
-    with pytest.raises(ValueError, match=error):
-        trial_config(words, None)

@@ -23,11 +23,11 @@ def folder(tmp_path) -> RunFolder:
     ("settings", "message"),
     [
         ({"seed": "x"}, "seed: expected a whole number, got 'x'"),
-        ({"gate": ["l0"]}, "gate: expected one of"),
-        ({"base": ["../outside"]}, "base: expected text or null"),
+        ({"task": ["chess"]}, "task: expected one of"),
+        ({"base": ["../outside"]}, "base is a list, expected the hash of a run"),
         ({"search": None}, "search: expected settings below it, got None"),
-        ({"kinds": "cross"}, "kinds: expected a list of names"),
-        ({"heads": 1.5}, "heads: expected a whole number or null"),
+        ({"dynamics": "3"}, "dynamics: expected a list of whole numbers"),
+        ({"name": 1.5}, "name: expected text or null"),
         ({"run_hash": {"a": 1}}, "run_hash is a dict, expected the hash of a run"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.records import source as sources
+from headgates.records import foreign_source
 from headgates.records.named_paths import check_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ WRONG = [
     (["fit.py", "--data", MISMATCHED], "train.en has 2 lines and"),
     (["fit.py", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
     (
-        ["fit.py", "--base", "examples/toy_run/toy-en-de-non-s1"],
+        ["prune.py", "examples/toy_run/toy-en-de-non-s1"],
         "did you mean 'examples/toy_run/toy-en-de-none-s1'?",
     ),
     (["fit.py", "--runs", "LICENSE"], "--runs: expected the folder of all runs, got the file LICENSE"),
@@ -31,8 +31,6 @@ WRONG = [
     (["analyze.py", RUN, "--examples-from", "docs"], "expected a file, got the folder docs"),
     (["translate.py", "nowhere", "--input", "LICENSE"], "no run at nowhere"),
     (["export.py", "nowhere", "--to", "onnx"], "no run at nowhere"),
-    (["sweep.py", "pareto", "nowhere"], "no run at nowhere"),
-    (["sweep.py", "paretto"], "did you mean 'pareto'?"),
 ]
 STARTED = """
 import contextlib, io, json, os, runpy, sys
@@ -68,7 +66,7 @@ def test_wrong_paths_and_text_are_found_before_torch_is_imported(tmp_path):
 
 
 def test_a_source_of_another_library_is_let_through(monkeypatch):
-    monkeypatch.setitem(sources.SOURCES, "other", "somewhere:read")
+    monkeypatch.setitem(foreign_source.SOURCES, "other", "somewhere:read")
     check_run("other:a/place")
     with pytest.raises(ValueError, match="no run at othr:a/place"):
         check_run("othr:a/place")

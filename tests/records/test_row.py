@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from headgates.configs.recipe import Recipe, Units
 from headgates.records.folder import RunFolder
 from headgates.records.row import Measure, ResultRow
 
 FULL = ResultRow(
-    system="l0-removed",
+    system="pruned",
     heads_open=5,
     heads_total=7,
     heads_by_kind={"enc-self": 5},
@@ -24,8 +25,9 @@ FULL = ResultRow(
     stage={"losses": [3.0, 2.0]},
     reference="base",
     p_value_vs_base=0.125,
-    same_as="l0",
-    lines_unlike_masked=2,
+    same_as="base",
+    recipe=Recipe("importance", Units(5), refit="out"),
+    loss=1.75,
     others={"score": 11.0},
 )
 
@@ -34,7 +36,6 @@ def test_a_row_with_every_field_comes_back_from_text_and_the_first_metric_decide
     row = json.loads(json.dumps(FULL.to_json()))
     assert ResultRow.from_json(row) == FULL
     assert (FULL.metric, FULL.main.value, row["p_value_vs_reference"]) == ("hits", 31.0, 0.25)
-    assert row["lines_unlike_masked"] == 2
 
 
 def test_a_row_before_the_comparison_has_its_score_alone():
@@ -60,7 +61,11 @@ def test_a_row_that_lacks_what_every_row_has_is_refused(name):
         ResultRow.from_json(row)
 
 
-@pytest.mark.parametrize("row", ["row", {**FULL.to_json(), "bleu_ci95": [1.0]}], ids=["a word", "half"])
+@pytest.mark.parametrize(
+    "row",
+    ["row", {**FULL.to_json(), "bleu_ci95": [1.0]}, {**FULL.to_json(), "recipe": {"choose": "obs"}}],
+    ids=["a word", "half an interval", "half a recipe"],
+)
 def test_what_is_no_row_is_refused(row):
     with pytest.raises(ValueError, match="repeat the run with --fresh"):
         ResultRow.from_json(row)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgates.configs.cli import config_hash
+from headgates.configs.recipe import Recipe, Units
 from headgates.configs.settings import Settings
-from headgates.pruning.grid import FinishedRuns
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.run_lock import RunLocks, abandon_run, claim_run, open_lock
 
@@ -111,11 +111,10 @@ def test_a_copy_that_comes_first_by_name_does_not_become_the_run(claim):
     finish(folder)
     shutil.copytree(folder.path, folder.path.parent / "a-copy")
     assert claim("b")[0].path == folder.path
-    assert FinishedRuns(folder.path.parent)()[config_hash(KEY)].path == folder.path
 
 
 def test_the_folder_says_what_it_is_of_and_not_how_it_was_found(claim):
-    folder, _ = claim("a", "--unique")
+    folder, _ = claim("a", "--set", "unique=true")
     assert folder.run_hash() == config_hash(KEY)
     config = folder.config()
     assert (config["name"], config["unique"], config["resume"], config["fresh"]) == ("a", False, False, False)
@@ -188,9 +187,9 @@ def test_a_base_in_another_folder_is_known_to_its_user_and_to_no_copy_of_the_run
     base = RunFolder(tmp_path / "elsewhere/base")
     base.path.mkdir(parents=True)
     base.write_text("config.yaml", "run_hash: b\n")
-    config = Settings(gate="l0", runs=str(tmp_path / "runs"), name="a")
-    locks = RunLocks()
-    run, _ = claim_run(config, "a", KEY, facts={}, locks=locks, files="vocab*", base=base)
+    config = Settings(runs=str(tmp_path / "runs"), name="a")
+    locks, recipe = RunLocks(), Recipe("importance", Units(9))
+    run, _ = claim_run(config, "a", KEY, facts={}, locks=locks, files="vocab*", base=base, recipe=recipe)
     locks.release()
     assert base_of(run).path == base.path
     copy = shutil.copytree(run.path, tmp_path / "copies/a")

@@ -8,7 +8,7 @@ import pytest
 from headgates.bridges import formats
 from headgates.bridges.parity import ParityError
 from headgates.commands import translate
-from headgates.configs.translate import TranslateConfig
+from headgates.configs.translating import Translating
 from headgates.models.checkpoint import save_model
 from headgates.models.translator import Translator
 from headgates.records import runtime
@@ -30,7 +30,7 @@ def opened(source):
 
     def open_(name, **settings):
         told = []
-        config = TranslateConfig(str(source.folder.path), runtime=name, threads=1, **settings)
+        config = Translating(str(source.folder.path), runtime=name, threads=1, **settings)
         return open_runtime(source, config, told.append), told
 
     return open_

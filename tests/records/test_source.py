@@ -4,17 +4,20 @@ import pytest
 import torch
 import yaml
 
+from headgates.configs.recipe import Lambda, Recipe
 from headgates.configs.source import SourceOptions
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, attach, find_sites
 from headgates.models.checkpoint import save_model
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
-from headgates.records import source as sources
+from headgates.records import foreign_source
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
 from tests.worlds.runs import write_run
 from tests.worlds.translators import SEARCH, SOURCES, TARGETS
+
+RECIPE = Recipe("l0", Lambda(0.01), epochs=3)
 
 
 @pytest.fixture
@@ -106,14 +109,14 @@ def test_a_run_without_its_weights_says_so(run):
 def base(run) -> RunFolder:
     """The finished base that `run` has its gates on."""
     folder = RunFolder(run.path.with_name("toy-en-de-none-s1"))
-    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "gate": "none", "run_hash": "b"}))
+    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "run_hash": "b"}))
     for name in ("vocab.src.model", "vocab.tgt.model", "best.pt"):
         (folder / name).write_bytes((run / name).read_bytes())
     folder.add_system("base", folder / "best.pt", None)
     folder.write_json("result.json", {"system": "base", "finished": True})
     run.write_text(
         "config.yaml",
-        yaml.safe_dump({**run.config(), "gate": "l0", "base": str(folder.path), "base_hash": "b"}),
+        yaml.safe_dump(run.config() | {"base": folder.path.name, "base_hash": "b", "recipe": RECIPE.to_json()}),
     )
     return folder
 
@@ -141,7 +144,7 @@ def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
 @pytest.fixture
 def foreign(run, monkeypatch) -> str:
     """A SOURCE of another library."""
-    monkeypatch.setitem(sources.SOURCES, "other", "tests.records.foreign_reader:read")
+    monkeypatch.setitem(foreign_source.SOURCES, "other", "tests.records.foreign_reader:read")
     return f"other:{run.path}"
 
 

@@ -46,13 +46,13 @@ def made_run(
     outputs: Sequence[str] = (),
     **others: Any,
 ) -> RunFolder:
-    """A run whose model lacks the first `closed` heads of each site and has a BLEU of `value`; continued: that of the
-    base trained as long."""
+    """A run whose model lacks the first `closed` heads of each site and has a BLEU of `value`. continued: the
+    BLEU of the base trained as long."""
     whole = base.row_of(BASE)
 
     def valued(row: ResultRow, value: float) -> ResultRow:
         bleu = replace(row.measures["bleu"], value=value, ci95=(value - 1, value + 1), difference=value - 95)
-        return replace(row, measures={"bleu": bleu})
+        return replace(row, measures=row.measures | {"bleu": bleu})
 
     stay = subnet(whole, closed, dropped)
     left = sum(len(units["stay"]) for units in stay["sites"].values())

@@ -27,10 +27,11 @@ import yaml
 
 from headgates.bridges.foreign import ForeignModel
 from headgates.configs.registry import imported
-from headgates.configs.source import SOURCES, ForeignOptions
+from headgates.configs.source import ForeignOptions
 from headgates.models.checkpoint import load_model
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.foreign_run import foreign_run
+from headgates.records.foreign_source import SOURCES
 from tests.worlds.marian_models import write_marian
 
 EXAMPLES = Path(__file__).parents[2] / "examples/toy_run"
@@ -266,13 +267,12 @@ def analysed_page(inside: Path) -> Action:
     run = example(inside, GATED)
 
     def read() -> None:
-        from headgates.configs.analyze import AnalyzeConfig
+        from headgates.configs.analyses import Analyses
         from headgates.explain.analysed_model import AnalysedModel
         from headgates.explain.findings import Findings
         from headgates.report.fill import page_data
 
-        config = AnalyzeConfig(sources=[str(run.path)], sentences=20)
-        page_data(AnalysedModel.open(config, print), {}, Findings())
+        page_data(AnalysedModel.open([str(run.path)], Analyses(sentences=20), print), {}, Findings())
 
     return read
 
@@ -525,7 +525,7 @@ def classifier(inside: Path) -> Action:
 
 
 def sentences_that_overlap(inside: Path) -> Action:
-    from headgates.bridges.fairseq_data import HEADER, MAGIC, read_binarised
+    from headgates.data.fairseq_data import HEADER, MAGIC, read_binarised
 
     for split in ("train", "valid", "test"):
         for language in ("en", "de"):

@@ -21,7 +21,7 @@ from tests.lab.labelling import Labeller, Labelling
 from tests.worlds.unpruned_model import source_of
 
 LEARNED = Recipe("l0", Lambda(0.1), epochs=2)
-TRAINED = Recipe("weight-norm", Units(9), epochs=2)
+TRAINED = Recipe("importance", Units(9), epochs=2)
 
 
 def made(settings: Settings, recipe: Recipe = LEARNED) -> Row:

@@ -164,7 +164,7 @@ def model_of(name: str, source: int, target: int) -> Any:
 def hf_folder(tmp_path_factory) -> Callable[[str], Path]:
     """hf_folder("marian"): a folder as save_pretrained writes it, made once; do not change it."""
     pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
-    from headgates.bridges.hf_vocab import quiet
+    from headgates.data.hf_vocab import quiet
 
     made: dict[str, Path] = {}
 

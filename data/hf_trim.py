@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgates.bridges.hf_vocab import PREFIX, SIDES, HuggingFaceVocab, kind, languages
 from headgates.configs.json_file import load_json
+from headgates.data.hf_vocab import PREFIX, SIDES, HuggingFaceVocab, kind, languages
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError
 from headgates.data.trimming import Ids, Kept, PieceFile, merged, numbered_needs

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headgates.bridges.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join
 from headgates.configs.own_file import own_file
+from headgates.data.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join
 from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText
 
 MAGIC, OLDER = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgates.bridges.hf_vocab import check_tokens, library
 from headgates.data.atomic_file import atomic_file
+from headgates.data.hf_vocab import check_tokens, library
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
 from headgates.data.vocab import ABOUT

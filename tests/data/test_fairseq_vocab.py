@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.bridges.fairseq_vocab import Dictionary, FairseqPieces, FairseqVocab, bpe, fairseq_vocabs
+from headgates.data.fairseq_vocab import Dictionary, FairseqPieces, FairseqVocab, bpe, fairseq_vocabs
 from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import Vocab, load_vocabs

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgates.bridges.fairseq_vocab import fairseq_vocabs
 from headgates.data import load_corpus
+from headgates.data.fairseq_vocab import fairseq_vocabs
 from headgates.data.parallel import DataError
 
 FIXTURES = Path(__file__).parents[2] / "../shared/fixtures/fairseq"

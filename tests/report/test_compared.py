@@ -1,0 +1,83 @@
+"""What a command ends with that made rows: tables, files, pages, and what to type next."""
+
+from dataclasses import replace
+
+import pytest
+
+from headgates.configs.recipe import Lambda, Recipe, Units
+from headgates.configs.settings import Settings
+from headgates.lab.lab import Lab
+from headgates.pruning.grid import Failed
+from headgates.pruning.make import Row, row_of
+from headgates.records.folder import RunFolder
+from headgates.report.compared import bases_of, show_compared
+from tests.report.made_runs import made_run, toy_base
+
+LEARNED, SCORED = Recipe("l0", Lambda(0.015), epochs=1), Recipe("importance", Units(42))
+
+
+@pytest.fixture
+def lab(tmp_path):
+    lab = Lab(Settings(runs=str(tmp_path), threads=1, test_sentences=400))
+    yield lab
+    lab.close()
+
+
+def finished(lab: Lab, base: RunFolder, recipe: Recipe, closed: int, **facts) -> Row:
+    """The row of a made run, whose outputs are the base's with some lines cut."""
+    outputs = [line[: None if i % 9 else 5] for i, line in enumerate(base.outputs("base"))]
+    run = made_run(base, recipe, closed, 90.0, outputs=outputs, **facts)
+    if "continued" in facts:
+        run.write_outputs("base-continued", base.outputs("base"))
+    return row_of(run, lab)
+
+
+def test_a_base_is_there_once_and_the_base_trained_as_long_once_for_each_length_and_seed(tmp_path, lab):
+    base = toy_base(tmp_path)
+    again = replace(SCORED, epochs=1)
+    rows = [
+        finished(lab, base, recipe, 1, continued=94.0) for recipe in (LEARNED, again, replace(again, seed=2))
+    ]
+    found = bases_of(lab, base, [finished(lab, base, SCORED, 1), *rows])
+    assert [(row.result.system, row.recipe and row.recipe.seed) for row in found] == [
+        ("base", None),
+        ("base-continued", 1),
+        ("base-continued", 2),
+    ]
+
+
+def test_one_row_is_a_table_and_a_shape_and_leaves_no_folder(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    row = finished(lab, base, SCORED, 1)
+    show_compared(lab, base, [row], [])
+    said = capsys.readouterr().out
+    assert said.count("importance  42 heads") == 1
+    assert "shape: in each layer heads of self-attention" in said
+    assert f"report: {row.run / 'report.html'}" in said
+    assert f"headgates translate {row.run.path} --input FILE" in said.replace("python -m ", "")
+    assert not (tmp_path / f"compare-{base.path.name}").exists()
+
+
+def test_several_rows_are_written_under_the_name_of_the_base_and_failures_are_told(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    rows = [
+        finished(lab, base, recipe, n) for n, recipe in ((1, SCORED), (2, replace(SCORED, budget=Units(36))))
+    ]
+    show_compared(lab, base, rows, [Failed(LEARNED, "no room")])
+    folder = tmp_path / f"compare-{base.path.name}"
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".md", ".json", ".png", ".svg"}
+    assert f"failed: {LEARNED.title}: no room" in capsys.readouterr().out
+    assert "no run: learned gates" in (folder / "compare.md").read_text()
+    pages = [path.parent.name for path in tmp_path.glob("*/report.html")]
+    assert sorted(pages) == sorted([base.path.name, *(row.run.path.name for row in rows)])
+    with pytest.raises(ValueError, match="no recipe could be made; the first: learned gates"):
+        show_compared(lab, base, [], [Failed(LEARNED, "no room")])
+
+
+def test_a_base_alone_is_a_table_with_its_result(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    show_compared(lab, base, [], [])
+    said = capsys.readouterr().out
+    assert "with 48 of 48 heads the model has 95.07 BLEU" in said
+    assert "still fell by 8.5% over the last 4 epochs" in said
+    assert f"prune {base.path} closes heads" in said
