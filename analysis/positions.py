@@ -101,6 +101,5 @@ class Positions:
             )
         # where no query has the offset, no head looks there
         return {
-            site: self._looks[site].double() / self._inside[site].clamp_min(1)
-            for site in sorted(self._looks)
+            site: self._looks[site].double() / self._inside[site].clamp_min(1) for site in sorted(self._looks)
         }

@@ -310,9 +310,7 @@ def convert(files: Files, language: str | None) -> Converted:
         "alphas": {name: float(array.flat[0]) for name, array in arrays.items() if name.endswith(ALPHA)},
     }
     run = {"search": files.search, "text": {"joint": config.embeddings == "tied"}}
-    translator = Translator(
-        model, source, target, read_search(files.search, files.model.parent)
-    )
+    translator = Translator(model, source, target, read_search(files.search, files.model.parent))
     return Converted(translator, {name: path for path, name in names.items()}, about, run)
 
 

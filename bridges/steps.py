@@ -109,8 +109,7 @@ class EncoderProgram(nn.Module):
         self.embed, self.padding = Embed(model, "source"), model.source_specials.padding
         self.layers, self.norm = model.encoder.layers, model.encoder.norm
         self.decoder_cross: Any = nn.ModuleList(
-            copy_without(layer.cross_attention, "q_proj", "out_proj")
-            for layer in model.decoder.layers
+            copy_without(layer.cross_attention, "q_proj", "out_proj") for layer in model.decoder.layers
         )
 
     def forward(self, source: Tensor) -> tuple[Tensor, ...]:

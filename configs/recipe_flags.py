@@ -243,6 +243,10 @@ def check(recipe: Recipe) -> None:
             "--max-drop: a plan is looked for among speeds, and what others choose among numbers of heads: "
             f"give --{'speedup' if choose == PLAN else 'heads'}, or neither"
         )
+    if isinstance(budget, MaxDrop) and learned is not None and (recipe.refit or not recipe.epochs):
+        raise ValueError(
+            f"--max-drop: {choose} closes heads while the weights train: give --epochs, and leave --refit out"
+        )
     if choose == "uniform" and not isinstance(budget, Speed):
         raise ValueError("uniform is the smaller model that is as fast: give --speedup")
     if choose == "scratch" and not recipe.epochs:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
-from headgates.data.parallel import Corpus, folder_files, read_folder
+from headgates.data.parallel import folder_files, read_folder
+from headgates.data.splits import Corpus
 from headgates.data.text import DataError
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
@@ -21,7 +22,7 @@ CORPORA = {
 CORPUS_FILES = {
     "fairseq": "headgates.data.fairseq_data:read_binarised",
     "fairseq-pieces": "headgates.data.fairseq_data:read_pieces",
-    "hf": "headgates.data.hub:read_hub",
+    "hf": "headgates.data.hub_pairs:read_hub",
 }
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgates.configs.fields import shortened
-from headgates.data.parallel import read_lines
 from headgates.data.text import DataError, line_error
+from headgates.data.text_file import read_lines
 
 COLUMNS = 10
 ID, FORM, HEAD, LABEL, MISC = 0, 1, 6, 7, 9

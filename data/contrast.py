@@ -14,8 +14,8 @@ from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
-from headgates.data.parallel import lines_of
 from headgates.data.text import DataError, line_error
+from headgates.data.text_file import lines_of
 
 LEAST = 4  # contrasts of a file: half of them name heads, half test them
 OPEN = " ..."  # the end of an output that is a beginning

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
 from headgates.data.encoded import SIDES, EncodedPairs
-from headgates.data.parallel import Corpus
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.splits import Corpus
 from headgates.data.store import encoded
 from headgates.data.text import DataError, ParallelText
 from headgates.data.vocab import NORMALIZATION, Vocab, Vocabulary

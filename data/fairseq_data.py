@@ -15,7 +15,9 @@ import numpy as np
 
 from headgates.configs.own_file import own_file
 from headgates.data.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join
-from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText
+from headgates.data.parallel import SPLIT_NAMES
+from headgates.data.splits import Corpus
+from headgates.data.text import DataError, ParallelText
 
 MAGIC, OLDER = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")

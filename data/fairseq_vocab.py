@@ -12,9 +12,9 @@ from typing import Any
 
 from headgates.configs.fields import shortened
 from headgates.configs.own_file import own_file
-from headgates.data.parallel import decode_line, opened
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
+from headgates.data.text_file import decode_line, opened
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary
 
 SPECIALS = SpecialTokens(padding=1, beginning=2, end=2, unknown=3)

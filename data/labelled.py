@@ -15,8 +15,10 @@ from typing import Any
 
 from headgates.configs.fields import shortened
 from headgates.data.hub import HUB, hub_name, load_hub
-from headgates.data.parallel import SPLIT_NAMES, Corpus, json_lines, named_split, read_lines
+from headgates.data.parallel import SPLIT_NAMES, named_split
+from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText, line_error
+from headgates.data.text_file import json_lines, read_lines
 
 LABEL = "label"
 NUMBERS = ("idx", "index", "id")  # fields that only number the examples

@@ -17,7 +17,8 @@ from pathlib import Path
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import cache_folder
 from headgates.data.file_digest import file_digest
-from headgates.data.parallel import Corpus, read_pairs, two_languages
+from headgates.data.parallel import read_pairs, two_languages
+from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 
 MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"

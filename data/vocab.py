@@ -187,9 +187,7 @@ def load_vocabs(
     own_files(folder, "vocab*")
     if (folder / ABOUT).is_file():
         about = read_about(folder / ABOUT)
-        with reworded(
-            f"{folder / ABOUT} does not describe the vocabularies beside it", "make the run again"
-        ):
+        with reworded(f"{folder / ABOUT} does not describe the vocabularies beside it", "make the run again"):
             both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(
                 folder, about, source_specials, target_specials
             )

@@ -18,7 +18,8 @@ from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.conllu import read_conllu
 from headgates.data.corpus import TranslationData
-from headgates.data.parallel import DataError, ParallelText, digest_lines, read_lines
+from headgates.data.text import DataError, ParallelText, digest_lines
+from headgates.data.text_file import read_lines
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.progress import Report, reported
 from headgates.records.folder import RunFolder, base_of

@@ -21,9 +21,7 @@ def check_layers(settings: Mapping[str, Any], most: int = LAYERS) -> None:
             raise ValueError(f"{str(name)[:60]} is {number:.3g}, expected at most {min(most, LAYERS)}")
 
 
-def check_folder(
-    folder: str | Path, settings: Mapping[str, Any], build: Callable[[], nn.Module]
-) -> None:
+def check_folder(folder: str | Path, settings: Mapping[str, Any], build: Callable[[], nn.Module]) -> None:
     """Raises ValueError where the settings of a model need more than the bytes of its weights, or an index of
     the weights names a file that does not lie beside it.
 

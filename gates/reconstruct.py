@@ -171,9 +171,7 @@ def walk_sites(
     unpruned, kinds = unpruned_copy(model, changing), {site.kind for site in outputs}
     with (
         SiteWalk(model, forward, kinds=kinds, sublayers=parts, mixed=values) as walk,
-        SiteWalk(
-            unpruned, forward, kinds=kinds, fixed=True, sublayers=sublayers(unpruned)
-        ) as unpruned_walk,
+        SiteWalk(unpruned, forward, kinds=kinds, fixed=True, sublayers=sublayers(unpruned)) as unpruned_walk,
     ):
         first = next(iter(batches), None)
         if first is None:

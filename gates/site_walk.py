@@ -248,4 +248,3 @@ def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
             f"{tuple(tensor.shape[:-1])} positions"
         )
     return tensor[where.to(tensor.device)]
-

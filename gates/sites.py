@@ -90,9 +90,7 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
                 kind_of(other, modules, own)
                 for scope in (path, ".".join(parents))
                 for other, module in modules.items()
-                if other.startswith(f"{scope}.")
-                and (own := known_rule(module)) is not None
-                and not own.inner
+                if other.startswith(f"{scope}.") and (own := known_rule(module)) is not None and not own.inner
             )
             stack = "encoder" if next(of_layer, "") == "enc-self" else "decoder"
         return "enc-ffn" if stack == "encoder" else "dec-ffn"

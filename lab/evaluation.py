@@ -25,8 +25,8 @@ from headgates.analysis.significance import (
     score,
 )
 from headgates.configs.cli import config_hash
-from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
+from headgates.data.text import digest_lines
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, heads_left
 from headgates.gates.depth import Layers, layers_left
 from headgates.models.progress import say

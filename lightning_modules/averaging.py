@@ -3,11 +3,10 @@ et al. 2016 for translation). Gates are left out: their average would lag behind
 adapted to."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.remembers import Remembers
-from headgates.lightning_modules.sharding import like
+from headgates.lightning_modules.sharded_tensors import like
 
 
 class WeightAverage(Remembers):
@@ -22,34 +21,34 @@ class WeightAverage(Remembers):
         self.step = 0  # the last one taken in
         self.begin = 0  # the step at which the average began
 
-    def weights(self, module: StageModule) -> dict[str, Tensor]:
-        named = module.trained.named_parameters() if self.decay else ()
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        named = model.named_parameters() if self.decay else ()
         return {name: p.data for name, p in named if not name.startswith("head_gates.")}
 
-    def place(self, module: StageModule) -> None:
+    def place(self, model: nn.Module) -> None:
         """Begin with the weights, or place the average of a resumed stage where they are."""
         self.average = {
             name: like(self.average[name], weight) if self.average else weight.clone()
-            for name, weight in self.weights(module).items()
+            for name, weight in self.weights(model).items()
         }
 
-    def begin_anew(self, module: StageModule, step: int) -> None:
+    def begin_anew(self, model: nn.Module, step: int) -> None:
         if self.begin != step:
-            self.average = {name: weight.clone() for name, weight in self.weights(module).items()}
+            self.average = {name: weight.clone() for name, weight in self.weights(model).items()}
             self.begin = step
 
-    def update(self, module: StageModule, step: int) -> None:
+    def update(self, model: nn.Module, step: int) -> None:
         """Take the weights after this optimiser step in, once."""
         if step == self.step or not self.average:
             return
         self.step, taken = step, step - self.begin
         decay = min(self.decay, (1 + taken) / (10 + taken))  # short at first, or the start would stay in it
-        weights = self.weights(module)
+        weights = self.weights(model)
         torch._foreach_lerp_([self.average[name] for name in weights], list(weights.values()), 1 - decay)
 
-    def swap(self, module: StageModule) -> None:
+    def swap(self, model: nn.Module) -> None:
         """Exchange the weights and their average."""
-        for name, weight in self.weights(module).items():
+        for name, weight in self.weights(model).items():
             kept = weight.clone()
             weight.copy_(self.average[name])
             self.average[name].copy_(kept)

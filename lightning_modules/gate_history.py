@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from headgates.data.atomic_file import atomic_file
-from headgates.lightning_modules.module import StageModule
+from headgates.gates import GateBank
 from headgates.lightning_modules.remembers import Remembers
 
 
@@ -21,14 +21,14 @@ class GateHistory(Remembers):
         self.steps: list[int] = []
         self.values: list[list[float]] = []
 
-    def add(self, module: StageModule, step: int) -> None:
+    def add(self, bank: GateBank, step: int) -> None:
         """Add a row where one is due and not there yet."""
         if step % self.every == 0 and step not in self.steps[-1:]:
             self.steps.append(step)
-            self.values.append([x for _, gate in module.gate_bank.items() for x in gate.position().tolist()])
+            self.values.append([x for _, gate in bank.items() for x in gate.position().tolist()])
 
-    def write(self, module: StageModule) -> None:
-        heads = [f"{site.name}.{head}" for site in module.gate_bank.sites for head in range(site.heads)]
+    def write(self, bank: GateBank) -> None:
+        heads = [f"{site.name}.{head}" for site in bank.sites for head in range(site.heads)]
         log_alpha = np.array(self.values, dtype=np.float32)
         with atomic_file(self.path) as file:
             np.savez_compressed(file, steps=np.array(self.steps), log_alpha=log_alpha, heads=np.array(heads))

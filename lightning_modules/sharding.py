@@ -15,12 +15,13 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 
-from headgates.data.ranks import all_sum, is_first, world
+from headgates.data.ranks import all_sum, world
 from headgates.gates import GateBank
 from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.sharded_tensors import gathered, like
 
 
 class ShardedTwin(nn.Module):
@@ -129,18 +130,3 @@ def move(model: nn.Module, device: torch.device) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor not in gates:
             tensor.data = tensor.data.to(device)
-
-
-def like(tensor: Tensor, weight: Tensor) -> Tensor:
-    """A whole tensor, placed and shared out as a weight of its shape is."""
-    if not isinstance(weight, DTensor):
-        return tensor.to(weight.device)
-    return distribute_tensor(
-        tensor.detach(), weight.device_mesh, weight.placements, src_data_rank=None
-    )  # each process has it all
-
-
-def gathered(tensor: DTensor) -> Tensor | None:
-    """The whole tensor for the first process, which writes it."""
-    whole = tensor.full_tensor()
-    return whole.cpu() if is_first() else None

@@ -119,7 +119,7 @@ class StageCallback(Remembers, pl.Callback):
     # ---------------------------------------------------------------- the beginning
 
     def on_fit_start(self, trainer: pl.Trainer, module: Any) -> None:
-        self.average.place(module)
+        self.average.place(module.trained)
         # of a stage that had ended before its last epoch, and was killed then
         trainer.should_stop = module.stopped is not None
 
@@ -133,7 +133,7 @@ class StageCallback(Remembers, pl.Callback):
             if isinstance(logger, MetricsFile):
                 logger.forget_from(trainer.global_step)
         if self.gating is not None:
-            self.history.add(module, trainer.global_step)
+            self.history.add(module.gate_bank, trainer.global_step)
 
     # ---------------------------------------------------------------- a batch
 
@@ -145,7 +145,7 @@ class StageCallback(Remembers, pl.Callback):
             set_generator_states(self._own["generators"], module.device)
             self._own = None
         if self.gating is not None and self.gating.binarised_step == trainer.global_step:
-            self.average.begin_anew(module, trainer.global_step)
+            self.average.begin_anew(module.trained, trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, index: int
@@ -154,8 +154,8 @@ class StageCallback(Remembers, pl.Callback):
             self._counted = trainer.global_step
             self.tokens += batch.step_tokens
         if self.gating is not None:
-            self.history.add(module, trainer.global_step)
-        self.average.update(module, trainer.global_step)
+            self.history.add(module.gate_bank, trainer.global_step)
+        self.average.update(module.trained, trainer.global_step)
         if (index + 1) % memory.EVERY == 0 and module.device.type == "cpu":
             memory.release_memory()
 
@@ -183,20 +183,20 @@ class StageCallback(Remembers, pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
         self.seconds += time.perf_counter() - self._begin
-        self.average.swap(module)
+        self.average.swap(module.trained)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         self.keep_best(trainer, module)
         for watcher in self.watchers:
             watcher.on_validated(trainer, module)
-        self.average.swap(module)
+        self.average.swap(module.trained)
         if module.device.type == "cpu":  # on a GPU, tensors are not in this memory
             memory.release_memory()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
         self.save(trainer)
         if self.gating is not None:
-            self.history.write(module)
+            self.history.write(module.gate_bank)
         if self.signals.heard is not None:
             self.end()
 
@@ -209,7 +209,7 @@ class StageCallback(Remembers, pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
         if self.gating is not None:  # a stage killed after its last checkpoint trains no epoch more
-            self.history.write(module)
+            self.history.write(module.gate_bank)
 
     def keep_best(self, trainer: pl.Trainer, module: StageModule) -> None:
         """Write the weights as validated, and the gates, where they are the best so far."""

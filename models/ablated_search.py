@@ -22,7 +22,8 @@ from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadMap, HeadSite, attach, detach
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.remove import kinds_with
-from headgates.models.decode_on import DecodingStart, decode_on
+from headgates.models.decode_on import decode_on
+from headgates.models.decoder_state import DecodingStart
 from headgates.models.draft_check import Drafts, farthest_distances
 from headgates.models.search import length_limits
 from headgates.models.translator import Translator

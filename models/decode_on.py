@@ -7,28 +7,16 @@ earlier keys and values. Letters: R rows, S source, T target, H heads, K head wi
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from headgates.models.decoder_state import DecoderState, KeysValues, position_first
+from headgates.models.decoder_state import DecoderState, DecodingStart, position_first
 from headgates.models.search import rule_out
 from headgates.models.transformer import Transformer
 
 ENDED = 0.25  # share of the open rows that have ended before the buffers are made smaller
-
-
-class DecodingStart(NamedTuple):
-    """The decoder state of rows whose drafts were accepted up to a position."""
-
-    first: Tensor  # (R,) the first position that is decoded
-    draft: Tensor  # (R, T) beginning and draft
-    limits: Tensor  # (R,) longest translation, the end included
-    past: list[KeysValues]  # per decoder layer (R, H, T, K), right before `first`
-    cross: list[KeysValues]  # per decoder layer (R, H, S, K)
-    cross_bias: Tensor  # (R, 1, 1, S)
 
 
 class RowState(DecoderState):

@@ -7,6 +7,7 @@ their own), S source, L target positions, H heads, K head width.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,3 +79,14 @@ def selected(past: Tensor, rows: Tensor, length: int) -> Tensor:
     new = past.new_empty(len(past), len(rows), *past.shape[2:])
     torch.index_select(past[:length], 1, rows, out=new[:length])
     return new
+
+
+class DecodingStart(NamedTuple):
+    """The decoder state of rows whose drafts were accepted up to a position."""
+
+    first: Tensor  # (R,) the first position that is decoded
+    draft: Tensor  # (R, T) beginning and draft
+    limits: Tensor  # (R,) longest translation, the end included
+    past: list[KeysValues]  # per decoder layer (R, H, T, K), right before `first`
+    cross: list[KeysValues]  # per decoder layer (R, H, S, K)
+    cross_bias: Tensor  # (R, 1, 1, S)

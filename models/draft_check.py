@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadSite
-from headgates.models.decode_on import DecodingStart
+from headgates.models.decoder_state import DecodingStart
 from headgates.models.search import rule_out
 from headgates.models.transformer import Transformer
 

@@ -38,9 +38,7 @@ def count(model: Transformer, read: int, written: int, pairs: Sequence[int]) -> 
         assert isinstance(attention, MultiHeadAttention)
         width = attention.heads * attention.head_width  # H * K
         projected = 2 * queries[site.kind] + 2 * keys[site.kind]  # q and W_O, k and v
-        counts[site.kind] += width * (
-            projected * attention.out_proj.out_features + 2 * looks[site.kind]
-        )
+        counts[site.kind] += width * (projected * attention.out_proj.out_features + 2 * looks[site.kind])
     units = [module for module in model.decoder.modules() if isinstance(module, SSRU)]
     counts["dec-self"] += written * sum(
         unit.forget.weight.numel() + unit.update.weight.numel() for unit in units

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headgates.data.atomic_file import atomic_file
-from headgates.data.parallel import DataError, decode_line
 from headgates.data.special_tokens import MOST_UNKNOWN
+from headgates.data.text import DataError
+from headgates.data.text_file import decode_line
 from headgates.models.line_translator import LineTranslator, Translation
 
 CHUNK = 1 << 16  # bytes of one read: what a pipe holds

@@ -21,8 +21,8 @@ from torch import nn
 
 from headgates.analysis.significance import Scored, score, score_changed
 from headgates.configs.cli import config_hash
-from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first, gathered, share
+from headgates.data.text import digest_lines
 from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
 from headgates.gates.headmap import check_kinds
 from headgates.models.ablated_search import Ablated, ablated_translations

@@ -127,8 +127,6 @@ def choose_on_frozen(
     bank.requires_grad_(True)
     gating = Gating(replace(gates, settle=0.0), budget, epochs=stage.epochs)
     result = run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
-    for file in ("best.pt", "last.pt"):
-        (run.folder / f"choice-{file}").unlink(missing_ok=True)
     model.requires_grad_(True)
     return result
 

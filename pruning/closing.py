@@ -24,7 +24,7 @@ from headgates.configs.recipe import Recipe
 from headgates.configs.stages import DistillConfig
 from headgates.data import ranks
 from headgates.data.batch import Batch
-from headgates.data.parallel import ParallelText
+from headgates.data.text import ParallelText
 from headgates.gates import HeadMap, HeadSite, fold_mean, reconstruct, resampled, zero_heads
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.outputs import outputs_of

@@ -16,7 +16,7 @@ from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.significance import Scored, score
 from headgates.data import ranks
 from headgates.data.corpus import TranslationData
-from headgates.data.parallel import digest_lines
+from headgates.data.text import digest_lines
 from headgates.gates import HeadMap, attach, detach
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage_callback import Watcher

@@ -26,7 +26,7 @@ from headgates.lab.lab import Lab, Run
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.pruning.choice import Choice
-from headgates.pruning.choosers import check_chooser, how, is_score, score_named
+from headgates.pruning.choosers import check_chooser, how, score_named, score_of
 from headgates.pruning.closing import calibration_of, check_closing, close_heads, closed_heads
 from headgates.pruning.planning import Planning
 from headgates.pruning.trimming import trimmed
@@ -81,7 +81,8 @@ def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
 def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """What the recipe's run is found by."""
     sampled = None
-    if is_score(recipe.choose) and (sample := score_named(recipe.choose).sample) is not None:
+    name = score_of(recipe)
+    if name is not None and (sample := score_named(name).sample) is not None:
         wanted, corpus = lab.settings.sentences or sample, lab.text.corpus
         sampled = corpus.sampled(wanted, of=lab.settings.text.train_sentences)
     trains = recipe.epochs or recipe.learns
@@ -130,7 +131,7 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
     measure(run, recipe, own, choice, result, refit)
     run.finish(own)
     for file in (*run.folder.path.glob("*-best.pt"), *run.folder.path.glob("*-last.pt")):
-        file.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)  # of its stages: only now, as a resumed run reads them
 
 
 def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
@@ -138,7 +139,6 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     AssertionError where removal changed what the model says."""
     model, subnet = choice.predictor.model, choice.subnet
     assert subnet is not None
-    closing = subnet.closing.select(recipe.kinds)  # a refit leaves other kinds as they are
     if subnet == Subnet.of(model):  # nothing closes, and a refit would fit each weight to what it is
         return 0.0
     source = run.text.source(run.base, choice.predictor)
@@ -146,7 +146,7 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     if recipe.refit and calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its layers
     with skipped(model, subnet.dropped):
-        close_heads(model, closing, recipe.closing, calibration)
+        close_heads(model, subnet.closing, recipe.closing, calibration)
         seconds = time.perf_counter() - begin
         before = loss_of(run, model, 1)
     subnet.remove(model)
@@ -218,7 +218,6 @@ def measured_closed(run: Run, recipe: Recipe, choice: Choice) -> None:
         row = run.evaluation.add(
             PRUNED, run.base / "best.pt", choice.predictor, subnet.units.select(recipe.kinds), recipe=recipe
         )
-    row.parameters = subnet.parameters(source.model)
     row.seconds = None  # closed heads save no time
 
 

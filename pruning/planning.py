@@ -13,8 +13,8 @@ from typing import Any
 from headgates.analysis.knee import drop
 from headgates.analysis.significance import RESAMPLES, resample_counts, score
 from headgates.configs.recipe import UNITS, MaxDrop, Recipe, Share, Speed
-from headgates.data.parallel import ParallelText
 from headgates.data.ranks import cpu_threads, first
+from headgates.data.text import ParallelText
 from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet
 from headgates.gates.depth import skipped
 from headgates.lab.lab import Run

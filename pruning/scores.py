@@ -12,8 +12,8 @@ from headgates.analysis.closing import close_to
 from headgates.configs.recipe import Recipe
 from headgates.configs.registry import imported
 from headgates.data import ranks
-from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
+from headgates.data.text import digest_lines
 from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, find_sites
 from headgates.gates.headmap import KIND_GROUPS, check_kinds
 from headgates.lab.lab import Run

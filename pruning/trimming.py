@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.recipe import Pieces, Recipe
-from headgates.data.parallel import digest_lines, folder_files, read_lines, read_pairs
-from headgates.data.text import DataError
+from headgates.data.parallel import folder_files, read_pairs
+from headgates.data.text import DataError, digest_lines
+from headgates.data.text_file import read_lines
 from headgates.lab.lab import Run
 from headgates.models.progress import reported, say
 from headgates.models.translator import Translator

@@ -10,7 +10,7 @@ from headgates.configs.recipe import UNPRUNED, Recipe, Speed
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
-from headgates.data.parallel import digest_lines
+from headgates.data.text import digest_lines
 from headgates.tasks import task_named
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from headgates.configs.settings import Settings
 from headgates.data import check_text
-from headgates.data.parallel import DataError, no_file
+from headgates.data.text import DataError
+from headgates.data.text_file import no_file
 from headgates.records.folder import RunFolder
 from headgates.records.foreign_source import is_foreign
 

@@ -16,7 +16,7 @@ from headgates.bridges.exported import FORMATS, is_exported, open_exported, read
 from headgates.configs.printable import printable
 from headgates.configs.settings import SearchConfig, read_search
 from headgates.configs.translating import Translating
-from headgates.data.parallel import DataError, digest_lines
+from headgates.data.text import DataError, digest_lines
 from headgates.models.line_translator import LineTranslator
 from headgates.models.progress import Report
 from headgates.records.folder import RunFolder

@@ -70,9 +70,9 @@ def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
     against = f"{gap(best.minus(reference))} against {reference.label}"
     how = "" if best.loss is None else " on validation"
     where = f"At {size.words} {trained(epochs)}"
-    text = f"{where} {best.label} is the best{how}, {score(best, metric)}, {against}"
     if not others:
-        return text + "."
+        return f"{where} {best.label} has {score(best, metric)}, {against}."
+    text = f"{where} {best.label} is the best{how}, {score(best, metric)}, {against}"
     difference = compared.pair(best, others[0])
     words = {"ahead": "a lead", "tie": "a tie", "behind": "which is ahead on the test set"}
     next_one = f"next is {others[0].label} with {score(others[0], metric)}"
@@ -181,6 +181,8 @@ def caution(compared: Compared) -> str:
     )
     if max((len(group.rows) for group in compared.groups), default=1) == 1 and any(compared.all_epochs):
         text = "One seed says nothing of the luck of training: intervals are of test sentences alone. "
+    if len(compared.groups) == 1:
+        return text.strip()
     text += "Leads are adjusted for all that are asked about together (Holm)"
     if any(group.loss is None for group in compared.groups):
         text += "; the best of several is chosen on the lines it is measured on, which flatters it"

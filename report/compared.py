@@ -74,7 +74,8 @@ def show_compared(
         base, say, data_dir=lab.settings.data_dir, corpus=corpus, look=look, beside=runs
     ):
         print(f"report: {page}")
-    lines = next_commands(runs[0] if len(runs) == 1 else base)
+    kept = [row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE]  # others have no model
+    lines = next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
     if not runs:
         lines.append(f"{program('prune')} {base.path} closes heads by importance and compares")
     print("next:", *lines, sep="\n  ")

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from headgates.data.parallel import digest_lines
+from headgates.data.text import digest_lines
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder, lines_of

@@ -14,8 +14,9 @@ from headgates.configs.settings import Settings
 from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
-from headgates.data.parallel import ParallelText, read_pairs
+from headgates.data.parallel import read_pairs
 from headgates.data.ranks import shared_out
+from headgates.data.text import ParallelText
 from headgates.data.vocab import load_vocabs
 
 

@@ -34,7 +34,7 @@ from headgates.data.batch import Batch
 from headgates.data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from headgates.data.label_batches import LabelledData
 from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
-from headgates.data.parallel import ParallelText
+from headgates.data.text import ParallelText
 from headgates.data.vocab import load_vocabs
 from headgates.tasks.base import Task, Validator
 

@@ -31,6 +31,7 @@ from headgates.tasks.base import Task, Validator
 
 ROWS = 256  # target positions whose logits are in memory at once
 
+
 class TranslationValidator(Validator):
     """Perplexity and accuracy of the next token, over all validation pairs."""
 

@@ -42,7 +42,6 @@ TEXTS = {
     ".html",
     "",
 }
-NAMED = re.compile(r"\"(headgates(?:\.\w+)+):\w+\"")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(?:home|Users|root|work|mnt|media|scratch)/\w|[A-Z]:\\Users\\")
 
 
@@ -62,6 +61,11 @@ def shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+NAMED = re.compile(r"\"(headgates(?:\.\w+)+):\w+\"")  # a function that a table names
+MOST_FLOORS = 6  # of files of a room that import each other
+MOST_HOMES = 30  # names at the top of several files
+
+
 def imported(path: Path) -> set[str]:
     """The modules that a file imports anywhere, inside functions and under TYPE_CHECKING too, by their
     absolute names."""
@@ -78,8 +82,17 @@ def imported(path: Path) -> set[str]:
 
 
 def named(path: Path) -> set[str]:
-    """The modules of functions that a file names in strings such as "headgates.room.module:name"."""
+    """The modules of the functions that a file's tables name, as "headgates.room.module:name"."""
     return set(NAMED.findall(path.read_text(encoding="utf-8")))
+
+
+def modules_of(room: str) -> dict[str, Path]:
+    """Absolute name -> file."""
+    found = {}
+    for path in python_files(ROOT / room):
+        name = ".".join(Path(shown(path)).with_suffix("").parts).removesuffix(".__init__")
+        found[name if name.startswith("headgates") else f"headgates.{name}"] = path
+    return found
 
 
 def rooms_of(modules: set[str]) -> set[str]:
@@ -110,11 +123,7 @@ def test_every_room_has_its_link_in_the_package():
 
 
 def test_no_file_imports_a_circle():
-    modules = {}
-    for room in ALLOWED:
-        for path in python_files(ROOT / room):
-            name = ".".join(Path(shown(path)).with_suffix("").parts).removesuffix(".__init__")
-            modules[name if name.startswith("headgates") else f"headgates.{name}"] = path
+    modules = {name: path for room in ALLOWED for name, path in modules_of(room).items()}
     face = {
         name for name, path in modules.items() if path.name == "__init__.py"
     }  # a package's face hands names on
@@ -134,6 +143,60 @@ def test_no_file_imports_a_circle():
             break
         arrows = left
     assert arrows == {}, "files that import each other"
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_a_room_has_few_floors(room):
+    """The longest chain of its files of which each imports the next; its face, which hands names on, is none."""
+    modules = {name: path for name, path in modules_of(room).items() if path.name != "__init__.py"}
+    below = {name: imported(path) & set(modules) - {name} for name, path in modules.items()}
+    chains: dict[str, list[str]] = {}
+
+    def chain(name: str) -> list[str]:
+        if name not in chains:
+            chains[name] = []  # of a circle, which another test finds
+            chains[name] = [name, *max(map(chain, sorted(below[name])), key=len, default=[])]
+        return chains[name]
+
+    longest = max(map(chain, modules), key=len)
+    assert len(longest) <= MOST_FLOORS, " -> ".join(name.rpartition(".")[2] for name in longest)
+
+
+def test_no_file_below_the_commands_names_a_class_of_theirs():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in python_files(ROOT / "headgates/commands")]
+    theirs = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    assert theirs
+    below = [path for room in ALLOWED if room != "headgates" for path in python_files(ROOT / room)]
+    words = re.compile(rf"\b(?:{'|'.join(sorted(theirs))})\b")
+    wrong = {shown(path): found[0] for path in below if (found := words.search(path.read_text(encoding="utf-8")))}
+    assert wrong == {}
+
+
+def test_few_names_have_several_homes():
+    """A name at the top of two files of the package is two things, or one thing said twice."""
+    homes: dict[str, list[str]] = {}
+    for room in ALLOWED:
+        for path in python_files(ROOT / room):
+            for name in defined(ast.parse(path.read_text(encoding="utf-8"))):
+                homes.setdefault(name, []).append(shown(path))
+    several = {name: places for name, places in homes.items() if len(places) > 1 and name not in ENTRANCES}
+    assert len(several) <= MOST_HOMES, "\n".join(f"{name}: {', '.join(each)}" for name, each in several.items())
+
+
+ENTRANCES = {"main", "T", "C"}  # of commands, and variables of types
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The functions, classes and constants of a file, those that stand for one file alone (`_x`) left out."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return {name for name in names if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("room", ["gates", "analysis"])

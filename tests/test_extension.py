@@ -74,7 +74,8 @@ import random
 import numpy as np
 import torch.nn.functional as F
 
-from headgates.data.parallel import Corpus, ParallelText
+from headgates.data.text import ParallelText
+from headgates.data.splits import Corpus
 from headgates.analysis.metrics import Metric
 from headgates.tasks.translation import Translation
 

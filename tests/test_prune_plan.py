@@ -203,9 +203,7 @@ def test_fit_refuses_a_speed_beside_what_a_plan_decides(called, flags, said):
     assert "Traceback" not in error
 
 
-def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(
-    base, called, once, tmp_path
-):
+def test_fit_makes_the_fair_rivals_of_a_plan_and_measures_each_by_every_runtime(base, called, once, tmp_path):
     flags = ["--base", base.path, "--runs", tmp_path, "--speedup", "1.05", *TORCH[:2], "--threads", "1"]
     few = ["--test-sentences", "17", "--finetune.epochs", "1", "--set", "gates.choose_epochs=1"]
     rows = ["plan-learned", "plan-scratch", "uniform"]

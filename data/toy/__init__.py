@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from headgates.data.parallel import Corpus
+from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 from headgates.data.toy.grammar import draw_sentence
 from headgates.data.toy.writing import English, German, join

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from headgates.data.contrast import Contrast
-from headgates.data.parallel import Corpus
+from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 from headgates.data.toy import SEED, toy_pairs
 from headgates.data.toy.contrasts import toy_contrasts

@@ -31,9 +31,7 @@ class ExportOptions(SourceOptions):
     system: str | None = setting(
         None, "System of the run: base, base-continued or pruned. Default the run's own."
     )
-    out: str | None = setting(
-        None, "Folder to write. Default SOURCE/exported/SYSTEM-FORMAT."
-    )
+    out: str | None = setting(None, "Folder to write. Default SOURCE/exported/SYSTEM-FORMAT.")
     sentences: int = setting(
         100, "Test sentences on which scores and translations must agree, 0 for all.", at_least=0
     )

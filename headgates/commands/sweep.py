@@ -59,6 +59,7 @@ class Trial:
     def title(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "fit"
 
+
 ABOUT = "Run every combination of a sweep file's values. Also: sweep.py pareto RUN [RUN ...]."
 
 

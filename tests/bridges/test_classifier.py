@@ -19,7 +19,7 @@ from headgates.bridges.classifier import (
 )
 from headgates.data.batch import pad
 from headgates.data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 from headgates.data.vocab import load_vocabs
 from headgates.gates import HeadMap, attach, detach, find_sites, heads_left, remove
 from headgates.models.checkpoint import load_file, save_file

@@ -27,7 +27,7 @@ from headgates.bridges import hf  # noqa: E402
 from headgates.bridges.hf import read, read_model, search_settings  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.batch import pad  # noqa: E402
-from headgates.data.parallel import DataError  # noqa: E402
+from headgates.data.text import DataError  # noqa: E402
 from headgates.data.vocab import load_vocabs  # noqa: E402
 from headgates.models.search import beam_search, greedy_search  # noqa: E402
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of  # noqa: E402

@@ -155,6 +155,8 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
         ("--heads 9 --by plan", "a plan reaches a speed or a size"),
         ("--max-drop 1 --heads 9 --by plan", "give --speedup, or neither"),
         ("--max-drop 1 --speedup 2 --by importance", "give --heads, or neither"),
+        ("--max-drop 1 --by l0 --refit out", "l0 closes heads while the weights train"),
+        ("--max-drop 1 --by l0 --epochs 0", "l0 closes heads while the weights train"),
         ("--max-drop 1 --heads cross=3", "a number of heads in all"),
         ("--heads 9 --by uniform", "give --speedup"),
         ("--heads 9 --by scratch", "scratch trains a model from random weights: give --epochs"),

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from headgates.data.conllu import Tree, read_conllu, word_spans
-from headgates.data.parallel import DataError, read_lines
+from headgates.data.text import DataError
+from headgates.data.text_file import read_lines
 
 EWT = Path(__file__).parents[2] / ".." / "shared" / "data" / "ud_english_ewt"
 

@@ -9,8 +9,9 @@ import torch
 
 from headgates.data.batch import Batch, collate
 from headgates.data.corpus import TranslationData, make_vocabs
-from headgates.data.parallel import Corpus, DataError, ParallelText
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.splits import Corpus
+from headgates.data.text import DataError, ParallelText
 from headgates.data.vocab import Vocab
 from headgates.lightning_modules.stage_data import StageData
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgates.data import load_corpus
 from headgates.data.fairseq_vocab import fairseq_vocabs
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 
 FIXTURES = Path(__file__).parents[2] / "../shared/fixtures/fairseq"
 SYMBOLS = ["the", "dog", "s@@", "leeps", "b@@", "ig"]  # ids from 4

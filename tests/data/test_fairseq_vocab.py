@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgates.data.fairseq_vocab import Dictionary, FairseqPieces, FairseqVocab, bpe, fairseq_vocabs
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError
 from headgates.data.vocab import Vocab, load_vocabs
 
 FIXTURES = Path(__file__).parents[2] / "../shared/fixtures/fairseq"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 from headgates.data.vocab import load_vocabs
 
 PIECES = Path(__file__).parents[2] / "examples/toy_run/toy-en-de-none-s1/vocab.model"

@@ -12,7 +12,7 @@ import pytest
 import headgates.data.parallel
 import headgates.data.store
 from headgates.data import load_corpus
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 
 PAIRS = [
     ("The dog sleeps.", "Der Hund schläft."),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgates.data.labelled import labelled_corpus, labels_of, read_labelled
-from headgates.data.parallel import DataError, ParallelText
+from headgates.data.text import DataError, ParallelText
 
 ROWS = [("good", "a funny film"), ("bad", "a dull plot")]
 TSV = "".join(f"{label}\t{sentence}\n" for label, sentence in ROWS)

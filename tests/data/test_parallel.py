@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headgates.data import DataError, load_corpus, parallel
-from headgates.data.parallel import read_lines, read_pairs
+from headgates.data import DataError, load_corpus, text_file
+from headgates.data.parallel import read_pairs
+from headgates.data.text_file import read_lines
 
 WRITTEN = {"train": ("a\nb\nc", "x\ny\nz"), "valid": ("d", "v"), "test": ("e\n\nf", "u\nw\nt")}
 
@@ -103,7 +104,7 @@ def test_a_gzip_file_is_known_by_its_content_whatever_its_name(tmp_path):
 
 
 def test_a_gzip_file_that_unpacks_to_far_more_than_text_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "SMALL", 2**21)
+    monkeypatch.setattr(text_file, "SMALL", 2**21)
     for size in (2**21, 2**22):
         (tmp_path / f"{size}.gz").write_bytes(gzip.compress(b"\n" * size))
     assert len(read_lines(tmp_path / f"{2**21}.gz")) == 2**21

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from headgates.data.conllu import Tree, word_spans
-from headgates.data.parallel import DataError
 from headgates.data.parses import load_pipeline, match, parses, tree_of
+from headgates.data.text import DataError
 from headgates.data.toy import toy_pairs
 from tests.worlds.tiny_language import conllu_of
 

@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 
 import headgates.data.parallel
+import headgates.data.splits
 import headgates.data.store
 from headgates.data import ranks
 from headgates.data.batching import TokenBatches
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.encoded import EncodedPairs, ids_type, record_batch
-from headgates.data.parallel import Corpus, DataError, read_lines, read_pairs
+from headgates.data.parallel import read_pairs
+from headgates.data.splits import Corpus
 from headgates.data.store import StoredLines, encoded
+from headgates.data.text import DataError
+from headgates.data.text_file import read_lines
 from headgates.data.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,10 +95,10 @@ def test_a_stored_text_has_the_lines_of_its_files(files, stores, skip_empty):
 
 
 def test_the_digest_is_that_of_the_text_in_memory_and_stays_with_the_store(files, stores, monkeypatch):
-    stored, own = corpus_of(read_pairs(*files, skip_empty=True)), headgates.data.parallel.digest_lines
+    stored, own = corpus_of(read_pairs(*files, skip_empty=True)), headgates.data.splits.digest_lines
     digest, read = stored.digest(), []
     monkeypatch.setattr(
-        headgates.data.parallel, "digest_lines", lambda *texts: read.append(texts) or own(*texts)
+        headgates.data.splits, "digest_lines", lambda *texts: read.append(texts) or own(*texts)
     )
     assert corpus_of(read_pairs(*files, skip_empty=True)).digest() == digest
     assert [len(texts) for texts in read] == [2], "the validation text alone"

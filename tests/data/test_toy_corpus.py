@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headgates.data import load_corpus
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 from headgates.data.toy import LONGEST, SPLITS, generate, toy_corpus, toy_pairs
 
 PAIRS = generate(2003, 7)

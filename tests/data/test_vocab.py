@@ -3,8 +3,8 @@
 import pytest
 import sentencepiece
 
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError
 from headgates.data.vocab import Vocab
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3

@@ -7,7 +7,7 @@ import pytest
 
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.settings import Settings
-from headgates.data.parallel import ParallelText
+from headgates.data.text import ParallelText
 from headgates.lab import lab as labs
 from headgates.lab.distilled_text import distilled_data, distilled_lines, distilled_pairs, with_targets
 from headgates.lab.experiment_text import ExperimentText
@@ -15,6 +15,7 @@ from headgates.pruning.make import make
 from headgates.records.source import open_source
 from headgates.tasks.translation import Translation
 from tests.worlds.finished_runs import TRAINED
+
 
 @pytest.fixture
 def translated(monkeypatch):

@@ -6,15 +6,14 @@ import os
 import re
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from headgates.configs.cli import read
 from headgates.configs.metrics import HISTORY, SUMMARY
-from headgates.configs.settings import Settings
-from headgates.configs.systems import file_name
+from headgates.configs.recipe import Lambda
 from headgates.lab import lab as labs
 from headgates.lab import tracker as trackers
 from headgates.lab.tracker import (
@@ -40,6 +39,7 @@ from tests.lab.offline_run import (
     without_login,
 )
 from tests.lightning_modules.stages import rows
+from tests.worlds.finished_runs import LEARNED
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
@@ -56,7 +56,7 @@ def offline(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tracked(tiny_flags, tmp_path_factory, offline):
-    """Base, continued base and gates, followed by W&B, and what was printed."""
+    """The base, the continued base and the pruned run, followed by W&B, and what was printed."""
     return fit(tiny_flags, tmp_path_factory.mktemp("tracked") / "runs", *TRAIN)
 
 
@@ -69,13 +69,13 @@ def runs(tracked):
 
 @pytest.fixture(scope="module")
 def gates(runs):
-    return records(runs["gates"])
+    return records(runs["pruned"])
 
 
 def logged_in_csv(folder, job):
     """{(step, name): value} of metrics.csv by the names of W&B."""
     return {
-        (int(row["step"]), name if row["stage"] == job else f"{row['stage']}/{name}"): pytest.approx(
+        (int(row["step"]), name if row["stage"] in (job, "gates") else f"choice/{name}"): pytest.approx(
             float(value)
         )
         for row in rows(folder.path)
@@ -85,7 +85,7 @@ def logged_in_csv(folder, job):
 
 
 def test_every_folder_has_a_run_of_its_own_in_one_group_with_its_whole_history(runs):
-    assert runs.keys() == {"base", "base-continued", "gates"}
+    assert runs.keys() == {"base", "base-continued", "pruned"}
     base = runs["base"]
     for job, folder in runs.items():
         found = records(folder)
@@ -95,7 +95,7 @@ def test_every_folder_has_a_run_of_its_own_in_one_group_with_its_whole_history(r
         assert run["run_group"] == f"{base.path.name}-{base.config()['run_hash'][:6]}"
         assert state == {"project": "headgates", "entity": None, "id": run["run_id"], "logged": True}
         assert history(found) == logged_in_csv(folder, job)
-    assert {name for _, name in history(records(runs["gates"])) if not name.startswith("importance")} == {
+    assert {name for _, name in history(records(runs["pruned"])) if not name.startswith("importance")} == {
         *HISTORY,
         "epoch",
     }
@@ -103,7 +103,7 @@ def test_every_folder_has_a_run_of_its_own_in_one_group_with_its_whole_history(r
 
 def test_the_configuration_is_logged_whole_with_the_last_names_of_paths(runs, gates):
     logged = of("run", gates)[0]["config"]["update"]
-    result, settings = runs["gates"].read_json("result.json"), runs["gates"].config()
+    result, settings = runs["pruned"].read_json("result.json"), runs["pruned"].config()
     facts = {name: result[name] for name in ("commit", "device", "versions")}
     paths = {name: Path(settings[name]).name for name in ("data", "base", "runs")}
     assert {name: value for name, value in logged.items() if name != "_wandb"} == settings | facts | paths
@@ -114,22 +114,22 @@ def test_the_gates_are_a_picture_and_a_table_of_heads_after_every_epoch(runs, ga
     pictures = [row for row in items if row.get("gates/heatmap._type") == "image-file"]
     assert [row["trainer/global_step"] for row in pictures] == [8, 17]  # where the validations stand
     assert [row["gates/heads.nrows"] for row in pictures] == [21, 42]
-    heads = table(runs["gates"], gates, "gates/heads")
+    heads = table(runs["pruned"], gates, "gates/heads")
     assert list(heads[0]) == ["epoch", "site", "kind", "layer", "head", "log_alpha", "p_open", "open"]
     assert len({(row["epoch"], row["site"], row["head"]) for row in heads}) == 42
-    sites = runs["gates"].read_json("gates.json")["sites"].values()
+    sites = runs["pruned"].read_json("gates.json")["sites"].values()
     last = sum(row["p_open"] for row in heads if row["epoch"] == 2)
     assert last == pytest.approx(sum(head["open_prob"] for site in sites for head in site), abs=1e-5)
 
 
 def test_summary_and_tables_are_those_of_the_result(runs, gates, corpus):
     found = summary(gates)
-    results = runs["gates"].read_json("result.json")["rows"]
-    own = next(row for row in results if row["system"] == "l0")
+    results = runs["pruned"].read_json("result.json")["rows"]
+    own = next(row for row in results if row["system"] == "pruned")
     assert set(SUMMARY) <= set(found)
     assert [found["bleu"], found["chrf"]] == [own["bleu"], own["chrf"]]
     assert (found["heads_open"], found["heads_closed"]) == (own["heads_open"], 21 - own["heads_open"])
-    compared, lines = (table(runs["gates"], gates, name) for name in ("comparison", "translations"))
+    compared, lines = (table(runs["pruned"], gates, name) for name in ("comparison", "translations"))
     assert [row["source"] for row in lines] == corpus.test.sources
     assert [row["reference"] for row in lines] == corpus.test.targets
     for row, result in zip(compared, results, strict=True):
@@ -139,18 +139,18 @@ def test_summary_and_tables_are_those_of_the_result(runs, gates, corpus):
         assert (row["system"], [row["bleu_low"], row["bleu_high"]]) == (system, result["bleu_ci95"])
         assert (row["bleu_signature"], row["reference"]) == (result["bleu_signature"], result["reference"])
         text = "".join(line[system] + "\n" for line in lines)
-        assert text == (runs["gates"] / f"hypotheses/{file_name(system)}.txt").read_text()
+        assert text == (runs["pruned"] / f"hypotheses/{system}.txt").read_text()
 
 
 def test_gates_the_removed_model_and_the_page_are_artifacts_with_aliases(runs, gates):
-    found, name = artifacts(gates), runs["gates"].path.name
-    files = {"gates": "gates.json", "l0-removed": "l0-removed.pt"}
+    found, name = artifacts(gates), runs["pruned"].path.name
+    files = {"gates": "gates.json", "best": "best.pt"}
     assert found.keys() == {f"{name}-{each}" for each in files}
     for each, file in files.items():
         record = found[f"{name}-{each}"]
-        assert set(record["aliases"]) == {"latest", "lambda-0.1", "seed-1", runs["gates"].result()["commit"]}
+        assert set(record["aliases"]) == {"latest", "l0-0.1", "seed-1", runs["pruned"].result()["commit"]}
         (entry,) = record["manifest"]["contents"]
-        assert Path(entry["local_path"]).read_bytes() == (runs["gates"] / file).read_bytes()
+        assert Path(entry["local_path"]).read_bytes() == (runs["pruned"] / file).read_bytes()
     assert artifact_name(RunFolder("runs/a-enc-self+cross"), "gates.json") == "a-enc-self-cross-gates"
     assert len(artifact_name(RunFolder("runs/" + "n" * 200), "gates.json")) == 128
 
@@ -184,7 +184,7 @@ def test_the_command_ends_with_one_line_that_says_how_to_sync_and_no_number_is_c
     for name in (
         "gates.json",
         "metrics.csv",
-        *(f"hypotheses/{file_name(system)}.txt" for system in ours.systems()),
+        *(f"hypotheses/{system}.txt" for system in ours.systems()),
     ):
         assert (finished / name).read_bytes() == (ours / name).read_bytes()
     assert not (finished / "wandb").exists()
@@ -192,21 +192,20 @@ def test_the_command_ends_with_one_line_that_says_how_to_sync_and_no_number_is_c
 
 def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_path, monkeypatch):
     runs = shutil.copytree(tracked[0].path.parent, tmp_path / "runs")
-    flags = [*TRAIN, "--lambda", "0.2", "--systems", "base,l0,importance,importance:trained"]
-    run_stage = labs.run_stage
+    recipe, run_stage = replace(LEARNED, budget=Lambda(0.2), refit="out"), labs.run_stage
 
     def interrupted(name, *rest, **options):
-        if name == "importance:trained":
+        if name == "gates":
             raise KeyboardInterrupt
         return run_stage(name, *rest, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(labs, "run_stage", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            fit(tiny_flags, runs, *flags)
+            fit(tiny_flags, runs, *TRAIN, recipe=recipe)
     (folder,) = (run for run in find_runs(runs) if "l0-0.2" in run.path.name)
     first = folder.read_json("wandb.json")
-    fit(tiny_flags, runs, *flags, "--resume")
+    fit(tiny_flags, runs, *TRAIN, "--resume", recipe=recipe)
     assert folder.read_json("wandb.json") == {**first, "logged": True} != first
     found = records(folder)
     assert [record["run_id"] for record in of("run", found)] == [first["id"]] * 2
@@ -228,7 +227,7 @@ def test_what_failed_is_one_line_and_the_same_command_logs_it(tracked, corpus, t
         return add_file(self, path, *rest, **options)
 
     def log():
-        tracker = make_tracker(read(Settings, ["--logger", "wandb"]), FACTS)
+        tracker = make_tracker("wandb", FACTS)
         tracker.complete(folder, "gates", folder, (corpus.test.sources, corpus.test.targets))
         tracker.close()
         return capsys.readouterr().err.splitlines()
@@ -236,7 +235,7 @@ def test_what_failed_is_one_line_and_the_same_command_logs_it(tracked, corpus, t
     with monkeypatch.context() as patch:
         patch.setattr(wandb.Artifact, "add_file", full)
         (line,) = log()
-    for words in ("could not log gates.json, l0-removed.pt", "No space left on device", str(folder.path)):
+    for words in ("could not log gates.json, best.pt", "No space left on device", str(folder.path)):
         assert words in line
     first = records(folder)
     assert set(SUMMARY) <= set(summary(first))
@@ -244,7 +243,7 @@ def test_what_failed_is_one_line_and_the_same_command_logs_it(tracked, corpus, t
     assert artifacts(first) == {}
     assert log() == []
     again = records(folder)
-    assert artifacts(again).keys() >= {"run-gates", "run-l0-removed"}
+    assert artifacts(again).keys() >= {"run-gates", "run-best"}
     assert len({record["run_id"] for record in of("run", again)}) == 1
     assert log() == []
     assert len(fragments(folder)) == 2  # nothing was left
@@ -267,7 +266,7 @@ class Broken:
 
 def test_a_history_that_wandb_does_not_take_costs_one_line_and_a_preempted_run_says_so(folder, capsys):
     run = Broken()
-    followed = FollowedRun(run, folder, "base", FACTS)
+    followed = FollowedRun(run, folder, FACTS)
     for step in range(3):
         StageLogger(followed, "base").log_metrics({"val/loss": 1.0}, step)
     (line,) = capsys.readouterr().err.splitlines()
@@ -289,10 +288,6 @@ def test_an_agents_run_is_the_one_asked_for_and_the_base_stands_outside_the_swee
         tmp_path / "runs",
         "--train.epochs",
         "1",
-        "--finetune.epochs",
-        "1",
-        "--systems",
-        "base,l0",
     ]
     for run_id in ("point1", "point2"):  # another agent draws the same settings
         parameters = tmp_path / f"config-{run_id}.yaml"
@@ -303,9 +298,9 @@ def test_an_agents_run_is_the_one_asked_for_and_the_base_stands_outside_the_swee
         monkeypatch.setenv(
             "WANDB_DIR", str(tmp_path)
         )  # the agent's own: runs are kept in theirs all the same
-        gated, _ = fit(*flags, "--logger", "wandb")
+        gated, _ = fit(*flags, "--logger", "wandb", recipe=replace(LEARNED, epochs=1))
         assert [os.environ[name] for name in AGENT[:2]] == ["sweep1", run_id]
-    (base,) = (run for run in find_runs(tmp_path / "runs") if run.path != gated.path)
+    (base,) = (run for run in find_runs(tmp_path / "runs") if "-none-" in run.path.name)
     (outside,), found = of("run", records(base)), records(gated)
     inside = of("run", found)
     assert [(run["run_id"], run["sweep_id"], run["project"]) for run in inside] == [
@@ -322,10 +317,10 @@ def test_an_agents_run_is_the_one_asked_for_and_the_base_stands_outside_the_swee
     assert gated.read_json("wandb.json")["id"] == "point1"  # which saw it trained
 
 
-def test_a_name_that_wandb_refuses_is_one_line_before_anything_is_made(configure, monkeypatch, tmp_path):
+def test_a_name_that_wandb_refuses_is_one_line_before_anything_is_made(monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "a/b")
     with pytest.raises(ValueError, match=r"^WANDB_PROJECT: .*a/b.*; choose another name$"):
-        make_tracker(configure("--logger", "wandb"), FACTS)
+        make_tracker("wandb", FACTS)
 
 
 def test_wandb_is_offline_without_a_login_and_keeps_the_mode_that_was_chosen(monkeypatch):
@@ -340,13 +335,13 @@ def test_wandb_is_offline_without_a_login_and_keeps_the_mode_that_was_chosen(mon
     wandb.teardown()
 
 
-def test_only_wandb_that_is_asked_for_installed_and_not_disabled_is_followed(configure, monkeypatch):
-    assert type(make_tracker(configure("--logger", "tensorboard"), FACTS)) is Tracker
-    assert type(make_tracker(configure("--logger", "wandb"), FACTS)) is not Tracker
+def test_only_wandb_that_is_asked_for_installed_and_not_disabled_is_followed(monkeypatch):
+    assert type(make_tracker("tensorboard", FACTS)) is Tracker
+    assert type(make_tracker("wandb", FACTS)) is not Tracker
     with monkeypatch.context() as patch:
         patch.setattr(trackers, "find_spec", lambda name: None)
         for logger in ("wandb", "tensorboard"):
             with pytest.raises(ValueError, match=f"pip install {logger}, or take --logger csv"):
-                make_tracker(configure("--logger", logger), FACTS)
+                make_tracker(logger, FACTS)
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert type(make_tracker(configure("--logger", "wandb"), FACTS)) is Tracker
+    assert type(make_tracker("wandb", FACTS)) is Tracker

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from headgates.configs.settings import SearchConfig
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 from headgates.models import stream
 from headgates.models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
 

@@ -9,7 +9,7 @@ import torch
 
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.configs.closing import CLOSINGS
-from headgates.data.parallel import ParallelText
+from headgates.data.text import ParallelText
 from headgates.gates import HeadMap, find_sites, zero_heads
 from headgates.pruning.closing import Calibration, close_heads, closed_heads
 from headgates.pruning.curve import MaskScorer

@@ -361,7 +361,9 @@ def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(made
 def test_new_models_have_random_weights_in_the_shape_or_the_size_of_a_pruned_one(made, at_once, shared):
     learned, scratch = made("l0", NINE, epochs=1), made("scratch", NINE, epochs=1)
     ours, theirs = (opened(each.run).model for each in (learned, scratch))
-    assert {site: site.heads for site in find_sites(ours)} == {site: site.heads for site in find_sites(theirs)}
+    assert {site: site.heads for site in find_sites(ours)} == {
+        site: site.heads for site in find_sites(theirs)
+    }
     base = Subnet.from_json(learned.result.others["subnet"])
     start = opened(shared[1]).model
     base.remove(start)

@@ -10,7 +10,7 @@ import torch
 
 from headgates.configs.fields import to_dict
 from headgates.configs.scores import SCORES
-from headgates.data.parallel import ParallelText
+from headgates.data.text import ParallelText
 from headgates.pruning import scores as module
 from headgates.pruning.scores import ScoreRequest, head_scores
 from headgates.records.source import Source, open_source

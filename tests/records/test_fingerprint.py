@@ -12,7 +12,7 @@ from headgates.configs.recipe import UNPRUNED, Lambda, Recipe, Units
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
-from headgates.data.parallel import ParallelText
+from headgates.data.text import ParallelText
 from headgates.records.fingerprint import base_fingerprint, recipe_fingerprint
 
 TEXT = ParallelText(["a"], ["b"])

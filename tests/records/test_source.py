@@ -116,7 +116,9 @@ def base(run) -> RunFolder:
     folder.write_json("result.json", {"system": "base", "finished": True})
     run.write_text(
         "config.yaml",
-        yaml.safe_dump(run.config() | {"base": folder.path.name, "base_hash": "b", "recipe": RECIPE.to_json()}),
+        yaml.safe_dump(
+            run.config() | {"base": folder.path.name, "base_hash": "b", "recipe": RECIPE.to_json()}
+        ),
     )
     return folder
 

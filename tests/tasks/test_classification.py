@@ -1,7 +1,6 @@
 """Classification by a fine-tuned encoder: its loss and importance against loops over sentences, then every
 command on one small run."""
 
-import csv
 import json
 import shutil
 
@@ -10,32 +9,31 @@ import torch
 import torch.nn.functional as F
 
 from headgates.analysis.scores.importance import raw_importance
-from headgates.commands import analyze, compare, export, fit, prune, translate
+from headgates.commands import analyze, export, fit, prune, translate
 from headgates.configs.cli import read
+from headgates.configs.recipe import Lambda, Recipe
 from headgates.configs.settings import Settings
-from headgates.configs.systems import file_name
 from headgates.data.labelled import labelled_corpus
 from headgates.gates import HeadMap, attach, detach, find_sites
-from headgates.pruning.protocol import make_runs
-from headgates.records.folder import RunFolder
+from headgates.records.folder import RunFolder, find_runs
 from headgates.records.source import open_source
 from headgates.tasks import task_named
 from headgates.tasks.base import Task
+from tests.worlds.finished_runs import made
 from tests.worlds.runs import well
-from tests.worlds.tiny_encoder import labelled_sentences, write_tsv
 
 SETTINGS = {"text": {"max_tokens": 61, "max_length": 20, "train_sentences": 0}, "seed": 1}
-SYSTEMS = ["base", "base-continued", "l0", "l0-removed", "importance"]
+SYSTEMS = ["base", "base-continued", "pruned"]
 FLAGS = (
     "--task classify --text.max-tokens 100 --text.max-length 20 --threads 1 --precision 32 "
     "--train.epochs 3 --train.lr 0.005 --train.warmup-steps 10 --train.average 0 --train.label-smoothing 0 "
-    "--finetune.epochs 3 --finetune.lr 0.001 --set finetune.warmup_steps=5 "
-    "--gates.lr 0.1 --gates.lambda-warmup 3 --gates.settle 0.67 --lambda 0.003 --systems"
+    "--finetune.lr 0.001 --set finetune.warmup_steps=5 "
+    "--gates.lr 0.1 --gates.lambda-warmup 3 --gates.settle 0.67"
 )
 
 
 def flags_of(encoder, labelled, *more) -> list[str]:
-    return [*FLAGS.split(), ",".join(SYSTEMS), "--encoder", str(encoder), "--data", str(labelled), *more]
+    return [*FLAGS.split(), "--encoder", str(encoder), "--data", str(labelled), *more]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +87,7 @@ def test_loss_and_validation_are_those_of_the_sentences_one_by_one(task, untrain
 
 def test_importance_is_the_mean_over_sentences_of_the_size_of_each_gradient(task, untrained):
     predictor, data = untrained
-    ours = raw_importance(predictor.model, data.batches("valid", 61), loss=task.loss)
+    ours = importance(predictor.model, data.batches("valid", 61), loss=task.loss)
     bank = attach(predictor.model, gate="mask")
     totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in bank.sites}
     xi = {site: torch.ones(site.heads, requires_grad=True) for site in bank.sites}
@@ -148,7 +146,8 @@ def test_a_second_text_that_is_not_labelled_as_the_first_is_refused(
 def run(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("classify") / "runs"
-    return make_runs(read(Settings, flags_of(encoder, labelled, "--runs", str(runs))))
+    settings = read(Settings, flags_of(encoder, labelled, "--runs", str(runs)))
+    return made(settings, Recipe("l0", Lambda(0.003), epochs=3)).run
 
 
 @pytest.fixture
@@ -165,35 +164,13 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
     assert rows["base"].main.value > 90
     for system, row in rows.items():
         assert (row.metric, row.heads_total, list(row.heads_by_kind)) == ("accuracy", 8, ["enc-self"])
-        given = (run / f"hypotheses/{file_name(system)}.txt").read_text().split("\n")[:-1]
+        given = run.outputs(system)
         right = sum(a == b for a, b in zip(given, wanted, strict=True))
         assert row.main.value == pytest.approx(100 * right / len(wanted))
         assert row.main.p_mcnemar is not None
-    assert 0 < rows["l0"].heads_open == rows["importance"].heads_open < 8
-    assert rows["l0-removed"].parameters == rows["l0"].parameters < rows["base"].parameters
-    assert rows["l0-removed"].lines_unlike_masked == 0
-    assert sum(site.heads for site in find_sites(open_source(run.path, "l0-removed").model)) < 8
-
-
-def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(base, called, tmp_path):
-    orders = "importance,obs,fluctuation,confidence,lrp"
-    well(called(prune)(base.path, "--by", orders, "--step", 0.5, "--threads", 1))
-    assert len(list((base / "curves").glob("*-order*.json"))) == 5
-    other = write_tsv(tmp_path / "other" / "books.tsv", labelled_sentences(31, 9))
-    said = well(called(prune)(base.path, "--ablate", "one", "--also", other, "--threads", 1))
-    assert "accuracy differences on the run's test set and on other-books" in " ".join(said.split())
-    source, rows = open_source(base.path), list(csv.DictReader((base / "ablation/one.csv").open()))
-    wanted, sites = source.corpus.test.targets, {site.name: site for site in find_sites(source.model)}
-    assert len(rows) == 8
-    for row in rows:
-        weight = find_sites(source.model)[sites[row["site"]]].output.dense.weight
-        kept = weight.detach().clone()
-        with torch.no_grad():
-            weight.unflatten(1, (4, -1))[:, int(row["head"])] = 0
-            found = source.predictor.label(source.corpus.test.sources)
-            weight.copy_(kept)
-        right = sum(a == b for a, b in zip(found, wanted, strict=True))
-        assert float(row["accuracy"]) == pytest.approx(100 * right / len(wanted))
+    assert 0 < rows["pruned"].heads_open < 8
+    assert rows["pruned"].parameters < rows["base"].parameters
+    assert sum(site.heads for site in find_sites(open_source(run.path).model)) == rows["pruned"].heads_open
 
 
 def test_analyze_py_looks_at_attention_and_relevance(base, called):
@@ -206,14 +183,13 @@ def test_analyze_py_looks_at_attention_and_relevance(base, called):
         assert sum(row) == pytest.approx(1, abs=1e-4)
 
 
-def test_methods_are_compared_on_its_base_by_accuracy(base, called):
-    words = ["--methods", "importance,random", "--heads", "4", "--finetune", "0", "--threads", "1"]
-    code, out, error = called(compare)(base.path, "--runs", base.path.parent, *words)
-    assert code == 0, out + error
-    content = RunFolder(base.path.parent / f"compare-{base.path.name}").read_json("compare.json")
-    assert content["metric"] == "accuracy"
-    groups = {(group["method"], group["heads"]) for group in content["groups"]}
-    assert {("importance", 4), ("random", 4)} <= groups
+def test_scores_are_compared_on_its_base_by_accuracy(base, called):
+    words = ["--by", "importance,obs,random", "--heads", "4", "--threads", "1"]
+    said = well(called(prune)(base.path, *words))
+    assert "accuracy" in said.lower()
+    made = [run for run in find_runs(base.path.parent) if "-4-s1" in run.path.name]
+    assert len(made) == 3
+    assert {run.row_of("pruned").heads_open for run in made} == {4}
 
 
 def test_a_classifier_neither_translates_nor_is_exported(run, called, tmp_path):

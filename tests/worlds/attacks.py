@@ -333,7 +333,7 @@ def corpus(inside: Path, write: Callable[[Path], object]) -> Action:
         write(inside / split)
 
     def read() -> None:
-        from headgates.data.hub import read_hub
+        from headgates.data.hub_pairs import read_hub
 
         read_hub(str(inside), src="en", tgt="de")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from headgates.configs.settings import ModelConfig, SearchConfig
-from headgates.data.parallel import Corpus, ParallelText
+from headgates.data.splits import Corpus
+from headgates.data.text import ParallelText
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer
