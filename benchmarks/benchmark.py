@@ -39,6 +39,7 @@ THREADS: Flag = (
 class Answer:
     """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of
     random weights and batches."""
+
     numbers: Mapping[str, Any]
     header: Sequence[str]
     rows: Sequence[Sequence[object]]

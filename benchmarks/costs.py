@@ -29,7 +29,7 @@ from benchmarks.product_step import gated_step, product_step
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.lrp import relevance
 from headgates.analysis.ratio_walk import RatioWalk
-from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.scores.obs import obs
 from headgates.configs.cli import from_dict
 from headgates.configs.settings import Settings, TextConfig
@@ -96,9 +96,9 @@ def importances(config: Settings, model: Transformer, batches: Sequence[Batch]) 
 
     return {
         PLAIN: plain,
-        "per sentence": lambda: importance(model, batches, absolute="sentence"),
-        "per token": lambda: importance(model, batches, absolute="token"),
-        "per batch": lambda: importance(model, batches, absolute="batch"),
+        "per sentence": lambda: raw_importance(model, batches, absolute="sentence"),
+        "per token": lambda: raw_importance(model, batches, absolute="token"),
+        "per batch": lambda: raw_importance(model, batches, absolute="batch"),
     }
 
 

@@ -31,7 +31,7 @@ from headgates.analysis.closing import close_to
 from headgates.configs.learned import LEARNED
 from headgates.configs.registry import imported
 from headgates.configs.stages import GateConfig
-from headgates.gates import HeadMap, TargetBudget, attach, detach, find_sites
+from headgates.gates import HeadMap, attach, detach, find_sites
 from headgates.models.progress import say
 from headgates.pruning.choosers import SCORES, score_named
 from headgates.pruning.scores import ranked
@@ -109,21 +109,17 @@ def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
     """The order of gates that learned to keep as many heads as are needed, on frozen weights."""
     torch.manual_seed(seed)
     learned, settings = LEARNED[name], GateConfig()
-    bank = attach(world.model, learned.gate, target_heads=world.needed, **learned.gate_options(settings))
-    budget = TargetBudget(world.needed, settings.lambda_warmup)
+    options = learned.gate_options(settings)
+    bank = attach(world.model, learned.gate, heads=world.needed, warmup=settings.lambda_warmup, **options)
     adam = torch.optim.AdamW(bank.parameters(), lr=settings.lr, weight_decay=0.0)
     world.model.train()
     try:
         for step in range(STEPS):
             batch = world.batches[step % len(world.batches)]
-            loss = batch_loss(world.model, batch) / batch.target_tokens
-            if learned.by_price:
-                loss = loss + budget.loss(bank, step)
+            loss = batch_loss(world.model, batch) / batch.target_tokens + bank.loss(step)
             adam.zero_grad()
             loss.backward()
             adam.step()
-            if learned.by_price:
-                budget.update(bank, step)
         order = HeadMap({site: gate.position() for site, gate in bank.items()})
     finally:
         detach(world.model.eval())

@@ -96,6 +96,7 @@ def our_marian(theirs: Any) -> Transformer:
 
 class MarianLoop:
     """One optimiser step of the peer a call. bf16: under autocast."""
+
     def __init__(self, model: Any, stage: StageConfig, *, bf16: bool):
 
         self.model, self.stage, self.bf16 = model.train(), stage, bf16
