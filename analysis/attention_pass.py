@@ -6,10 +6,10 @@ et al. 2019), so it counts neither as a query nor as a key where an analysis doe
 are never renormalised over the remaining keys. Queries and keys stand for these tokens:
 
     enc-self    both are source tokens; the special token is the end of sentence
-    dec-self    both are the decoder's input tokens; the special token is the beginning, whose own row has one
-    key of weight 1
+    dec-self    both are the decoder's input tokens; the special token is the beginning, whose own row has
+                one key of weight 1
     cross       a query stands for the token it produces, so the one that produces the end of sentence is
-    special; keys are source tokens
+                special; keys are source tokens
 
 Where several keys have the largest weight, the first one counts. Letters: B pairs, H heads, L query, S key, N
 counted query positions.

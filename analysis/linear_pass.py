@@ -11,9 +11,9 @@ not the model: inside,
 
     softmax, scaled_dot_product_attention     the weights get no gradient, so none goes to queries and keys
     layer_norm, rms_norm                      the scale gets none; the mean that a layer norm takes off is a
-    sum like any other, and does
-    sigmoid                                   no gradient: forget gates of recurrent units, and a swish that a
-    model writes out
+                                              sum like any other, and does
+    sigmoid                                   no gradient: forget gates of recurrent units, and a swish that
+                                              a model writes out
     gelu, silu                                y = f(x) is x times the constant y / x, as ReLU's is 0 or 1
     rsqrt, sqrt, std, var                     no gradient: norms that a model writes out itself
     multi_head_attention_forward              the same for what it calls

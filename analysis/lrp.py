@@ -1,18 +1,17 @@
 """How much of what a model says goes through each head: layer-wise relevance propagation (LRP).   Voita et
-al. 2019 (arXiv:1905.09418),
-section 4.2 and appendix A, whose code was not released.
+al. 2019 (arXiv:1905.09418), section 4.2 and appendix A, whose code was not released.
 
 At each target position, with the reference before it (teacher forcing), relevance starts at the largest
 logit. The relevance R_h of a head is what arrives at its output z_h, where W_O reads it, over all positions.
 Two ways lead there:
 
-    gate-gradient    R_h = xi_h dlogit/dxi_h / logit, by one backward pass in which attention weights and norm
-    scales are constants
-                     (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule
-                     without its stabiliser (Ancona et al. 2018). For any model with head sites; the default.
+    gate-gradient    R_h = xi_h dlogit/dxi_h / logit, by one backward pass in which attention weights and
+                     norm scales are constants (linear_pass.py). It is the gradient rule, and the limit of the
+                     paper's ratio rule without its stabiliser (Ancona et al. 2018). For any model with head
+                     sites; the default.
     ratio            the paper's rule, step by step: it shares the relevance of every number among those it
-                     was made of, down to the embeddings. The caller brings this walk
-                     (ratio_walk.py for our Transformer).
+                     was made of, down to the embeddings. The caller brings this walk (ratio_walk.py for our
+                     Transformer).
 
 Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree
 cancel; by size, each head counts for what it does either way:
@@ -22,8 +21,7 @@ cancel; by size, each head counts for what it does either way:
 
     step   the share at every generation step, then the mean over all steps of all sentences: the paper's
     sum    R_h summed over all steps of all sentences, then one share: the steps go back together, for the
-    price of one; steps of which one
-           says yes and the other no take each other away
+           price of one; steps of which one says yes and the other no take each other away
 
 What the papers leave open, and we chose:
     - the seed is 1 at the logit (as in Voita et al.'s later code) and 0 elsewhere, so steps count alike; the

@@ -29,9 +29,7 @@ class Metric:
     title: as tables call it. statistics(outputs, references): (N, M), whole numbers. score(sums): the score
     of summed statistics (M,), to the last digit as its own library gives it. resampled(sums): the same (R,)
     for many sums (R, M) at once. signature: what made it. right_or_wrong: statistics are 1 where the line is
-    right, and 1; then McNemar's
-    test is given beside the
-    bootstrap."""
+    right, and 1; then McNemar's test is given beside the bootstrap."""
 
     name: str
     title: str

@@ -1,14 +1,13 @@
 """Heads that look at one relative position.   Voita et al. 2019 (arXiv:1905.09418), section 5.1: a head is
-positional if its largest weight
-is at one offset at least 90% of the time (in practice -1 or +1).
+positional if its largest weight is at one offset at least 90% of the time (in practice -1 or +1).
 
 The offset is key minus query: -1 is the previous token. For cross attention it is the source position minus
 the position of the target token that is produced. The paper does not say how the first token counts, which
 has no previous one. Here a share is of the queries that have a key at the offset, so a pure previous-token
 head has share 1 in sentences of any length; of all queries it would have at most 1 - 1 / (mean length), and
-fail the threshold in short sentences. The best offset is
-the one looked at most often (of equal ones that with the larger share, then the nearer, then the earlier),
-not the one with the largest share, which may be an offset that only one long sentence has.
+fail the threshold in short sentences. The best offset is the one looked at most often (of equal ones that
+with the larger share, then the nearer, then the earlier), not the one with the largest share, which may be an
+offset that only one long sentence has.
 
 Letters: H heads, L query, S key, N counted query positions, W window, O = 2 W + 1 offsets.
 """

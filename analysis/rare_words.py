@@ -1,7 +1,6 @@
 """Heads that look at rare words.   Voita et al. 2019 (arXiv:1905.09418), section 5.3: how often is a head's
-largest weight on the least
-frequent token of a sentence, or on one of the two least frequent, in sentences whose rarest token is not
-among the 500 most frequent?
+largest weight on the least frequent token of a sentence, or on one of the two least frequent, in sentences
+whose rarest token is not among the 500 most frequent?
 
 What the paper leaves open: frequencies are those of pieces in the training text. A piece is outside the
 `rank` most frequent where at least `rank` pieces are more frequent, so pieces with equal counts are on the

@@ -1,12 +1,12 @@
 """The roles of heads: what a head does, with the score that shows it and the baseline that the score has to
 beat.
 
-    positional    the largest weight is at one offset at least 90% of the time; its baseline is the mean share
-    of the kind's heads there
-    syntactic     a relation at least 10 points more often than the best offset (analysis/syntax.py), one role
-    for each relation
+    positional    the largest weight is at one offset at least 90% of the time; its baseline is the mean
+                  share of the kind's heads there
+    syntactic     a relation at least 10 points more often than the best offset (analysis/syntax.py), one
+                  role for each relation
     rare words    one of the two least frequent tokens at least half of the time, and 10 points above picking
-    blindly
+                  blindly
     aligned       an aligned source word at least 10 points more often than the best offset; cross attention
 
 A head may have several roles. The first three are from Voita et al. 2019, section 5; thresholds that the
@@ -32,8 +32,7 @@ RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and
 class Role:
     """A role of a head, or a candidate for one. family: one of FAMILIES; role: which of its roles (`position
     -1`, `nsubj head->dependent`); score, baseline and needed (the lowest score that makes it a role): in [0,
-    1]; words: the same as a
-    sentence."""
+    1]; words: the same as a sentence."""
 
     site: HeadSite
     head: int

@@ -104,8 +104,7 @@ def score_changed(
 ) -> Scored:
     """The `score` of the drafts with some lines changed (number -> output); base: the score of the drafts.
     Only lines that differ from their draft are scored again. Raises ValueError unless base, drafts and
-    references have the same number of
-    lines."""
+    references have the same number of lines."""
     if not len(base) == len(drafts) == len(references):
         raise ValueError(
             f"expected drafts and references of {len(base)} lines, got {len(drafts)} and {len(references)}"
@@ -150,8 +149,7 @@ def interval(samples: Floats) -> list[float]:
 def p_value(system: Floats, reference: Floats, difference: float) -> float:
     """Two-sided p of `difference` between two systems on the same resamples (R,): how often a centred sampled
     difference x - mean(x) is at least as large in size, with one added to both counts (Davison and Hinkley
-    1997, equation 4.11), so that
-    it is never 0."""
+    1997, equation 4.11), so that it is never 0."""
     sampled = system - reference
     return float((np.sum(np.abs(sampled - sampled.mean()) >= abs(difference)) + 1) / (len(sampled) + 1))
 
@@ -257,8 +255,7 @@ def compare_many(systems: Sequence[Scored], reference: Scored, *, resamples: int
 
     Resamples are drawn in chunks, of which only each system's score (R,) is kept; and only the sentences
     whose statistics differ from the reference's are summed. All sums are of whole numbers, so that the
-    results equal those of `compare` to the
-    last digit."""
+    results equal those of `compare` to the last digit."""
     metric, base = reference.metrics[0], reference.main_statistics
     changes = []
     for system in systems:

@@ -1,6 +1,5 @@
 """Which heads stay open when few are left, by their roles, and whether specialised heads survive longer.
-Voita et al. 2019
-(arXiv:1905.09418), section 6.3 and figure 8.
+Voita et al. 2019 (arXiv:1905.09418), section 6.3 and figure 8.
 
 Heads have their roles in the base, before any gate closed. Each run says which heads are open, and the
 lifetime of a head is the number of runs in which it is open: one run for each lambda, or for each step of a

@@ -6,15 +6,15 @@ attention falls on a word that the relation leads to; a head is syntactic if tha
 the baseline, the share of the relation's arcs at its most frequent offset. An arc is counted whichever way
 one looks along it, so both directions have one baseline, as in the paper's Table 1. What the paper leaves
 open is settled here so:
-    pieces      attention to a word is the sum over its pieces, from a word the mean over its pieces (Clark et
-    al. 2019)
+    pieces      attention to a word is the sum over its pieces, from a word the mean over its pieces (Clark
+                et al. 2019)
     keys        all words, the query itself included; the end of the sentence is none
     queries     counted once each: a noun with two adjectives is right with either (from head to dependent)
-    words without a piece of their own are never looked at; a query whose own or whose partner's word is one
-    is left out and counted
+                words without a piece of their own are never looked at; a query whose own or whose partner's
+                word is one is left out and counted
     labels      as spaCy's English ones (CLEAR); UD's obj and nsubj:pass are dobj and nsubjpass. Subtypes are
-    labels of their own: nsubj is
-                not nsubjpass. UD calls `not` an advmod, CLEAR and the paper's CoreNLP neg: here it is neg
+                labels of their own: nsubj is not nsubjpass. UD calls `not` an advmod, CLEAR and the paper's
+                CoreNLP neg: here it is neg
     offset      in words, from the query; of arcs whose words all have pieces
 Letters: B sentences, H heads, W words, S pieces and the end, Q queries, N sentences with a query, O
 offsets."""

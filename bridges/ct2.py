@@ -33,8 +33,7 @@ def write(translator: Translator, folder: Path) -> None:
 
     Plain CTranslate2 runs it: sources are the tokenizer's pieces without their end, unless the two sides have
     different ends, and forced first pieces are its target_prefix. Raises ValueError at a model with gates, or
-    at vocabularies that do
-    not fit it."""
+    at vocabularies that do not fit it."""
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model, ALL_KINDS).values()):
         raise ValueError(

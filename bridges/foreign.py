@@ -52,8 +52,7 @@ class Converted:
 
     tokenizer_files: name in a run folder, vocab*, -> file. tokenizer: the content of vocab.json, which says
     of what kind the tokenizer is (data.vocab.VOCABULARIES); empty for SentencePiece models by our own names.
-    settings: of a run's
-    config.yaml, such as src and search."""
+    settings: of a run's config.yaml, such as src and search."""
 
     translator: Translator
     tokenizer_files: Mapping[str, Path]

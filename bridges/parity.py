@@ -38,8 +38,7 @@ def parity(
 
     A translation may differ where the model's own scores of the two lie within NEAR_TIE: those that rank
     hypotheses for beam search, those of the first token that differs for greedy search. Raises ValueError,
-    naming the first failure, at
-    anything else, and at no lines."""
+    naming the first failure, at anything else, and at no lines."""
     if not any(line.strip() for line in lines):
         raise ValueError("parity needs at least one line that is not empty")
     tolerance, near_tie = (math.inf, math.inf) if rounded else (TOLERANCE, NEAR_TIE)

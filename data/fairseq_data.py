@@ -43,8 +43,7 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
     whole_words: put the pieces of BPE together, as readers of a model with its codes want them, so that
     encoding a line gives its ids again. Where a piece is unknown, nobody can say whether it ended a word: it
     and the word after it stay in pieces, which `FairseqVocab` takes as they are. Raises DataError, naming the
-    file, where one is missing or
-    broken."""
+    file, where one is missing or broken."""
     folder = Path(place)
     if not folder.is_dir():
         raise DataError(

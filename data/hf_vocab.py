@@ -1,7 +1,6 @@
 """Tokenizers of Hugging Face's translation models, run by their own library: a tokenizer's files lie in a run
 folder as vocab.hf.*, and vocab.json says what they were called, which class reads them, and which tokens of
-language, beginning and end
-stand around a line.
+language, beginning and end stand around a line.
 
 A language stands before a source (mBART-50, M2M100, NLLB) or after its end (mBART-25); it begins every target
 as a forced piece, or is what the decoder reads first (mBART-25). Marian's models of several target languages

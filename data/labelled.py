@@ -58,8 +58,7 @@ def labels_of(text: ParallelText) -> list[str]:
 
 def split_text(place: str | None, split: str, *, like: ParallelText | None) -> ParallelText:
     """One split of a folder, or of hf:NAME or hf:NAME:SUBSET, read by the package `datasets`. Raises
-    DataError
-    as `labelled_corpus` does, and where that package is not installed or cannot read it."""
+    DataError as `labelled_corpus` does, and where that package is not installed or cannot read it."""
     if place is not None and place.startswith(HUB):
         name, _, subset = place.removeprefix(HUB).partition(":")
         rows, where = named_split(load_hub(name, subset), split, place), f"{place}, {split}"

@@ -115,8 +115,7 @@ class Vocab:
     def load(cls, path: str | Path, specials: SpecialTokens | None = None) -> "Vocab":
         """The vocabulary saved at `path`. Its special tokens are numbered as the file says, unless `specials`
         are given: those of the model that uses it. DataError where the file is missing, is no SentencePiece
-        model, or lacks a special token
-        and none are given."""
+        model, or lacks a special token and none are given."""
         path = Path(path)
         if not path.is_file():
             raise DataError(
@@ -152,8 +151,7 @@ class Vocab:
     def characters(self, text: str) -> list[list[int]]:
         """As in `Vocabulary`. SentencePiece normalises text before it cuts it, and says for every character
         of the result which character of the text it came from; the pieces side by side are that result.
-        Raises DataError for a vocabulary
-        of bytes."""
+        Raises DataError for a vocabulary of bytes."""
         return spelt(self.processor, text, self.path)
 
 

@@ -50,8 +50,7 @@ class SmallerTorchAttention(Refitted):
 
         attn_mask: (L, S) or, one a head, (N * H, L, S), where H may also be the number of heads at first.
         is_causal says that attn_mask is the causal mask, as in torch. Raises ValueError at masks of other
-        shapes or types, is_causal without
-        its mask, or nested tensors."""
+        shapes or types, is_causal without its mask, or nested tensors."""
         if query.is_nested or key.is_nested:
             raise ValueError(
                 "an attention that lost heads takes no nested tensors: set use_nested_tensor = False on "

@@ -1,5 +1,5 @@
 """Where logged numbers go: always to metrics.csv in the run folder; on request to TensorBoard or to the W&B
-run of wandb_run.py too."""
+run of lab/tracker.py too."""
 
 import csv
 import io

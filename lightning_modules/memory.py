@@ -4,7 +4,7 @@ Hardly two batches have the same shape, so what one step frees does not fit the 
 glibc's heap grows by gaps that it keeps. `malloc_trim` returns the pages of all gaps; the next step gets
 those that it needs from the system again. In bf16, oneDNN and torch also keep what they prepared for each
 shape of a product, up to 1,024 of each, which no trim returns: 13 MB with each new shape of a batch
-(models/linear.py bounds them).
+(models/cpu_kernels.py bounds them).
 """
 
 import ctypes

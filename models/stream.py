@@ -1,8 +1,7 @@
 """Translate a stream of lines of any length, in order and in bounded memory.
 
     chunks = read_chunks(fd)                    bytes as they come; b"" says that nothing more is there yet
-    lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None where nothing more
-    is there yet
+    lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None: nothing more yet
     for found in translated(translator, windows(lines, most=1000), longest=1000):
         ...                                     the translations of the next lines, a list for each
 
@@ -100,8 +99,7 @@ def windows(lines: Iterable[str | None], *, most: int, first: int = FIRST_WINDOW
 
     The first list has at most `first` lines, and each one that is filled lets the next be twice as long. None
     among the lines (nothing more is there yet) ends a list early. A DataError of `lines` is raised after the
-    lines before it have been
-    given."""
+    lines before it have been given."""
     size, window, characters = min(first, most), [], 0
     try:
         for line in lines:
@@ -178,8 +176,7 @@ def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores
 
     Columns are parted by tabs: the line's number (with n_best), score and log probability (with scores), the
     text. Where the search found fewer than n_best, the rest have no text and a score of -inf. A line end or,
-    beside other columns, a tab
-    in a text becomes a space."""
+    beside other columns, a tab in a text becomes a space."""
     table = ONE_CELL if n_best or scores else ONE_LINE
     written = []
     for one in [*best, *[NOT_FOUND] * n_best][: n_best or 1]:

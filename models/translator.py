@@ -1,4 +1,4 @@
-"""One face for every model: translate lines, score pairs. runfolder/source.py opens the model of a run:
+"""One face for every model: translate lines, score pairs. records/source.py opens the model of a run:
 
 translator = open_source("runs/toy-en-de-l0-0.01-s1").translator
 translator.translate(["The dog sleeps."])

@@ -1,5 +1,5 @@
-"""What the notebooks share: the run that they look at, tables as Markdown, which a reader of the file can still
-read, and figures of report/ as pictures. A mistake, such as a HEADGATES_RUN that is not there, is one line."""
+"""What the notebooks share: the run that they look at, tables as Markdown, and figures as pictures. A
+mistake, such as a HEADGATES_RUN that is not there, is one line."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headgates.configs.closing import ZERO
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe
+from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe, Speed
 from headgates.configs.registry import imported
 
 

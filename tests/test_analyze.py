@@ -328,9 +328,7 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     assert {"gradient", "integrated, 20 points", "fisher", "obs", "lrp", "confidence"} < card.keys()
     pairs = read_table(base, "analysis/base/interactions.csv")
     open_heads = min(
-        run.row_of("pruned").heads_open
-        for run in find_runs(base.path.parent)
-        if run.own_system() == "pruned"
+        run.row_of("pruned").heads_open for run in find_runs(base.path.parent) if run.own_system() == "pruned"
     )
     assert len(pairs) == open_heads * (open_heads - 1) // 2
     for row in pairs:

@@ -10,13 +10,14 @@ import torch
 
 from headgates.analysis.significance import score
 from headgates.commands import prune, translate
-from headgates.configs.analyze import AnalyzeConfig
-from headgates.configs.systems import file_name
+from headgates.configs.analyses import Analyses
+from headgates.configs.recipe import Lambda, Recipe
+from headgates.configs.yaml_file import load_yaml
 from headgates.data import load_corpus
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.analyses import ANALYSES, analysis_settings, stored_result
 from headgates.models.checkpoint import load_model
-from headgates.records.folder import RunFolder, base_of, find_runs
+from headgates.records.folder import RunFolder, base_of, find_runs, recipe_of
 from headgates.records.table import read_table
 from tests.worlds.runs import well
 
@@ -27,7 +28,7 @@ PLACES = re.compile(r"""(?<![\w.~:/<*])/[a-z]+/\w""")  # an absolute path; not <
 
 
 def gated(runs: Path) -> RunFolder:
-    return next(run for run in find_runs(runs) if run.config()["gate"] == "l0")
+    return next(run for run in find_runs(runs) if recipe_of(run.config()) is not None)
 
 
 def state(folder: Path) -> dict[str, bytes]:
@@ -75,34 +76,42 @@ def test_weights_are_halves_in_the_file_and_float32_in_the_model():
 
 
 def test_a_third_to_two_thirds_of_the_heads_are_open_and_of_every_kind_some():
-    row = next(row for row in gated(EXAMPLE).read_json("result.json")["rows"] if row["system"] == "l0")
-    assert 0.3 < row["heads_open"] / row["heads_total"] < 0.7
-    assert min(row["heads_by_kind"].values()) > 0
+    row = gated(EXAMPLE).row_of("pruned")
+    assert 0.3 < row.heads_open / row.heads_total < 0.7
+    assert min(row.heads_by_kind.values()) > 0
 
 
 def test_rows_are_the_scores_of_their_hypotheses():
     corpus = load_corpus("toy")
     for run in find_runs(EXAMPLE):
-        for row in run.read_json("result.json")["rows"]:
-            lines = (run / f"hypotheses/{file_name(row['system'])}.txt").read_text().splitlines()
+        rows = run.rows()
+        assert rows[0].system == "base"
+        for row in rows:
+            lines = run.outputs(row.system)
             found = score(lines, corpus.test.targets[: len(lines)])
-            assert (found["bleu"], found["chrf"]) == pytest.approx((row["bleu"], row["chrf"])), row["system"]
+            expected = row.measures["bleu"].value, row.measures["chrf"].value
+            assert (found["bleu"], found["chrf"]) == pytest.approx(expected), row.system
+
+
+def test_the_gated_run_is_what_toy_example_yaml_says():
+    config, said = gated(EXAMPLE).config(), load_yaml(ROOT / "configs/toy_example.yaml")
+    recipe = recipe_of(config)
+    assert recipe == Recipe("l0", Lambda(*said.pop("lambda")), epochs=said.pop("epochs")[0])
+    assert {
+        name: {key: config[name][key] for key in value} if isinstance(value, dict) else config[name]
+        for name, value in said.items()
+    } == said
 
 
 def test_what_prune_and_analyze_left_is_of_these_weights(runs):
     base = base_of(gated(runs))
-    analysed = AnalysedModel.open(AnalyzeConfig(sources=[str(base.path)], siblings=True), lambda text: None)
-    assert [run.folder.path for run in analysed.gate_runs] == [gated(runs).path]
+    analysed = AnalysedModel.open([str(base.path)], Analyses(siblings=True), lambda text: None)
+    assert [run.folder.path for run in analysed.made_runs] == [gated(runs).path]
     asked = [name for name in ANALYSES if name != "contrast"]  # which is of a file that is named
     assert [
         name for name in asked if stored_result(analysed, name, analysis_settings(analysed, name)) is None
     ] == ["positions", "sentences", "causes"]  # two are made in seconds, and one by --causes alone
     assert len(read_table(base, "ablation/one.csv")) == 48
-    (curve,) = base.path.glob("curves/importance*.csv")
-    assert [row["heads_closed"] for row in read_table(base, f"curves/{curve.name}")] == [0, 12, 24, 36, 48]
-    assert base.read_json(f"curves/{curve.stem}.json")["command"].startswith(
-        f"python prune.py {base.path.name} --by importance --step 0.25 "
-    )
 
 
 def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatch):
@@ -110,17 +119,6 @@ def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatc
     Path("in.txt").write_text("The old dog sees a cat.\n")
     code, out, error = called(translate)(gated(runs).path, "--input", "in.txt", "--quiet")
     assert (code, out) == (0, "Der alte Hund sieht eine Katze.\n"), error
-    well(
-        called(prune)(
-            gated(runs).path,
-            "--by",
-            "weight-norm",
-            "--step",
-            "1",
-            "--set",
-            "valid_sentences=5",
-            "--test-sentences",
-            5,
-        )
-    )
-    assert list((base_of(gated(runs)) / "curves").glob("weight-norm*.csv"))
+    words = ["--by", "importance", "--heads", "24", "--test-sentences", "5", "--threads", "1"]
+    well(called(prune)(base_of(gated(runs)).path, *words))
+    assert len(find_runs(runs)) == 3

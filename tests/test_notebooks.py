@@ -15,27 +15,9 @@ from notebooks.execute import executed_notebook, main, notebook_files
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ["1_which_heads_died", "2_attention_and_roles", "3_l0_against_importance"]
 EXAMPLE = next((ROOT / "examples/toy_run").glob("*-l0-*")).name
+BASE = "--config toy_tiny --gate none --model.heads 4 --text.max-tokens 500 --name base --runs"
 # so that some heads close and some stay, in enough steps to draw them
-TINY = [
-    "--config",
-    str(ROOT / "configs/toy_tiny.yaml"),
-    "--lambda",
-    "0.05",
-    "--gates.lr",
-    "0.3",
-    "--gates.settle",
-    "0.5",
-]
-LONGER = [
-    "--model.heads",
-    "4",
-    "--text.max-tokens",
-    "500",
-    "--finetune.epochs",
-    "2",
-    "--systems",
-    "base,base-continued,l0,importance",
-]
+GATES = "--by l0 --lambda 0.05 --epochs 2 --set gates.lr=0.3 gates.settle=0.5 --name gated"
 
 
 def committed(name: str) -> nbformat.NotebookNode:
@@ -79,10 +61,8 @@ def test_a_committed_notebook_was_run_on_the_example_from_top_to_bottom(name):
 def test_a_run_that_is_not_there_is_one_line(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("HEADGATES_RUN", "examples/toy_run/toy-en-de-l0-0.5-s1")
     assert main(["1", "--to", str(tmp_path)]) == 1
-    lines = [
-        line for line in capfd.readouterr().err.splitlines() if "debugger" not in line
-    ]  # Python's own word on frozen modules
-    (line,) = lines
+    # Python's own word on frozen modules is left out
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "debugger" not in line)
     assert line.startswith("notebooks/execute.py: error: 1_which_heads_died.ipynb: no run at ")
     assert "did you mean" in line
     assert list(tmp_path.iterdir()) == []
@@ -93,12 +73,12 @@ def test_a_run_that_is_not_there_is_one_line(tmp_path, monkeypatch, capfd):
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory) -> Path:
-    """The runs of a tiny gated model with closed and open heads, and of its base."""
+    """The runs of a tiny model with closed and open heads, and of its base."""
     runs = tmp_path_factory.mktemp("notebooks")
-    words = [sys.executable, str(ROOT / "fit.py"), *TINY, *LONGER, "--name", "gated", "--runs", str(runs)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    (row,) = (row for row in RunFolder(runs / "gated").rows() if row.system == "l0")
+    for words in (["fit.py", *BASE.split(), str(runs)], ["prune.py", str(runs / "base"), *GATES.split()]):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+    row = RunFolder(runs / "gated").row_of("pruned")
     assert 0 < row.heads_open < row.heads_total
     return runs
 

@@ -7,8 +7,7 @@ g_l is the gradient to xi at query position l. Where the absolute value stands m
 quantities:
     sentence   mean over x of |sum_l g_l|   the paper; the default
     token      sum |g_l| over non-padding query positions, divided by their number; the paper's own code
-    batch      |sum over the batch|, mean over sentences: depends on the batch size, and is what later code
-    did
+    batch      |sum over the batch|, mean over sentences: depends on the batch size; what later code did
 """
 
 from collections.abc import Iterable

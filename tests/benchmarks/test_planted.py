@@ -1,14 +1,18 @@
 """The planted truth is one: the heads that are said to be needed are, no decoy stands in for any, and an
 answer is judged by that."""
 
+import re
+import sys
 from argparse import Namespace
 from itertools import product
 
 import pytest
 import torch
 
+from benchmarks.benchmark import Answer, run
 from benchmarks.planted import LEFT_OUT, WORLDS, by_score, measured, rows_of, selectors, summary
 from benchmarks.planted_world import BACKED_UP, DECOYS, planted_world
+from headgates.analysis.closing import close_to
 from headgates.gates import HeadMap
 
 
@@ -88,11 +92,31 @@ def test_a_score_of_the_users_own_is_measured_by_the_truth(world, monkeypatch, t
     with pytest.raises(ValueError, match=r"mine:wrong gave a list; expected a HeadMap .* encoder.0.enc-self"):
         by_score("mine:wrong", world, 1)
     with pytest.raises(ValueError, match="'mine:absent' is not there"):
-        by_score("mine:absent", world)
+        by_score("mine:absent", world, 1)
     truth = sum(heads.flat().double() for heads in world.carriers.values())
     order = world.decoys["backup"].like(truth - world.decoys["backup"].flat() / 2)
-    monkeypatch.setattr("benchmarks.planted.imported", lambda _: lambda model, batches: order)
-    assert measured(world, by_score("truth", world)) == {"found": True, "kept": 4}
+    assert measured(world, lambda keep: close_to(order, keep)) == {"found": True, "kept": 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [("model", "got mine:own(model)"), ("model, batches, source", "source are of a run")]
+)
+def test_a_score_that_cannot_be_called_is_one_line_before_anything_is_measured(
+    monkeypatch, tmp_path, given, says
+):
+    (tmp_path / "mine.py").write_text(f"def own({given}): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(ValueError, match=re.escape(says)):
+        selectors("mine:own")
+
+
+def test_a_line_is_recorded_only_when_asked(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words, lines in ([], 0), (["--record"], 1), (["--record", "results/tried.jsonl"], 2):
+        monkeypatch.setattr(sys, "argv", ["tried.py", "--threads", "1", *words])
+        assert run("tried", "how many?", "", [], lambda options: Answer({}, ["a"], [[1]])) == 0
+        assert sum(len(file.read_text().splitlines()) for file in tmp_path.rglob("*.jsonl")) == lines
 
 
 def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_effects_do_not(world):

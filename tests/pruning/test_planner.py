@@ -207,7 +207,9 @@ def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model,
     model = random_model(make_model, encoder_layers=2, decoder_layers=1, ffn=32)
     table = cost_table(model, parameters, unit="parameters", padded=False)
     sites = find_sites(model, ["enc-self", "enc-ffn", "dec-self"])
-    made = Planner(model, HeadMap({site: torch.rand(site.heads) for site in sites}), [], [], loss=None, units=1)
+    made = Planner(
+        model, HeadMap({site: torch.rand(site.heads) for site in sites}), [], [], loss=None, units=1
+    )
     draw = torch.Generator().manual_seed(3)
     made.rises = {
         (site, n): float(torch.rand((), generator=draw)) * (site.heads - n)

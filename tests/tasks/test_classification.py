@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from headgates.analysis.scores.importance import raw_importance
 from headgates.commands import analyze, export, fit, prune, translate
 from headgates.configs.cli import read
 from headgates.configs.recipe import Lambda, Recipe
