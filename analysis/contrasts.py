@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import frozen, on_device, sites_of
-from headgates.analysis.interactions import Head
 from headgates.analysis.patching import Value
 from headgates.analysis.significance import holm, interval, p_value, resample_counts
 from headgates.gates import HeadMap, attach, detach
+from headgates.gates.headmap import Head
 
 
 @torch.no_grad()

@@ -18,8 +18,7 @@ from headgates.analysis.batches import Loss, batch_loss
 from headgates.analysis.scores.exact_effects import loss_rises
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.gram import Ranks
-
-Head = tuple[HeadSite, int]
+from headgates.gates.headmap import Head
 
 
 @dataclass(frozen=True)

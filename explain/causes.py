@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headgates.analysis.interactions import Head, interactions
+from headgates.analysis.interactions import interactions
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.scores.integrated import POINTS, integrated
 from headgates.data import ranks
@@ -29,6 +29,7 @@ from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.causal_gating import causal_gating
 from headgates.explain.transfer import correlate
 from headgates.gates import HeadMap
+from headgates.gates.headmap import Head, head_name
 from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import ScoreRequest, head_scores, scoring_seconds
 from headgates.records.table import Row, read_table
@@ -71,8 +72,8 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
     )
     pair_rows: list[Row] = [
         {
-            "head": name_of(each.first),
-            "other": name_of(each.second),
+            "head": head_name(each.first),
+            "other": head_name(each.second),
             "head_alone": value(exact.values, each.first),
             "other_alone": value(exact.values, each.second),
             "both": each.both,
@@ -182,7 +183,3 @@ def heads_of_pairs(analysed: AnalysedModel, exact: HeadMap) -> list[Head]:
 
 def value(effects: HeadMap, head: Head) -> float:
     return float(effects[head[0]][head[1]])
-
-
-def name_of(head: Head) -> str:
-    return f"{head[0].name}.{head[1]}"

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from headgates.analysis.contrasts import SetEffect, all_heads, mean_changes, set_effects, values_without
-from headgates.analysis.interactions import Head, closing
+from headgates.analysis.interactions import closing
 from headgates.analysis.patching import Patching
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.significance import LEVEL
@@ -35,8 +35,8 @@ from headgates.data.contrast import NAMED, Contrast, read_contrasts, without_mar
 from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.explain.ablation import least_resamples
 from headgates.explain.analysed_model import AnalysedModel
-from headgates.explain.causes import name_of
 from headgates.gates import HeadMap
+from headgates.gates.headmap import Head, head_name
 from headgates.models.translator import Translator, token_log_probs
 from headgates.records.table import Row
 
@@ -139,7 +139,7 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
     encoded = EncodedContrasts.of(analysed.source.translator, contrasts, name)
     model = analysed.predictor.model
     heads = [head for head in all_heads(model) if head[0].kind in config.kinds]
-    by_name = {name_of(head): head for head in all_heads(model)}
+    by_name = {head_name(head): head for head in all_heads(model)}
     named = [known(by_name, each) for each in config.contrast_heads]
     receiver = receiver_of(by_name, config.contrast_into)
     numbers = range(len(encoded))
@@ -177,7 +177,7 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
             for head, row in zip(heads, half, strict=True)
             if row["p_value_holm"] < LEVEL and row["mean"] > 0
         ]
-    facts["named"] = [name_of(head) for head in named]
+    facts["named"] = [head_name(head) for head in named]
     if 0 < len(named) < len(by_name):
         held_out = range(1, len(encoded), 2)
         analysed.report(f"contrast {name}: {len(named)} heads and random sets on {len(held_out)} contrasts")

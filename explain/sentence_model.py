@@ -23,6 +23,7 @@ from headgates.bridges.classifier import Labeller
 from headgates.data.batch import pad
 from headgates.gates import KINDS, HeadSite, attach, detach, find_sites
 from headgates.gates.exchange import exchanged
+from headgates.gates.headmap import Head
 from headgates.gates.sites import BANK
 from headgates.models.decoder_state import DecoderState, position_first
 from headgates.models.draft_check import MARGIN, traced
@@ -33,8 +34,6 @@ from headgates.records.source import Source
 ALTERNATIVES = 5  # next tokens that are shown at every step
 LOGITS = 2**25  # numbers of one batch of effects, 128 MiB in fp32
 KEPT = 16  # sentences whose translation is kept as the run has it
-
-Head = tuple[HeadSite, int]
 
 
 @dataclass(frozen=True)

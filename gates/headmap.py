@@ -68,6 +68,14 @@ class HeadSite:
         return {"site": self.name, "kind": self.kind, "layer": self.layer, "head": head}
 
 
+Head = tuple[HeadSite, int]
+
+
+def head_name(head: Head) -> str:
+    """Such as encoder.0.enc-self.3."""
+    return f"{head[0].name}.{head[1]}"
+
+
 def is_of(kind: str, word: str) -> bool:
     """Whether a kind is one that the word stands for: "" for all, "heads", "ffn", "all", or itself."""
     return word == "" or kind in KIND_GROUPS.get(word, (word,))

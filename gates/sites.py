@@ -140,9 +140,9 @@ def attach(
     gates keep as many neurons of a layer as a multiple of it says, or all. `options` go to the gate's class;
     one that is a HeadMap gives each site its own row, and one by kind, such as {"enc-self": 4, "cross": 12}
     or {"heads": 24, "ffn": 768}, each kind its own value: gates of different kinds, or of different words for
-    several, are then sampled apart. The bank becomes a
-    submodule of the model. Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an
-    option that the gate does not have, gates already attached, or a rule that does not fit its attention."""
+    several, are then sampled apart. The bank becomes a submodule of the model. Raises ValueError, and leaves
+    the model as it was, at an unknown gate or kind, an option that the gate does not have, gates already
+    attached, or a rule that does not fit its attention."""
     cls = gate_class(gate)
     if kinds is None and neurons is not None:
         kinds = FFN_KINDS if heads is None else ALL_KINDS

@@ -1,25 +1,17 @@
-"""What `analyze --causes` found, on the terminal, as a figure and for the page: every score against what
+"""What `analyze --causes` found, on the terminal and for the page: every score against what
 closing each head alone does, and which heads back each other up."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from headgates.analysis.metrics import Metric
 from headgates.analysis.results import AnalysisResult
-from headgates.gates import KINDS, HeadMap
 from headgates.records.table import Row
 from headgates.report.causal_gating import gating_data, gating_table
-from headgates.report.drawing import KIND_WORDS
-from headgates.report.palette import KIND_LOOKS
-from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import show
 
 STRONGEST = 5  # pairs on the terminal
 ON_PAGE = 40  # pairs on the page
-ACROSS = 4  # panels of the figure
 
 
 def causes_table(result: AnalysisResult, metric: Metric) -> None:
@@ -32,11 +24,11 @@ def causes_table(result: AnalysisResult, metric: Metric) -> None:
         [
             row["approximation"],
             *(
-                number(row[f"{each}{ending}"], "+.2f" if each == "spearman" else ".0%")
+                number_text(row[f"{each}{ending}"], "+.2f" if each == "spearman" else ".0%")
                 for ending in shown
                 for each in ("spearman", "sign", "top_quarter")
             ),
-            number(row["seconds"], ".1f"),
+            number_text(row["seconds"], ".1f"),
         ]
         for row in rows
     ]
@@ -47,7 +39,7 @@ def causes_table(result: AnalysisResult, metric: Metric) -> None:
     gating_table(result)
 
 
-def number(value: float | None, form: str) -> str:
+def number_text(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
@@ -60,45 +52,6 @@ def pair_sentences(rows: Sequence[Row]) -> list[str]:
         f"{row['other_alone']:.3f}"
         for row in rows
     ]
-
-
-def draw_causes(result: AnalysisResult, path: str | Path) -> None:
-    """Draw a panel for each score: every head's place by it against its place by the exact effect, 1 the
-    most."""
-    exact, *others = result.head_maps
-    places = {name: places_of(result.head_maps[name]) for name in result.head_maps}
-    panels = []
-    for name, row in zip(others, result.tables["causes"][1:], strict=True):
-        series = [
-            Series(KIND_WORDS[kind], KIND_LOOKS[kind], x, y)
-            for kind in KINDS
-            if len(x := of_kind(places[name], result.head_maps[name], kind))
-            for y in [of_kind(places[exact], result.head_maps[exact], kind)]
-        ]
-        title = f"{name}: {number(row['spearman'], '+.2f') or 'all heads alike'}"
-        panels.append(Panel(title, series))
-    panels += [Panel("", []) for _ in range(-len(panels) % ACROSS)]
-    draw_scatter(
-        [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)],
-        path,
-        title=causes_sentence(result),
-        xlabel="place of the head by the score",
-        ylabel="place by what it costs",
-        fewer=False,
-    )
-
-
-def places_of(effects: HeadMap) -> np.ndarray:
-    """The place of each head, 1 for the largest number."""
-    order = effects.flat().argsort(descending=True, stable=True)
-    places = np.empty(len(order), int)
-    places[order.numpy()] = np.arange(1, len(order) + 1)
-    return places
-
-
-def of_kind(places: np.ndarray, effects: HeadMap, kind: str) -> np.ndarray:
-    kinds = [site.kind for site in effects for _ in range(site.heads)]
-    return places[[each == kind for each in kinds]]
 
 
 def causes_sentence(result: AnalysisResult) -> str:

@@ -7,9 +7,7 @@ recipe of as many heads with as much training], "failed": [recipes without a run
 it}}
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
@@ -27,12 +25,12 @@ from headgates.records.table import Row, markdown_table, write_table
 from headgates.report.compare_columns import columns_of, int8_alone, speeds_of, table_of
 from headgates.report.compare_groups import Compared, Difference, Group
 from headgates.report.compare_summary import summary, trained
+from headgates.report.comparisons import NAME
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import search_title, show
 
-NAME = "compare"
 PROVENANCE = ("command", "commit", "seed", "device", "precision", "threads", "versions", "date")  # of a run
 MADE_BY = ("command", "commit", "device", "versions", "date")  # of a table, without precision and seed
 ENDS = {"csv": "table", "md": "table", "png": "figure", "svg": "figure", "json": "made by"}
@@ -100,30 +98,6 @@ def differences_of(compared: Compared) -> dict[Group, Difference]:
     found = dict[Group, Difference]()
     for epochs in [] if compared.unlearned else compared.all_epochs:
         found |= compared.from_reference(epochs)
-    return found
-
-
-def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
-    """The comparisons beside a base that are of it, by name: title, summary, a row for each group, and the
-    figure as an address that holds it. One whose file is broken or gone is left out: it can be written again,
-    and no page must wait for it."""
-    found = []
-    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{NAME}.json")):
-        folder = RunFolder(path.parent)
-        with suppress(ValueError, OSError, KeyError):
-            content = folder.read_json(f"{NAME}.json")
-            if content["base_hash"] != base.run_hash():
-                continue
-            svg = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
-            found.append(
-                {
-                    "name": path.parent.name,
-                    "title": content["title"],
-                    "summary": content["summary"],
-                    "points": content["groups"],
-                    "figure": f"data:image/svg+xml;base64,{svg}",
-                }
-            )
     return found
 
 

@@ -20,8 +20,9 @@ from headgates.pruning.make import Row, row_of
 from headgates.records.folder import RunFolder
 from headgates.records.row import BASE
 from headgates.records.source import Lines, open_source
-from headgates.report.compare_files import NAME, print_compared, write_compared
+from headgates.report.compare_files import print_compared, write_compared
 from headgates.report.compare_groups import Compared
+from headgates.report.comparisons import NAME
 from headgates.report.fill import update_pages
 from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape

@@ -17,6 +17,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from headgates.analysis.metrics import BLEU, Metric
+from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import FAMILIES, Role
 from headgates.analysis.survival import NO_ROLE
 from headgates.explain.analysed_model import AnalysedModel
@@ -24,11 +25,12 @@ from headgates.explain.correlations import BASE_LABEL, run_labels
 from headgates.explain.findings import Findings
 from headgates.gates import KINDS, HeadMap
 from headgates.records.related import MadeRun
-from headgates.report.causes import draw_causes
+from headgates.report.causes import causes_sentence, number_text
 from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
-from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
+from headgates.report.palette import KIND_COLOURS, KIND_LOOKS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 
+PANELS_ACROSS = 4  # of the figure of causes
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
 ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))
 SCORE_WORDS = {
@@ -270,3 +272,42 @@ def draw_layers(runs: Sequence[MadeRun], path: str | Path, *, title: str = "") -
     panels = [Panel(KIND_WORDS[kind], lines) for kind, lines in series.items()] or [Panel("", [])]
     labels = {float(i): name for i, name in enumerate([BASE_LABEL, *run_labels(runs)])}
     draw_scatter([panels], path, title=title, xlabel="", ylabel="open heads", fewer=False, ticks=labels)
+
+
+def draw_causes(result: AnalysisResult, path: str | Path) -> None:
+    """Draw a panel for each score: every head's place by it against its place by the exact effect, 1 the
+    most."""
+    exact, *others = result.head_maps
+    places = {name: places_of(result.head_maps[name]) for name in result.head_maps}
+    panels = []
+    for name, row in zip(others, result.tables["causes"][1:], strict=True):
+        series = [
+            Series(KIND_WORDS[kind], KIND_LOOKS[kind], x, y)
+            for kind in KINDS
+            if len(x := of_kind(places[name], result.head_maps[name], kind))
+            for y in [of_kind(places[exact], result.head_maps[exact], kind)]
+        ]
+        title = f"{name}: {number_text(row['spearman'], '+.2f') or 'all heads alike'}"
+        panels.append(Panel(title, series))
+    panels += [Panel("", []) for _ in range(-len(panels) % PANELS_ACROSS)]
+    draw_scatter(
+        [panels[start : start + PANELS_ACROSS] for start in range(0, len(panels), PANELS_ACROSS)],
+        path,
+        title=causes_sentence(result),
+        xlabel="place of the head by the score",
+        ylabel="place by what it costs",
+        fewer=False,
+    )
+
+
+def places_of(effects: HeadMap) -> np.ndarray:
+    """The place of each head, 1 for the largest number."""
+    order = effects.flat().argsort(descending=True, stable=True)
+    places = np.empty(len(order), int)
+    places[order.numpy()] = np.arange(1, len(order) + 1)
+    return places
+
+
+def of_kind(places: np.ndarray, effects: HeadMap, kind: str) -> np.ndarray:
+    kinds = [site.kind for site in effects for _ in range(site.heads)]
+    return places[[each == kind for each in kinds]]

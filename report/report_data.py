@@ -42,7 +42,7 @@ from headgates.records.related import MadeRun
 from headgates.records.row import CONTINUED, ResultRow
 from headgates.records.table import Row, read_table
 from headgates.report.causes import causes_data
-from headgates.report.compare_files import comparisons_of
+from headgates.report.comparisons import comparisons_of
 from headgates.report.contrasts import contrast_data
 from headgates.report.page import compact, json_ready
 from headgates.report.shapes import shape_cards

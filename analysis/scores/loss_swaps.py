@@ -13,9 +13,10 @@ from torch import nn
 
 from headgates.analysis.batches import Loss, batch_loss
 from headgates.analysis.scores.exact_effects import loss_rises
-from headgates.analysis.scores.swaps import Head, promising
+from headgates.analysis.scores.swaps import promising
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
+from headgates.gates.headmap import Head
 
 ROUNDS = 5  # at most
 

@@ -18,11 +18,11 @@ from headgates.analysis.scores.obs import damped
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.headmap import Head
 from headgates.gates.outputs import Output, outputs_of
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)
 EVERY = 3  # one batch of so many gives the loss, the others make the statistics
-Head = tuple[HeadSite, int]
 Unpruned = tuple[Tensor, Tensor | None]  # W_O (D, HK) and its bias
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from headgates.explain.sentence_model import ALTERNATIVES, Change, Head, Said, SentenceModel
+from headgates.explain.sentence_model import ALTERNATIVES, Change, Said, SentenceModel
 from headgates.gates import find_sites
+from headgates.gates.headmap import Head
 from headgates.report.page import thousandths
 
 LONGEST_TEXT = 1000  # characters of a sentence

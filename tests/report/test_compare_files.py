@@ -12,13 +12,13 @@ from headgates.configs.recipe import Lambda, Speed
 from headgates.records.folder import RunFolder
 from headgates.records.table import read_table
 from headgates.report.compare_files import (
-    comparisons_of,
     group_tables,
     leads,
     print_compared,
     sentences_of,
     write_compared,
 )
+from headgates.report.comparisons import comparisons_of
 from tests.worlds.compared import compared, made, right
 
 POINTS = [

@@ -363,7 +363,7 @@ def page_data(inside: Path, change: Callable[[RunFolder], object]) -> Action:
     change(base)
 
     def read() -> None:
-        from headgates.report.compare_files import comparisons_of
+        from headgates.report.comparisons import comparisons_of
         from headgates.report.report_data import curves_of, gate_history
 
         comparisons_of(base), curves_of(base), gate_history(base)

@@ -42,7 +42,7 @@ def tiny_runs(tmp_path_factory) -> Path:
 
 
 def lab_on(runs: Path, **given: Any) -> tuple[Lab, RunFolder]:
-    """A lab with the settings of the base in this folder, some of them changed (dotted names), and the base."""
+    """A lab with the settings of the base in this folder, some changed (dotted names), and the base."""
     base = RunFolder(runs / BASE)
     return Lab(settings_of(base, {"runs": str(runs), "threads": 1, **given})[0]), base
 
