@@ -6,14 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from headgates.configs.recipe import Lambda, Recipe, Units
 from tests.worlds.killed import PLANNED, Fork, left_of
 
 # every kind of stage, the ways gates become exact, and what may be beside them
 RUNS = {
-    "priced": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --train.optimizer muon "
-    "--train.accumulate 3 --systems base,base-continued,l0-soft,l0,importance,importance:trained,l0-scratch",
-    "chosen first": "--gate l0-started --heads 9 --finetune.epochs 2 --set gates.choose_epochs=2 "
-    "--gates.reconstruct out --systems base,l0-started",
+    "priced": (
+        Recipe("l0", Lambda(0.1), epochs=2),
+        "--distill.weight 0.3 --gates.settle 0.5 --train.optimizer muon --train.accumulate 3",
+    ),
+    "chosen first": (
+        Recipe("l0-started", Units(9), refit="out", epochs=2),
+        "--set gates.choose_epochs=2",
+    ),
+    "from random weights": (Recipe("scratch", Units(9), epochs=1), "--train.epochs 2"),
 }
 KILLS = 2
 
@@ -25,15 +31,17 @@ def fork() -> Fork:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(name, fork, unpriced, tmp_path):
-    flags = [*unpriced, *RUNS[name].split(), "--resume", "--set", "checkpoint_steps=2"]
-    code, moments = fork.fit([*flags, "--runs", str(tmp_path / "whole")])
+def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(name, fork, tiny_flags, tmp_path):
+    recipe, words = RUNS[name]
+    flags = [*tiny_flags, *words.split(), "--resume", "--set", "checkpoint_steps=2"]
+    code, moments = fork.fit([*flags, "--runs", str(tmp_path / "whole")], recipe)
     assert code == 0
     rng, deaths = random.Random(name), 0
     for _ in range(KILLS):
         # some soon after the last, where a checkpoint is read and written again
         code, _ = fork.fit(
             [*flags, "--runs", str(tmp_path / "killed")],
+            recipe,
             deadly=rng.randint(1, rng.choice([20, 2 * moments // KILLS])),
         )
         if code == 0:
@@ -41,7 +49,7 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(name, fork, unp
         assert code == PLANNED
         deaths += 1
     if code != 0:
-        code, _ = fork.fit([*flags, "--runs", str(tmp_path / "killed")])
+        code, _ = fork.fit([*flags, "--runs", str(tmp_path / "killed")], recipe)
     assert code == 0
     assert deaths
     whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
