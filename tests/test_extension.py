@@ -133,7 +133,7 @@ NEW_LINES = {  # file: (the line that the table names, what stands before it)
         ("from .top_heads import TopHeads\n", "from .mask import HeadMask\n"),
         ('GATES["top"] = TopHeads\n', None),
     ],
-    "configs/methods.py": [
+    "configs/learned.py": [
         (
             """
 @dataclass(frozen=True)
@@ -141,19 +141,27 @@ class TopHeadsOptions:
     spread: float = setting(0.1, "largest score at the start", above=0)
 
 
-METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, controlled_by="heads", label="the largest scores")
+LEARNED["top"] = Learned("top", TopHeadsOptions, "the largest scores", init="score", by_price=False)
 """,
             None,
         )
     ],
-    "configs/scores.py": [
+    "pruning/choosers.py": [
         (
-            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm")\n',
-            None,
+            '    "value-norm": Score(f"{SCORES_ROOM}.value_norm:value_norm", offered=True),\n',
+            "SCORES: dict[str, Score] = {\n",
         )
     ],
-    "configs/tasks.py": [('TASKS["reversal"] = "headgates.tasks.reversal:Reversal"\n', None)],
-    "configs/source.py": [('SOURCES["folder"] = "headgates.bridges.folder_source:read"\n', None)],
+    "tasks/__init__.py": [
+        (
+            '    "reversal": "headgates.tasks.reversal:Reversal",\n',
+            'TASKS: dict[str, str] = {  # name -> "module:class"; configs/tasks.py has the names too\n',
+        )
+    ],
+    "configs/tasks.py": [('TASKS += ("reversal",)\n', None)],
+    "records/foreign_source.py": [
+        ('    "folder": "headgates.bridges.folder_source:read",\n', "SOURCES: dict[str, str] = {\n")
+    ],
 }
 TINY = ("--config", "configs/toy_tiny.yaml", "--threads", "1")
 
@@ -167,7 +175,6 @@ def extended(tmp_path_factory) -> Path:
         shutil.copytree(ROOT / room, root / room, symlinks=True, ignore=ignore)
     for script in SCRIPTS:
         shutil.copy(ROOT / script, root)
-    (root / "planned.py").write_text(PLANNED)
     for name, content in NEW_FILES.items():
         assert not (root / name).exists()
         (root / name).write_text(content.lstrip(), encoding="utf-8")
@@ -209,94 +216,73 @@ def call(root: Path, *commands: Sequence[object]) -> list[str]:
     return done.stdout.split("\x1e")[: len(commands)]
 
 
-NEW_RUN = ["--task", "reversal", "--gate", "top", "--gates.settle", "0"]
-# The hashes by which the runs of these command lines are found.
-PLANNED = """
-import json, sys
-from headgates.configs.cli import read
-from headgates.configs.schema import FitConfig
-from headgates.pruning.grid import planned_runs
-
-
-def main():
-    for words in sys.argv[1:]:
-        print(planned_runs([read(FitConfig, json.loads(words))])[0][0])
-"""
+FEW = ["--test-sentences", "9", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")
 def compared(extended) -> tuple[Path, str]:
-    """A run of the new task, with the new gates and the new score beside them; what fit.py printed."""
-    systems = "base,base-continued,top,top-removed,value-norm,value-norm:trained"
-    words = [*NEW_RUN, *["--heads", "4", "--gates.spread", "0.2", "--data", "toy", "--systems"], systems]
-    (printed,) = call(extended, ["fit.py", *TINY, *words])
-    (run,) = extended.glob("runs/*-top-4-*")
-    return run, printed
+    """The runs of the new task, with the new gates and the new score beside them; what fit.py printed."""
+    words = ["--task", "reversal", "--gate", "top", "--heads", "4", "--rivals", "value-norm", "--data", "toy"]
+    few = ["--gates.settle", "0", "--gates.spread", "0.2"]
+    (printed,) = call(extended, ["fit.py", *TINY, *words, *few])
+    return extended / "runs", printed
 
 
-def test_a_new_gate_trains_closes_heads_and_is_compared_under_its_own_rows(compared):
-    run, printed = compared
-    rows = {row["system"]: row for row in json.loads((run / "result.json").read_text())["rows"]}
-    assert list(rows) == [
-        "base",
-        "base-continued",
-        "top",
-        "top-removed",
-        "value-norm",
-        "value-norm:trained",
-    ]
-    assert (
-        rows["top"]["heads_open"]
-        == rows["top-removed"]["heads_open"]
-        == rows["value-norm"]["heads_open"]
-        == 4
-    )
-    assert rows["top-removed"]["parameters"] == rows["top"]["parameters"] < rows["base"]["parameters"]
-    assert "top-removed" in printed
+def rows_of(run: Path) -> dict[str, dict]:
+    return {row["system"]: row for row in json.loads((run / "result.json").read_text())["rows"]}
 
 
-def test_the_options_and_the_steering_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
-    run, _ = compared
-    again = [*TINY, *NEW_RUN, "--systems", "base,base-continued,top", "--data", "toy"]
-    settings = ["--heads 4", "--heads 4 --gates.spread 0.3", "--heads 3"]
-    (said,) = call(extended, ["planned.py", *(json.dumps([*again, *each.split()]) for each in settings)])
-    config = (run / "config.yaml").read_text()
-    assert len({config.split("run_hash: ")[1].split()[0], *said.split()}) == 4
-
-
-def test_a_new_task_is_measured_by_its_own_metric_in_files_tables_and_curves(extended, compared):
-    run, printed = compared
-    row = json.loads((run / "result.json").read_text())["rows"][0]
-    assert {"right", "right_ci95", "right_signature", "right_difference"} <= row.keys()
-    assert "bleu" not in row
-    assert "% right" in printed
-    assert "BLEU" not in printed
-    assert any(
-        "val/right" in line
-        for line in (run.parent / "toy-en-de-none-s1/metrics.csv").read_text().splitlines()[:1]
-    )
-
-
-def test_a_new_score_orders_heads_in_prune_py_and_has_a_row_in_fit_py(extended, compared):
-    run, _ = compared
-    (printed,) = call(
-        extended, ["prune.py", run, "--by", "value-norm,importance", "--step", "0.5", "--threads", "1"]
-    )
-    base = run.parent / "toy-en-de-none-s1"
-    assert (base / "scores/value-norm.json").is_file()
-    head = (base / "curves/value-norm-step0.5.csv").read_text().splitlines()[0]
-    assert "test_right" in head
-    assert not [
-        column for column in head.split(",") if "bleu" in column and not column.endswith("p_sacrebleu")
-    ]
+def test_a_new_gate_trains_closes_heads_and_is_compared_with_its_rivals(compared):
+    runs, printed = compared
+    (learned,) = runs.glob("*-top-4-e1-s1")
+    rows = rows_of(learned)
+    assert list(rows) == ["base", "base-continued", "pruned"]
+    assert rows["pruned"]["heads_open"] == 4
+    assert rows["pruned"]["parameters"] < rows["base"]["parameters"]
+    (rival,) = runs.glob("*-value-norm-4-s1")
+    assert rows_of(rival)["pruned"]["heads_open"] == 4
+    assert "the largest scores" in printed
     assert "value-norm" in printed
 
 
-def test_the_page_of_the_new_task_shows_the_new_gate_and_score(extended, compared):
-    run, _ = compared
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "value-norm" in page
-    assert "top-removed" in page
+def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
+    runs, _ = compared
+    (base,) = runs.glob("*-none-s1")
+    options = ["--by", "top", "--heads", "4", "--epochs", "1", "--gates.settle", "0", "--threads", "1"]
+    before = len([*runs.iterdir()])
+    call(extended, ["prune.py", base, *options, "--gates.spread", "0.2"])
+    assert len([*runs.iterdir()]) == before, "found"
+    call(extended, ["prune.py", base, *options, "--gates.spread", "0.3"])
+    assert len([*runs.iterdir()]) == before + 1
+
+
+def test_a_new_task_is_measured_by_its_own_metric_in_files_and_tables(compared):
+    runs, printed = compared
+    (base,) = runs.glob("*-none-s1")
+    row = rows_of(base)["base"]
+    assert {"right", "right_ci95", "right_signature"} <= row.keys()
+    assert "bleu" not in row
+    assert "% right" in printed
+    assert "BLEU" not in printed
+    assert "val/right" in (base / "metrics.csv").read_text().splitlines()[0]
+
+
+def test_a_new_score_orders_heads_and_its_numbers_are_kept(compared):
+    runs, _ = compared
+    (base,) = runs.glob("*-none-s1")
+    assert (base / "scores/value-norm.json").is_file()
+
+
+def test_a_score_of_the_users_own_is_found_in_the_current_folder(extended, compared):
+    runs, _ = compared
+    (base,) = runs.glob("*-none-s1")
+    (extended / "my_module.py").write_text(
+        "from headgates.analysis.scores.value_norm import value_norm\n\n\n"
+        "def my_score(model, batches):\n    return value_norm(model).map(lambda row: -row)\n"
+    )
+    call(extended, ["prune.py", base, "--by", "my_module:my_score", "--heads", "2", "--threads", "1"])
+    (run,) = runs.glob("*my_module.my_score*")
+    assert rows_of(run)["pruned"]["heads_open"] == 2
 
 
 def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(extended, tmp_path):
@@ -305,14 +291,13 @@ def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(extended, tmp_
     shutil.copy(base / "best.pt", foreign / "model.pt")
     shutil.copy(base / "vocab.model", foreign)
     (tmp_path / "lines.txt").write_text("the dog sleeps\n", encoding="utf-8")
-    few = ("--step", "0.5", "--set", "valid_sentences=9", "--test-sentences", "9", "--threads", "1")
+    text = ["--data", "toy", "--src", "en", "--tgt", "de"]
     theirs, ours, _ = call(
         extended,
         ["translate.py", f"folder:{foreign}", "--input", tmp_path / "lines.txt", "--beam", "2"],
         ["translate.py", base, "--input", tmp_path / "lines.txt", "--beam", "2"],
-        ["prune.py", f"folder:{foreign}", "--by", "value-norm", *few],
+        ["prune.py", f"folder:{foreign}", "--by", "value-norm", "--heads", "24", *text, *FEW],
     )
     assert theirs == ours != ""
-    (run,) = extended.glob("runs/folder-theirs-*")  # one, though two commands asked for it
-    assert list(run.glob("curves/value-norm*.csv"))
-    assert (run / "report.html").is_file()
+    (run,) = extended.glob("runs/*value-norm-24-s1")
+    assert rows_of(run)["pruned"]["heads_open"] == 24

@@ -57,11 +57,12 @@ def test_translate_says_what_fairseq_generate_said(tmp_path):
 
 def test_its_heads_are_pruned_and_looked_at_and_it_goes_out_as_it_came_in(text, called, tmp_path):
     options = ["--data", text, "--threads", "1"]
-    few = ["--sentences", "11", "--set", "valid_sentences=5", "--test-sentences", "5"]
-    well(called(prune)(SOURCE, *options, "--by", "importance", "--step", "0.5", *few))
+    few = ["--set", "sentences=11", "--test-sentences", "5"]
+    well(called(prune)(SOURCE, *options, "--by", "importance", "--heads", "2", *few))
     well(called(analyze)(SOURCE, *options, "--what", "confidence,lrp", "--sentences", "5", "--examples", "1"))
-    (run,) = (tmp_path / "runs").iterdir()
-    assert list(run.glob("curves/importance*.csv"))
+    (run,) = (tmp_path / "runs").glob("fairseq-*")
+    assert (run / "scores").is_dir()
+    assert len([*(tmp_path / "runs").glob("*importance-2-s1")]) == 1
     assert (run / "report.html").is_file()
     out = well(
         called(export)(SOURCE, *options, "--to", "fairseq", "--sentences", "5", "--out", tmp_path / "out")
@@ -87,7 +88,15 @@ def test_text_without_the_split_that_is_needed_is_one_line(called, tmp_path, mon
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
     monkeypatch.chdir(tmp_path)
     code, _, error = called(prune)(
-        SOURCE, "--data", f"fairseq:{FIXTURE}/binarized", "--by", "importance", "--threads", "1"
+        SOURCE,
+        "--data",
+        f"fairseq:{FIXTURE}/binarized",
+        "--by",
+        "importance",
+        "--heads",
+        "2",
+        "--threads",
+        "1",
     )
     assert code == 1
     assert error.strip().splitlines()[-1] == "prune.py: error: binarized has no 'valid' text; it has test"
@@ -96,7 +105,9 @@ def test_text_without_the_split_that_is_needed_is_one_line(called, tmp_path, mon
 def test_a_broken_checkpoint_is_one_line_and_leaves_no_run(called, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.pt").write_bytes(b"no checkpoint")
-    code, _, error = called(prune)("fairseq:model.pt", "--data", "toy", "--threads", "1")
+    code, _, error = called(prune)(
+        "fairseq:model.pt", "--data", "toy", "--src", "en", "--tgt", "de", "--threads", "1"
+    )
     assert code == 1
     assert "prune.py: error: model.pt is not a whole checkpoint" in error.strip().splitlines()[-1]
     assert not list(tmp_path.glob("runs/*"))

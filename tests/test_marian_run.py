@@ -26,7 +26,8 @@ def words(tmp_path) -> list[object]:
 
 
 def test_its_heads_are_scored_and_closed(called, words, tmp_path):
-    well(called(prune)(*words, "--by", "importance", "--step", "0.5", "--ablate", "one"))
+    well(called(prune)(*words, "--by", "importance", "--heads", "5"))
+    well(called(analyze)(*words, "--ablate", "one"))
     (run,) = (tmp_path / "runs").glob("marian-*")
     (table,) = run.rglob("*one*.csv")
     kinds = [

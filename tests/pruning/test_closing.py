@@ -8,16 +8,15 @@ import pytest
 import torch
 
 from headgates.analysis.scores.weight_norm import weight_norm
-from headgates.configs.closing import CLOSINGS
+from headgates.configs.closing import CLOSED_OUTPUTS, REFITS, RESAMPLE
 from headgates.data.text import ParallelText
 from headgates.gates import HeadMap, find_sites, zero_heads
 from headgates.pruning.closing import Calibration, close_heads, closed_heads
-from headgates.pruning.curve import MaskScorer
 
-PERMANENT = [name for name, closing in CLOSINGS.items() if closing.permanent]
+CLOSINGS = [*CLOSED_OUTPUTS, *REFITS]
+PERMANENT = [name for name in CLOSINGS if name != RESAMPLE]
 MORE = {
     "distill": [""],
-    "out+ffn": [".feed_forward.outer."],
     "out+ffn+v": [".feed_forward.outer.", ".v_proj."],
 }  # beside W_O
 
@@ -79,17 +78,6 @@ def test_closing_for_good_changes_last_projections_alone_and_zeroes_the_closed_c
     twice = weights(dense)
     zero_heads(dense.model, closed)
     assert all(torch.equal(tensor, twice[name]) for name, tensor in weights(dense).items())
-
-
-@pytest.mark.parametrize("how", ["zero", "out"])
-def test_curves_score_masks_closed_in_their_way(dense, how):
-    closed, calibration = some(dense), Calibration(dense)
-    masked = MaskScorer(dense, how, calibration).score_mask(closed)
-    close_heads(dense.model, closed, how, calibration)
-    now = MaskScorer(dense).score_now()
-    assert {split: each.values for split, each in masked.items()} == {
-        split: each.values for split, each in now.items()
-    }
 
 
 def test_the_sample_is_always_the_same_and_pairs_stay_together(dense):

@@ -10,16 +10,17 @@ from sacrebleu.metrics.bleu import BLEU
 
 from headgates.analysis.scores.importance import raw_importance
 from headgates.configs.cli import ConfigError, read
-from headgates.configs.schema import FitConfig
+from headgates.configs.settings import Settings
 from headgates.gates import HeadMap, attach, detach, find_sites
+from headgates.lab.lab import Lab
 from headgates.lightning_modules import stage_callback
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.models.checkpoint import load_file, load_model
 from headgates.models.translator import Translator
 from headgates.pruning import dynamics
+from headgates.pruning.base import base_run
 from headgates.pruning.dynamics import Dynamics, read_rows
-from headgates.pruning.protocol import make_runs
 from headgates.records.fingerprint import base_fingerprint
 from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation
@@ -185,38 +186,36 @@ def test_a_model_whose_bleu_is_0_has_no_relative_bleu(train, monkeypatch):
     assert [row["valid_bleu_relative"] for row in read_rows(folder)] == [None] * 10
 
 
-# ---------------------------------------------------------------- fit.py --dynamics
+# ---------------------------------------------------------------- --dynamics
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            "--dynamics 1,8",
-            r"--dynamics: expected epochs of the base's training, 1 to 7, each once, got 8; raise",
-        ),
-        ("--dynamics 2,2", "each once, got one twice"),
-        ("--dynamics 1.5", "--dynamics: expected a list of whole numbers"),
+        ("dynamics=1,8", "dynamics: expected epochs of the base's training, 1 to 7, each once, got 1, 8"),
+        ("dynamics=2,2", "each once, got 2, 2"),
+        ("dynamics=1.5", "dynamics: expected a list of whole numbers"),
     ],
 )
 def test_wrong_epochs_are_one_clear_line(words, message):
     with pytest.raises(ConfigError, match=message):
-        read(FitConfig, words.split())
+        read(Settings, ["--train.epochs", "7", "--set", words])
 
 
 def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(configure, corpus):
     def cache_key(*flags):
         return base_fingerprint(configure(*flags), corpus, "32")
 
-    given = [cache_key("--dynamics", epochs) for epochs in ("1,3", "3,1", "1")]
+    given = [cache_key("--set", "dynamics=" + epochs) for epochs in ("1,3", "3,1", "1")]
     assert given[0] == given[1] != given[2]
     assert given[2] != cache_key()
 
 
-def test_a_base_is_pruned_while_it_trains(configure, corpus, capsys):
-    sentences = ("--sentences", "29", "--test-sentences", "5")
-    flags = ("--gate", "none", "--train.epochs", "2", "--dynamics", "1,2", *sentences)
-    folder = make_runs(configure(*flags))
+def test_a_base_is_pruned_while_it_trains(configure, capsys):
+    flags = ("--train.epochs", "2", "--set", "dynamics=1,2", "--set", "sentences=29", "--test-sentences", "5")
+    lab = Lab(configure(*flags))
+    folder = base_run(lab)
+    lab.close()
     found = [(row["epoch"], row["heads_closed"]) for row in read_rows(folder)]
     assert found[9:12] == [(1, 19), (2, 0), (2, 3)]
     record = folder.read_json("curves/dynamics.json")
@@ -224,7 +223,3 @@ def test_a_base_is_pruned_while_it_trains(configure, corpus, capsys):
     assert {"command", "commit", "seed", "device", "versions"} <= record.keys()
     assert str(folder.path.parent) not in json.dumps(record)
     assert capsys.readouterr().out.count("dynamics: epoch") == 2
-    with pytest.raises(
-        ValueError, match=r"--dynamics prunes a base while it trains, and .* was trained without"
-    ):
-        make_runs(configure("--base", str(folder.path), "--dynamics", "1"))

@@ -1,28 +1,131 @@
-"""The runner of many runs, with a fake fit.py: what is started, what is kept, what is left behind."""
+"""Many recipes: a failure stops no other, finished rows are found, and processes make the rows that one does.
 
-import json
+What processes do when they fail, are killed, interrupted or preempted is seen on fakes that start at once."""
+
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from headgates.configs.compare import CompareConfig
-from headgates.configs.schema import FinetuneConfig, FitConfig, StageConfig
-from headgates.configs.sweep import SweepConfig
-from headgates.pruning import grid, jobs
-from headgates.pruning.grid import GridPoint, run_grid
+from headgates.commands import prune
+from headgates.commands.prune import PruneOptions
+from headgates.configs.cli import read
+from headgates.configs.grid import GridOptions
+from headgates.configs.kinds import ALL_KINDS, FFN_KINDS
+from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
+from headgates.pruning import at_once, jobs
+from headgates.pruning.grid import rows_of, without_repeats
 from headgates.pruning.jobs import LocalJob
-from headgates.records.folder import RunFolder
+from tests.worlds.made_runs import BASE, lab_on
+from tests.worlds.runs import well
+
+NINE, FOUR = Units(9), Units(4)
+
+
+def all_rows(runs: Path, *recipes: Recipe):
+    lab, base = lab_on(runs)
+    return rows_of(lab, base, recipes, GridOptions(), lambda recipe: [])
+
+
+def test_a_recipe_that_fails_stops_no_other_and_says_why(shared_runs):
+    recipes = [Recipe("random", NINE), Recipe("random", Units(17)), Recipe("random", FOUR)]
+    rows, failed = all_rows(shared_runs, *recipes)
+    assert [row.recipe for row in rows] == [recipes[0], recipes[2]]
+    assert [each.recipe for each in failed] == [recipes[1]]
+    assert "cannot keep 17 of 16 heads" in str(failed[0])
+
+
+def test_the_error_of_a_single_recipe_is_the_error_of_the_command(shared_runs):
+    with pytest.raises(ValueError, match="cannot keep 17"):
+        all_rows(shared_runs, Recipe("random", Units(17)))
+
+
+def test_finished_rows_are_found_whichever_command_made_them(tiny, capsys):
+    recipes = [Recipe("random", NINE), Recipe("random", FOUR)]
+    all_rows(tiny, recipes[0])
+    capsys.readouterr()
+    rows, _ = all_rows(tiny, *recipes)
+    assert "2 recipes, 1 of them to make" in capsys.readouterr().out
+    assert [row.result.heads_open for row in rows] == [9, 4]
+
+
+def test_other_seeds_are_made_only_where_a_seed_changes_something():
+    drawn = [
+        Recipe("random", NINE),
+        Recipe("importance", NINE, epochs=1),
+        Recipe("l0", NINE),
+        Recipe("obs", NINE),
+    ]
+    alike = [
+        Recipe("headgates.analysis.scores.weight_norm:weight_norm", FOUR),
+        Recipe("layers", Layers(("encoder.1",))),
+    ]
+    recipes = [
+        Recipe(each.choose, each.budget, epochs=each.epochs, seed=seed)
+        for seed in (1, 2)
+        for each in drawn + alike
+    ]
+    found = without_repeats(recipes)
+    assert [recipe.choose for recipe in found if recipe.seed == 2] == [each.choose for each in drawn]
+    assert len([recipe for recipe in found if recipe.seed == 1]) == 6
+
+
+WORDS = [
+    Recipe("importance", NINE, refit="out+ffn+v", epochs=2, seed=3),
+    Recipe("importance", NINE, closed_output="mean"),
+    Recipe("random", Units(9, by_kind=(("enc-self", 4), ("dec-self", 1), ("cross", 4)))),
+    Recipe("importance", Units(9, 96), ALL_KINDS),
+    Recipe("importance", Units(None, 96), FFN_KINDS),
+    Recipe("l0", Lambda(0.015), epochs=3),
+    Recipe("subset", NINE, epochs=0, refit="out"),
+    Recipe("plan", Share("params", 0.8), ALL_KINDS, refit="out+ffn+v"),
+    Recipe("plan", Speed(1.5, "torch", 7), ALL_KINDS),
+    Recipe("importance", MaxDrop(0.5, (9.0, 4.0))),
+    Recipe("plan", MaxDrop(0.5, (1.5, 2.0), "torch", 7), ALL_KINDS),
+    Recipe("layers", Layers(("encoder.1", "decoder.0")), refit="out"),
+]
+
+
+@pytest.mark.parametrize("recipe", WORDS, ids=lambda recipe: recipe.title)
+def test_the_words_for_another_process_ask_for_the_same_recipe(recipe):
+    options = read(PruneOptions, ["run", *recipe.words()])
+    assert options.recipes(options.by, options.seed) == [recipe]
+
+
+def test_processes_make_the_rows_of_one_process_under_changed_settings(tiny, called):
+    words = [
+        "--by",
+        "random",
+        "--heads",
+        "9,4",
+        "--test-sentences",
+        "7",
+        "--search.beam",
+        "1",
+        "--threads",
+        "1",
+    ]
+    well(called(prune)(tiny / BASE, *words, "--jobs", "2"))
+    made = {path.parent.name: path.read_text() for path in tiny.glob("*random*/hypotheses/pruned.txt")}
+    assert len(made) == 2
+    for path in tiny.glob("*random*"):
+        path.rename(tiny.parent / path.name)
+    well(called(prune)(tiny / BASE, *words))
+    again = {path.parent.name: path.read_text() for path in tiny.glob("*random*/hypotheses/pruned.txt")}
+    assert again == made
+
+
+# ---------------------------------------------------------------- processes that fail and end
+
 
 FAKE = """
-import json, os, pathlib, signal, sys, time
+import os, pathlib, signal, sys, time
 root, name, what = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 def until(file):
     while not (root / file).exists():
@@ -33,7 +136,7 @@ print("epoch 1 of 2", flush=True)
 with (root / f"started-{name}").open("a") as file:
     file.write(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']} {os.getppid()}\\n")
 if what == "fail":
-    sys.exit(print("fit.py: error: no space left\\nbye") or 1)
+    sys.exit(print("prune.py: error: no space left\\nbye") or 1)
 if what == "crash":
     raise RuntimeError("[out] of memory")
 if what == "killed":
@@ -42,48 +145,29 @@ if what in ("hang", "deaf"):
     until("go")
 if what.startswith("with-"):
     until("started-" + what[5:])
-if what != "nothing":
-    heads = {"heads_open": 3, "heads_total": 7, "heads_by_kind": {}}
-    row = {"system": "l0", **heads, "bleu": 20.5, "bleu_signature": "s"}
-    (root / f"runs/{name}").mkdir(parents=True)
-    (root / f"runs/{name}/config.yaml").write_text(f"run_hash: hash-{name}\\n")
-    (root / f"runs/{name}/result.json").write_text(
-        json.dumps({"version": 1, "system": "l0", "finished": True, "rows": [row]})
-    )
+(root / f"ended-{name}").touch()
 """
 
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """fake(what, ..., needs=, jobs=) makes the points a, b, ... of which each does `what`."""
+    """fake(what, ..., jobs=) starts the commands a, b, ... of which each does `what`; what failed, by name."""
     (tmp_path / "fake.py").write_text(FAKE)
 
     def start(make, command, log, environment):
-        assert command[:4] == [sys.executable, "-m", "headgates", "fit"]
-        assert "--resume" in command
-        own = [sys.executable, "-I", "-S", str(tmp_path / "fake.py"), str(tmp_path), *command[4:6]]
+        assert command[:3] == [sys.executable, "-m", "headgates"]
+        own = [sys.executable, "-I", "-S", str(tmp_path / "fake.py"), str(tmp_path), *command[3:5]]
         return make(own, log, environment)
 
-    slurm_start = grid.slurm_start
-    monkeypatch.setattr(grid, "LocalJob", partial(start, LocalJob))
-    monkeypatch.setattr(grid, "slurm_start", lambda *how: partial(start, slurm_start(*how)))
-    monkeypatch.setattr(grid, "SLURM_POLL", 0.05)
+    slurm_start = at_once.slurm_start
+    monkeypatch.setattr(at_once, "LocalJob", partial(start, LocalJob))
+    monkeypatch.setattr(at_once, "slurm_start", lambda *how: partial(start, slurm_start(*how)))
+    monkeypatch.setattr(at_once, "SLURM_POLL", 0.05)
 
-    def run(*does, needs=(), jobs=2, retry=False, slurm=()):
-        points = [
-            GridPoint({"seed": i}, [name, what], f"hash-{name}", tuple(needs[i : i + 1]))
-            for i, (name, what) in enumerate(zip("abcdefg", does, strict=False))
-        ]
-        options = SweepConfig(file="own.yaml", jobs=jobs, threads=5, slurm=list(slurm))
-        run_grid(
-            points,
-            RunFolder(tmp_path / "runs/grid"),
-            options,
-            runs=str(tmp_path / "runs"),
-            data_dir=None,
-            retry=retry,
-        )
-        return points
+    def run(*does, jobs=2, slurm=()):
+        commands = {name: [name, what] for name, what in zip("abcdefg", does, strict=False)}
+        options = GridOptions(jobs=jobs, slurm=list(slurm))
+        return at_once.at_once(commands, tmp_path / "logs", options, threads=5)
 
     return run
 
@@ -94,62 +178,22 @@ def starts(tmp_path, name):
     return [list(map(int, line.split())) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def on_disk(tmp_path):
-    return json.loads((tmp_path / "runs/grid/points.json").read_text())["points"]
-
-
-def test_a_failing_point_stops_no_other_and_is_tried_again_only_when_asked(tmp_path, fake, capsys):
-    does = ("fail", "crash", "ok", "killed", "nothing")
-    points = fake(*does)
-    errors = [
-        "no space left",
-        "RuntimeError: [out] of memory",
-        None,
-        "ended by SIGKILL (out of memory?)",
-        grid.UNFOUND,
-    ]
-    assert [point.error for point in points] == errors
-    assert [point["error"] for point in on_disk(tmp_path)] == errors
-    assert (points[2].run, points[2].heads, points[2].score) == ("c", "3/7", "bleu 20.50 (20.5 to 20.5)")
-    assert "seed 2: done in" in (out := capsys.readouterr().out)
-    assert "seed 0: failed after" in out
-    assert "[out] of memory" in out.split("4 failed")[1], "the table does not read logs as markup"
-    assert [len(starts(tmp_path, name)) for name in "abcde"] == [1] * 5
+def test_a_command_that_fails_stops_no_other_and_its_own_words_say_why(tmp_path, fake):
+    assert fake("fail", "crash", "ok", "killed") == {
+        "a": "no space left",
+        "b": "RuntimeError: [out] of memory",
+        "d": "ended by SIGKILL (out of memory?)",
+    }
+    assert [len(starts(tmp_path, name)) for name in "abcd"] == [1] * 4
     assert {threads for _, threads, _ in starts(tmp_path, "a")} == {5}
-    assert [point.status for point in fake(*does)] == ["failed", "failed", "done", "failed", "failed"]
-    assert [len(starts(tmp_path, name)) for name in "abcde"] == [1] * 5, "nothing is repeated"
-    again = fake("ok", "ok", "ok", "ok", "ok", retry=True)
-    assert {point.status for point in again} == {"done"}
-    assert [len(starts(tmp_path, name)) for name in "abcde"] == [2, 2, 1, 2, 2]
-    assert again[0].seconds > points[0].seconds > 0, "of both starts"
 
 
 def test_as_many_run_at_the_same_time_as_asked(fake, capsys):
-    assert {point.status for point in fake("with-b", "with-a")} == {"done"}, "each waits for the other"
+    assert fake("with-b", "with-a") == {}, "each waits for the other"
     capsys.readouterr()
-    fake("ok", "ok", "ok", "ok", jobs=1)
+    fake("ok", "ok", jobs=1)
     said = [line.split(":")[1].split()[0] for line in capsys.readouterr().out.splitlines() if ": " in line]
-    assert said[2:6] == ["started", "done", "started", "done"]
-
-
-def test_points_on_one_base_wait_until_it_is_made_and_others_go_first(tmp_path, fake):
-    # a makes the base x, b needs it too, c another: were b started beside a, c would wait for a in vain
-    points = fake("with-c", "ok", "ok", needs="xxy")
-    assert {point.status for point in points} == {"done"}
-
-
-def test_a_run_made_here_is_one_of_the_points(tmp_path, fake):
-    def disk_full():
-        raise OSError("the disk is full")
-
-    points = [GridPoint({}, [], "hash-q", here=disk_full)]
-    options = CompareConfig(source="runs/base", lambdas=[], methods=["importance"])
-    folder = RunFolder(tmp_path / "runs/grid")
-    run_grid(points, folder, options, runs=str(tmp_path / "runs"), data_dir=None, retry=True)
-    assert (points[0].status, points[0].error) == ("failed", "the disk is full")
-
-
-# ---------------------------------------------------------------- ended from outside
+    assert said == ["started", "done", "started", "done"]
 
 
 @pytest.fixture
@@ -186,19 +230,14 @@ def gone(process):
     return False
 
 
-def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(tmp_path, fake, interrupted, monkeypatch):
-    monkeypatch.setattr(
-        jobs.stop, "__defaults__", ({signal.SIGINT: 0.2, signal.SIGTERM: 0.2, signal.SIGKILL: 5.0},)
-    )
-    interrupted("runs/a/result.json", "started-b", "started-c")
+def test_ctrl_c_leaves_no_process(tmp_path, fake, interrupted, monkeypatch):
+    patience = {signal.SIGINT: 0.2, signal.SIGTERM: 0.2, signal.SIGKILL: 5.0}
+    monkeypatch.setattr(jobs.stop, "__defaults__", (patience,))
+    interrupted("ended-a", "started-b", "started-c")
     with pytest.raises(KeyboardInterrupt):
         fake("ok", "hang", "deaf", "ok")
     assert all(gone(starts(tmp_path, name)[0][0]) for name in "bc")
-    assert [point["status"] for point in on_disk(tmp_path)] == ["done", "running", "running", "waiting"]
-    (tmp_path / "go").touch()
-    assert {point.status for point in fake("ok", "hang", "deaf", "ok")} == {"done"}
-    assert [len(starts(tmp_path, name)) for name in "abcd"] == [1, 2, 2, 1]
-    assert (tmp_path / "runs/grid/logs/hash-b.log").read_text().count("$ ") == 2, "the log is continued"
+    assert not starts(tmp_path, "d")
 
 
 PARENT = """
@@ -220,14 +259,6 @@ def test_a_killed_command_leaves_no_process(tmp_path):
     assert gone(child)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1, "points": [{"numbr": 1}]}'])
-def test_a_broken_state_is_one_line_with_what_to_do(tmp_path, fake, text):
-    fake("ok")
-    (tmp_path / "runs/grid/points.json").write_text(text)
-    with pytest.raises(ValueError, match=r"points\.json.*; remove .*points\.json; finished runs are found"):
-        fake("ok")
-
-
 # ---------------------------------------------------------------- SLURM
 
 
@@ -243,49 +274,17 @@ def test_a_preempted_job_is_ended_and_submitted_again(tmp_path, fake):
         (tmp_path / "go").touch()
 
     threading.Thread(target=preempt, daemon=True).start()
-    (point,) = fake("hang", slurm=["cluster=local"])
-    assert point.status == "done"
+    assert fake("hang", slurm=["cluster=local"]) == {}
     first, second = starts(tmp_path, "a")
     assert first != second
     assert gone(first[0])
 
 
 @pytest.mark.parametrize(
-    ("slurm", "error"),
-    [
-        (["gpu"], "expected NAME=VALUE"),
-        (["cluster=local", "gpus=1"], "--slurm: .*gpus"),
-    ],
+    ("slurm", "error"), [(["gpu"], "expected NAME=VALUE"), (["cluster=local", "gpus=1"], "--slurm: .*gpus")]
 )
 def test_a_wrong_parameter_of_slurm_is_one_line(fake, slurm, error):
     pytest.importorskip("submitit")
     with pytest.raises(ValueError, match=error) as raised:
         fake("ok", slurm=slurm)
     assert "\n" not in str(raised.value)
-
-
-def test_how_long_runs_take_is_told_from_what_finished_ones_took(tmp_path):
-    """Two runs that share a continued base, at 3 s an epoch and 5 s for a pass over the test set."""
-    base = RunFolder(tmp_path / "base")
-    row = {"system": "base", "heads_open": 7, "heads_total": 7, "heads_by_kind": {}, "seconds": 5.0}
-    row |= {"bleu": 20.5, "bleu_signature": "s", "stage": {"seconds": 12.0, "epochs": 4}}
-    base.write_json("result.json", {"rows": [row]})
-    points = [GridPoint({}, [], name, ("c",), {name: 10, "c": 20}) for name in "ab"]
-    assert grid.estimate(points, {}, None, 1).endswith(grid.UNKNOWN)
-    assert "40 epochs of training in all: at least about 65 s" in grid.estimate(points, {}, base, 2)
-    assert "1 runs to make, 10 epochs" in grid.estimate(points, {"a": base, "c": base}, base, 2)
-    assert grid.estimate(points, {"a": base, "b": base}, base, 2) == ""
-
-
-def test_the_epochs_of_a_configuration_count_each_run_that_it_starts_from():
-    config = FitConfig(train=StageConfig(epochs=7), finetune=FinetuneConfig(epochs=3))
-    assert grid.epochs_by_run(config, "run", "base", "more") == {"run": 6, "base": 7, "more": 3}
-    assert grid.epochs_by_run(replace(config, base="there"), "run", "base") == {"run": 6}
-
-
-def test_runs_without_training_do_not_use_up_the_estimate(fake, capsys):
-    """A comparison makes these first, and they tell nothing of those that train."""
-    fake("ok", "ok", "ok", jobs=1)
-    said = capsys.readouterr().out
-    assert said.count(grid.UNKNOWN) == 1
-    assert "all runs are made" in said

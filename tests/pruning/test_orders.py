@@ -10,10 +10,10 @@ from headgates.analysis.lrp import relevance
 from headgates.analysis.scores.fisher import fisher, rearranged
 from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.obs import obs
-from headgates.configs.scores import SCORES
 from headgates.gates import HeadMap
+from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import closed_by, head_scores
-from tests.pruning.test_scores import ENC, dense, random_scores, request_  # noqa: F401 - fixtures
+from tests.pruning.test_scores import dense, request_  # noqa: F401 - fixtures
 from tests.worlds.unpruned_model import head_masks, without
 
 
@@ -69,6 +69,3 @@ def test_a_choice_is_refined_at_its_count_where_the_score_says_how(dense, reques
         changed += refined != plain
     assert changed  # else nothing was tried
     assert closed_by("obs", scores, keep=3, request=request_) == closed_by("obs", scores, keep=3)
-
-
-# ---------------------------------------------------------------- how many of each kind

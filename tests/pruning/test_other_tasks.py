@@ -3,33 +3,26 @@
 import pytest
 import torch
 
-from headgates.configs.prune import PruneConfig
 from headgates.gates import HeadMap
 from headgates.models.checkpoint import weights_digest
-from headgates.pruning.ablation import ablate, ablated_outputs, ablation_key
+from headgates.pruning.ablation import ablated_outputs, ablation_key
 from headgates.pruning.closing import Calibration, closed_heads
-from headgates.pruning.curve import MaskScorer, curve
 from headgates.pruning.scores import ScoreRequest, head_scores, score_file
-from headgates.pruning.unpruned_model import UnprunedModel
-from headgates.report.pruning_tables import all_but_one_table, curves_table, one_table
-from tests.lab.labelling import ACCURACY
+from headgates.records.source import Source
 from tests.worlds.unpruned_model import head_masks, outputs
-
-R = 101  # resamples
-CONFIG = PruneConfig("run", step=0.5)
 
 
 @pytest.fixture
-def labelled(labeller) -> UnprunedModel:
+def labelled(labeller) -> Source:
     return labeller()
 
 
 def test_its_model_is_left_without_gates_also_after_an_error(labelled):
     before = {name: tensor.clone() for name, tensor in labelled.model.state_dict().items()}
-    ablated_outputs(labelled, labelled.test[0], head_masks(labelled)[:2])
+    ablated_outputs(labelled, labelled.lines("test")[0], head_masks(labelled)[:2])
     labelled.predictor.label = None
     with pytest.raises(TypeError):
-        ablated_outputs(labelled, labelled.test[0], head_masks(labelled)[:2])
+        ablated_outputs(labelled, labelled.lines("test")[0], head_masks(labelled)[:2])
     after = labelled.model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
@@ -40,15 +33,14 @@ def test_its_heads_are_closed_in_every_way(labelled, how):
     closed, calibration = head_masks(labelled)[0], Calibration(labelled)
     before = labelled.weights
     with closed_heads(labelled.model, closed, how, calibration):
-        found = MaskScorer(labelled).score_now()
-    assert {split: len(scored) for split, scored in found.items()} == {"valid": 19, "test": 23}
+        assert len(labelled.task.outputs(labelled.predictor, labelled.lines("test")[0])) == 23
     assert labelled.weights == before
 
 
 def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
-    request = ScoreRequest(labelled, valid=labelled.valid)
+    request = ScoreRequest(labelled, valid=labelled.lines("valid"))
     assert score_file("ablation", request) == "ablation"  # what does not search has no beam
-    lines, references = labelled.valid
+    lines, references = labelled.lines("valid")
 
     def right(closed: HeadMap) -> float:
         found = outputs(labelled, closed, lines)
@@ -58,19 +50,9 @@ def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
     assert head_scores("ablation", request).flat().tolist() == pytest.approx(lost)
 
 
-def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
-    one_table(labelled, ablate("one", labelled, kinds=None, resamples=R))
-    all_but_one_table(labelled, ablate("all-but-one", labelled, kinds=None, resamples=R))
-    name, rows = curve("weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled))
-    curves_table(labelled, {name: rows})
-    said = " ".join(capsys.readouterr().out.split())  # long titles are broken
-    assert f"test {ACCURACY.title}" in said
-    assert "BLEU" not in said
-
-
 def test_its_weights_and_settings_are_what_its_files_are_made_of(labelled):
     assert labelled.weights == weights_digest(labelled.model)
-    cache_key = ablation_key(labelled, labelled.test, head_masks(labelled))
+    cache_key = ablation_key(labelled, labelled.lines("test"), head_masks(labelled))
     assert (cache_key["weights"], cache_key["labels"]) == (labelled.weights, 7)
     labelled.model.output.weight.data.add_(0.1)
     assert labelled.weights != cache_key["weights"]
@@ -82,7 +64,7 @@ def test_it_is_no_translator(labelled):
 
 
 def test_its_outputs_under_every_mask_are_those_of_the_model_without_the_heads(labelled):
-    lines, masks = labelled.test[0], [*head_masks(labelled), *head_masks(labelled, others=True)]
+    lines, masks = labelled.lines("test")[0], [*head_masks(labelled), *head_masks(labelled, others=True)]
     found = ablated_outputs(labelled, lines, masks)
     assert found.drafts == outputs(labelled, HeadMap({}), lines)
     expected = [outputs(labelled, closed, lines) for closed in masks]

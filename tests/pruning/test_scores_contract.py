@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from headgates.configs.fields import to_dict
-from headgates.configs.scores import SCORES
 from headgates.data.text import ParallelText
 from headgates.pruning import scores as module
+from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import ScoreRequest, head_scores
 from headgates.records.source import Source, open_source
 from tests.worlds.runs import write_run
@@ -22,7 +22,7 @@ NAMES = pytest.mark.parametrize("name", SCORES)
 @pytest.fixture
 def source(configure, translator, corpus, vocab_folder, tmp_path) -> Source:
     """An untrained base of 21 heads that says it is finished."""
-    folder = write_run(tmp_path / "base", translator, None, **{**to_dict(configure()), "gate": "none"})
+    folder = write_run(tmp_path / "base", translator, None, **to_dict(configure()))
     folder.write_json(
         "result.json", {"system": "base", "finished": True, "data": {"text_digest": corpus.digest()}}
     )

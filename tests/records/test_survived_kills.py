@@ -6,21 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from headgates.configs.recipe import Recipe, Units
-from tests.worlds.finished_runs import LEARNED
+from headgates.configs.recipe import Lambda, Recipe, Units
 from tests.worlds.killed import PLANNED, Fork, left_of
 
-# the kinds of stages, the ways gates become exact, and what may be beside them
+# every kind of stage, the ways gates become exact, and what may be beside them
 RUNS = {
     "priced": (
-        LEARNED,
+        Recipe("l0", Lambda(0.1), epochs=2),
         "--distill.weight 0.3 --gates.settle 0.5 --train.optimizer muon --train.accumulate 3",
     ),
     "chosen first": (
         Recipe("l0-started", Units(9), refit="out", epochs=2),
         "--set gates.choose_epochs=2",
     ),
-    "from random weights": (Recipe("scratch", Units(9), epochs=1), "--distill.sequences 0.5"),
+    "from random weights": (Recipe("scratch", Units(9), epochs=1), "--train.epochs 2"),
 }
 KILLS = 2
 

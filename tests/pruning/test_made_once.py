@@ -1,0 +1,168 @@
+"""A recipe's run is made once: found again by what it depends on, resumed where it was cut off, and waited for
+while another process makes it."""
+
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from headgates.configs.cli import config_hash
+from headgates.configs.kinds import ALL_KINDS
+from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Units
+from headgates.lab.evaluation import Evaluation
+from headgates.lightning_modules.module import StageModule
+from headgates.models.checkpoint import load_file
+from headgates.models.translator import Translator
+from headgates.pruning import scores
+from headgates.pruning.make import make, recipe_key
+from tests.worlds.made_runs import lab_on
+
+NINE = Units(heads=9)
+TRAINED = Recipe("importance", NINE, refit="out", epochs=1)
+
+
+class PowerCut(Exception):
+    pass
+
+
+def cut_power(patch: pytest.MonkeyPatch, owner: type, method: str, at: int) -> None:
+    """The call number `at` of a method, from 1, raises PowerCut."""
+    calls, usual = [], getattr(owner, method)
+
+    def counted(self, *rest, **options):
+        calls.append(method)
+        if len(calls) == at:
+            raise PowerCut
+        return usual(self, *rest, **options)
+
+    patch.setattr(owner, method, counted)
+
+
+@pytest.fixture
+def continued(shared_runs, tiny) -> Path:
+    """The folder of the base and the base trained on, which is not what is cut off."""
+    lab, base = lab_on(shared_runs)
+    run = make(lab, base, TRAINED.trained_as_long).run
+    shutil.copytree(run.path, tiny / run.path.name)
+    return tiny
+
+
+def test_a_second_call_trains_scores_and_translates_nothing(shared_runs, monkeypatch):
+    lab, base = lab_on(shared_runs)
+    first = make(lab, base, TRAINED)
+    for owner, name in (
+        (StageModule, "training_step"),
+        (Translator, "translate"),
+        (scores, "compute_scores"),
+    ):
+        monkeypatch.setattr(owner, name, None)
+    again = make(*lab_on(shared_runs), TRAINED)
+    assert again.run.path == first.run.path
+    assert (again.result, again.scored.values) == (first.result, first.scored.values)
+
+
+CUTS = {
+    "while it trains": (TRAINED, 3),
+    "while gates choose": (Recipe("l0", NINE, refit="out", epochs=1), 4),
+    "between two numbers of heads": (Recipe("l0", MaxDrop(100.0, (9.0, 4.0)), epochs=1), 8),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_run_that_is_cut_off_resumes_as_if_it_had_not_been(shared_runs, continued, monkeypatch, name):
+    recipe, step = CUTS[name]
+    whole = make(*lab_on(shared_runs), recipe)
+    with monkeypatch.context() as patch:
+        cut_power(patch, StageModule, "training_step", step)
+        with pytest.raises(PowerCut):
+            make(*lab_on(continued, checkpoint_steps=2), recipe)
+    with pytest.raises(ValueError, match="is unfinished: --resume continues it"):
+        make(*lab_on(continued), recipe)
+    resumed = make(*lab_on(continued, checkpoint_steps=2, resume=True), recipe)
+    left, right = (load_file(row.run / "best.pt")["model"] for row in (whole, resumed))
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[key], right[key]) for key in left)
+    assert resumed.run.outputs("pruned") == whole.run.outputs("pruned")
+    assert resumed.result.others["subnet"] == whole.result.others["subnet"]
+    names = [{path.relative_to(row.run.path) for path in row.run.path.rglob("*")} for row in (whole, resumed)]
+    assert names[0] == names[1]
+
+
+def test_a_run_that_is_cut_off_in_its_evaluation_trains_nothing_again(continued, monkeypatch, stages):
+    with monkeypatch.context() as patch:
+        cut_power(patch, Evaluation, "add", 1)
+        with pytest.raises(PowerCut):
+            make(*lab_on(continued), TRAINED)
+    assert stages == ["importance:out:trained"]
+    make(*lab_on(continued, resume=True), TRAINED)
+    assert stages == ["importance:out:trained"]
+
+
+def test_what_cannot_be_made_leaves_no_folder(tiny):
+    before = sorted(tiny.iterdir())
+    for recipe, message in {
+        Recipe("importance", Units(heads=17)): "cannot keep 17 of 16 heads",
+        Recipe("l0", Units(heads=17), epochs=0): "cannot keep 17 of 16",
+        Recipe("loss", Units(9, 96), ALL_KINDS): "scores no feed-forward neurons",
+        Recipe("l0-started", Lambda(0.1)): "give --heads",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            make(*lab_on(tiny), recipe)
+        assert sorted(tiny.iterdir()) == before
+
+
+def test_two_processes_do_not_make_one_run_twice(continued):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.worlds.made_runs"])
+    results = context.Queue()
+    both = [context.Process(target=made_by_a_process, args=(continued, TRAINED, results)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(120)
+    assert [process.exitcode for process in both] == [0, 0]
+    found = sorted(results.get(timeout=5) for _ in both)
+    assert found[0][0] == 0 < found[1][0]
+    assert found[0][1:] == found[1][1:]
+
+
+# ---------------------------------------------------------------- what a run is found by
+
+LEARNED = Recipe("l0", NINE, epochs=1)
+PLAIN = Recipe("importance", NINE)
+MATTERS = {
+    "finetune.lr": (0.5, [TRAINED, LEARNED], [PLAIN]),
+    "distill.weight": (0.5, [TRAINED], [PLAIN]),
+    "gates.lr": (0.9, [LEARNED], [TRAINED, PLAIN]),
+    "gates.beta": (0.9, [LEARNED], [Recipe("subset", NINE, epochs=1)]),
+    "sentences": (7, [PLAIN, TRAINED], [Recipe("random", NINE)]),
+    "calibration_sentences": (7, [TRAINED], [PLAIN, LEARNED]),
+    "search.beam": (3, [PLAIN, TRAINED, LEARNED], []),
+    "test_sentences": (7, [PLAIN, TRAINED, LEARNED], []),
+    "text.train_sentences": (7, [PLAIN, TRAINED, LEARNED], []),
+    "threads": (2, [], [PLAIN, TRAINED, LEARNED]),
+}
+
+
+@pytest.mark.parametrize("name", MATTERS)
+def test_a_run_is_another_only_where_a_setting_changes_what_it_is(shared_runs, name):
+    value, others, same = MATTERS[name]
+    plain, changed = lab_on(shared_runs), lab_on(shared_runs, **{name: value})
+
+    def differs(recipe: Recipe) -> bool:
+        return len({config_hash(recipe_key(*each, recipe)) for each in (plain, changed)}) == 2
+
+    assert [differs(recipe) for recipe in others] == [True] * len(others)
+    assert [differs(recipe) for recipe in same] == [False] * len(same)
+
+
+def test_runs_of_other_recipes_are_others(shared_runs):
+    recipes = [
+        PLAIN, TRAINED, LEARNED, Recipe("importance", NINE, seed=2), Recipe("importance", Units(8)),
+        Recipe("importance", NINE, closed_output="mean"), Recipe("raw-importance", NINE),
+        Recipe("l0", Lambda(0.1), epochs=1), Recipe("l0", Lambda(0.2), epochs=1),
+    ]  # fmt: skip
+    lab, base = lab_on(shared_runs)
+    assert len({config_hash(recipe_key(lab, base, recipe)) for recipe in recipes}) == len(recipes)

@@ -1,0 +1,98 @@
+"""Which heads stay, and what does the smaller model say? Twenty such questions, asked of every way to an answer:
+fit, prune, make() and the library's own calls must agree."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from headgates.analysis.closing import close_to
+from headgates.analysis.scores.fisher import fisher, rearranged
+from headgates.analysis.scores.importance import importance, raw_importance
+from headgates.analysis.scores.obs import obs
+from headgates.analysis.scores.random_score import random_score
+from headgates.commands import fit, prune
+from headgates.configs.recipe import Recipe, Units
+from headgates.gates import Subnet, reconstruct
+from headgates.pruning.closing import Calibration, real_positions
+from headgates.pruning.make import make
+from headgates.records.folder import RunFolder, find_runs, recipe_of
+from tests.worlds.made_runs import BASE, WORDS, lab_on, opened
+from tests.worlds.runs import well
+
+SCORES, HEADS, REFITS = ("importance", "raw-importance", "random", "obs", "fisher"), (9, 4), (None, "out")
+UNTRAINED = [Recipe(*each, refit=refit) for *each, refit in product(SCORES, map(Units, HEADS), REFITS)]
+TRAINED = [Recipe("importance", Units(9), epochs=1), Recipe("l0", Units(9), epochs=1)]
+FLAGS = ["--heads", "9,4", "--refit", "none,out", "--epochs", "0"]
+Answer = tuple[dict[str, list[int]], list[str]]  # the heads of each site that stay, and the outputs
+
+
+def answers(runs: Path) -> dict[Recipe, Answer]:
+    """By the recipes of a folder's finished runs."""
+    found = {}
+    for run in find_runs(runs):
+        recipe = recipe_of(run.config())
+        if recipe is not None and recipe.choose != "unpruned":
+            found[recipe] = said(run)
+    return found
+
+
+def said(run: RunFolder) -> Answer:
+    sites = run.row_of("pruned").others["subnet"]["sites"]
+    return {name: each["stay"] for name, each in sites.items()}, run.outputs("pruned")
+
+
+def by_the_library(runs: Path, recipe: Recipe) -> Answer:
+    """The model as a user holds it: a score, the lowest closed, weights refitted, the rest removed."""
+    source = opened(RunFolder(runs / BASE))
+    model, loss = source.model, source.task.loss
+    scores = {
+        "importance": lambda: importance(model, source.train_batches(), loss=loss),
+        "raw-importance": lambda: raw_importance(model, source.train_batches(), loss=loss),
+        "random": lambda: random_score(model, seed=1),
+        "obs": lambda: obs(model, source.train_batches(), loss=loss, draw=source.task.sampled, seed=1),
+        "fisher": lambda: fisher(model, source.train_batches(), loss=loss),
+    }[recipe.choose]()
+    closed = close_to(scores, recipe.budget.heads)
+    if recipe.choose == "fisher":
+        closed = rearranged(model, source.train_batches(), closed, loss=loss)
+    subnet = Subnet.of(model).without(closed)
+    if recipe.refit:
+        calibration = Calibration(source, 97)
+        reconstruct(model, closed, calibration, calibration.forward, positions=real_positions)
+    subnet.remove(model)
+    stay = {name: each["stay"] for name, each in subnet.to_json()["sites"].items()}
+    return stay, source.task.outputs(source.predictor, source.lines("test", 23)[0])
+
+
+@pytest.fixture(scope="module")
+def by_make(shared_runs) -> dict[Recipe, Answer]:
+    lab, base = lab_on(shared_runs)
+    return {recipe: said(make(lab, base, recipe).run) for recipe in UNTRAINED + TRAINED}
+
+
+def differing(ours: dict[Recipe, Answer], theirs: dict[Recipe, Answer]) -> list[str]:
+    assert ours.keys() <= theirs.keys()
+    return [recipe.title for recipe in ours if ours[recipe] != theirs[recipe]]
+
+
+def test_prune_answers_as_make_does(tiny, called, by_make):
+    well(called(prune)(tiny / BASE, "--by", ",".join(SCORES), *FLAGS, "--threads", "1"))
+    well(
+        called(prune)(tiny / BASE, "--by", "importance,l0", "--heads", "9", "--epochs", "1", "--threads", "1")
+    )
+    assert differing(by_make, answers(tiny)) == []
+
+
+def test_fit_answers_as_make_does(tiny, called, by_make):
+    for gate in SCORES:
+        well(called(fit)(*WORDS, "--runs", tiny, "--gate", gate, "--rivals", "random", *FLAGS))
+    for gate in ("importance", "l0"):
+        well(called(fit)(*WORDS, "--runs", tiny, "--gate", gate, "--heads", "9", "--rivals", "random"))
+    assert len(list(tiny.glob("*-none-*"))) == 1, "the base is found"
+    assert differing(by_make, answers(tiny)) == []
+
+
+@pytest.mark.parametrize("recipe", UNTRAINED, ids=lambda recipe: recipe.title)
+def test_the_library_answers_as_make_does(shared_runs, by_make, recipe):
+    assert by_the_library(shared_runs, recipe) == by_make[recipe]
