@@ -2,7 +2,6 @@
 the second call."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
