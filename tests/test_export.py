@@ -109,7 +109,7 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     }
     assert open_exported(folder).translate(SOURCES) == open_source(run.path).translator.translate(SOURCES)
     well(export_here(run.path, "--to", "onnx", "--system", "base"))
-    assert read_about(run / "exported/base-onnx")["architecture"]["heads"]["decoder.0.cross"] == 2
+    assert read_about(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
 
 
 def test_onnx_comes_with_no_words_but_ours(run):
