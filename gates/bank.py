@@ -54,6 +54,10 @@ class GateBank(nn.Module):
             for gate in peers:
                 gate.join(peers)
 
+    def forward(self, x: Any) -> Any:
+        """What it is given, as an `nn.Sequential` calls all its submodules, the bank too."""
+        return x
+
     def items(self) -> Iterator[tuple[HeadSite, HeadGate]]:
         for site, gate in zip(self.sites, self.gates.values(), strict=True):
             assert isinstance(gate, HeadGate)

@@ -49,7 +49,7 @@ def rows_of(
     done = set() if lab.settings.fresh else finished_hashes(lab.settings.runs)
     waiting = [each for each in recipes if config_hash(recipe_key(lab, base, each)) not in done]
     if len(recipes) > 1 or waiting:
-        say(f"{len(recipes)} recipes, {len(waiting)} of them to make{estimate(lab, base, waiting)}")
+        say(f"{of_them(recipes, waiting)}{estimate(lab, base, waiting)}")
     failed: dict[Recipe, Failed] = {}
     if several(options) and len(waiting) > 1:
         if any(map(trains, waiting)):
@@ -62,6 +62,12 @@ def rows_of(
         failed = {each: Failed(each, errors[each.title]) for each in waiting if each.title in errors}
     rows, more = in_turn(lab, base, [recipe for recipe in recipes if recipe not in failed])
     return rows, [*failed.values(), *more.values()]
+
+
+def of_them(recipes: Sequence[Recipe], waiting: Sequence[Recipe]) -> str:
+    if len(recipes) == 1:
+        return "one recipe to make"
+    return f"{len(recipes)} recipes, {len(waiting)} of them to make"
 
 
 def in_turn(lab: Lab, base: RunFolder, recipes: Sequence[Recipe]) -> tuple[list[Row], dict[Recipe, Failed]]:

@@ -16,7 +16,7 @@ import torch
 
 from headgates.analysis.significance import Scored, score
 from headgates.configs.closing import RESAMPLE
-from headgates.configs.recipe import PIECES, UNPRUNED, Recipe
+from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed
 from headgates.configs.registry import imported
 from headgates.data.ranks import all_sum, share
 from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet
@@ -202,10 +202,8 @@ def measure(
             speeds = planning.speeds(predictor.model)
         found = speeds[facts["speed"]["runtime"]]
         row.others["speed"] = facts["speed"] | found | {"runtimes": speeds}
-        say(
-            f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}, predicted "
-            f"{facts['speed']['predicted']:.2f}"
-        )
+        predicted = f", predicted {facts['speed']['predicted']:.2f}" * isinstance(recipe.budget, Speed)
+        say(f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}{predicted}")
     return row
 
 

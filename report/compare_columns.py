@@ -164,9 +164,15 @@ def measured_range(group: Group) -> tuple[float, float] | None:
     return (min(ratios), max(ratios)) if len(ratios) > 1 else None
 
 
+def predicted(group: Group) -> float | None:
+    """The mean over seeds; None of plans for a size, which predict that and no speed."""
+    found = [speed["predicted"] for speed in speeds_of(group) if speed["budget"] == "speedup"]
+    return fmean(found) if found else None
+
+
 def speed_columns(compared: Compared, metrics: Sequence[Metric]) -> list[Column]:
     columns = [
-        Column(("predicted",), of_speed(lambda speed: speed["predicted"]), "predicted (x)", ".2f"),
+        Column(("predicted",), predicted, "predicted (x)", ".2f"),
         Column(("measured",), of_speed(lambda speed: speed["measured"]["median"]), "measured (x)", ".2f"),
         Column(("measured_low", "measured_high"), measured_range, "of seeds", ".2f"),
         Column(("tokens",), of_speed(lambda speed: speed["tokens"])),

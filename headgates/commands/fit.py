@@ -120,22 +120,23 @@ def made_with_rivals(
     rows: dict[Recipe, Row] = {}
     for recipe in recipes:
         rows[recipe] = make(lab, base, recipe)
-        for rival in rivals_of(recipe, rows[recipe], options.rivals):
+        for rival in rivals_of(recipe, rows[recipe], options):
             if rival not in rows:
                 rows[rival] = make(lab, base, rival)
     return list(rows.values())
 
 
-def rivals_of(recipe: Recipe, row: "Row", scores: list[str]) -> list[Recipe]:
+def rivals_of(recipe: Recipe, row: "Row", options: FitOptions) -> list[Recipe]:
     """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as
     long. For a speed or a size the same without training."""
     if not isinstance(recipe.budget, Lambda | Units | MaxDrop):
         return [replace(recipe, epochs=0)] if recipe.epochs and isinstance(recipe.budget, Speed) else []
     budget = recipe.budget if isinstance(recipe.budget, Units) else units_left(recipe, row)
     plain = replace(recipe, budget=budget, closed_output=ZERO, refit=None, epochs=0)
-    rivals = [replace(plain, choose=score) for score in scores]
+    rivals = [replace(plain, choose=score) for score in options.rivals]
     if rivals and recipe.epochs:
-        rivals.append(replace(rivals[0], refit="out+ffn+v", epochs=recipe.epochs))
+        refit = "out+ffn+v" if options.task == "translation" else "out"  # our model's layers are known
+        rivals.append(replace(rivals[0], refit=refit, epochs=recipe.epochs))
     return [rival for rival in rivals if rival != recipe]
 
 

@@ -17,7 +17,7 @@ from headgates.models.checkpoint import load_file
 from headgates.models.translator import Translator
 from headgates.pruning import scores
 from headgates.pruning.make import make, recipe_key
-from tests.worlds.made_runs import lab_on
+from tests.worlds.made_runs import lab_on, made_by_a_process
 
 NINE = Units(heads=9)
 TRAINED = Recipe("importance", NINE, refit="out", epochs=1)
