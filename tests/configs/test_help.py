@@ -61,7 +61,8 @@ def test_every_setting_is_in_the_whole_help(command):
 def test_the_examples_of_every_help_are_commands_that_it_takes(command):
     options = options_of(command)
     spoken = f"headgates {command}"
-    examples = [line for line in asked(command, "--help").splitlines() if f"{spoken} " in line and "usage" not in line]
+    lines = asked(command, "--help").splitlines()
+    examples = [line for line in lines if f"{spoken} " in line and "usage" not in line]
     assert len(examples) >= 2
     for example in examples:
         words = shlex.split(example.partition(spoken)[2].partition("   ")[0].partition(" < ")[0])
