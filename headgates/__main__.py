@@ -1,4 +1,4 @@
-"""`headgates fit|prune|compare|analyze|explore|translate|export|sweep`: the scripts of the checkout as one
+"""`headgates fit|prune|analyze|explore|translate|export|sweep`: the scripts of the checkout as one
 command."""
 
 import sys
@@ -9,7 +9,6 @@ from headgates import __version__
 COMMANDS = {
     "fit": "train a base model and gates on its heads, and compare",
     "prune": "close heads of a trained model without training",
-    "compare": "compare all methods on one base, with confidence intervals",
     "analyze": "say what the heads of a trained model do",
     "explore": "type a sentence, shut heads, and see what a model does then",
     "translate": "translate text, lines in and lines out",
