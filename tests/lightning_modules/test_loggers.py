@@ -41,9 +41,7 @@ def test_a_row_gathers_what_is_logged_at_one_step(path):
 )
 def test_a_file_of_another_shape_is_one_line(path, content):
     path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"metrics\.csv is not what .* writes.*; remove it"
-    ) as error:
+    with pytest.raises(ValueError, match=r"metrics\.csv is not what .* writes.*; remove it") as error:
         MetricsFile(path, "base")
     assert "\n" not in str(error.value)
 

@@ -363,8 +363,8 @@ def page_data(inside: Path, change: Callable[[RunFolder], object]) -> Action:
     change(base)
 
     def read() -> None:
-        from headgates.report.comparisons import comparisons_of
         from headgates.records.related import open_made_run
+        from headgates.report.comparisons import comparisons_of
         from headgates.report.report_data import curves_of, gate_history
 
         comparisons_of(base), curves_of([open_made_run(base)]), gate_history(base)
