@@ -215,4 +215,6 @@ def is_drawn(recipe: Recipe) -> bool:
     """Whether another seed makes another model."""
     if recipe.epochs or recipe.learns or recipe.closing != ZERO:
         return True
+    if recipe.choose in (LAYERS, PIECES, UNPRUNED):
+        return False
     return not is_score(recipe.choose) or score_named(recipe.choose).drawn

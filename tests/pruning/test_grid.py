@@ -17,8 +17,8 @@ from headgates.commands import prune
 from headgates.commands.prune import PruneOptions
 from headgates.configs.cli import read
 from headgates.configs.grid import GridOptions
-from headgates.configs.kinds import ALL_KINDS, FFN_KINDS
 from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
+from headgates.gates import ALL_KINDS, FFN_KINDS
 from headgates.pruning import at_once, jobs
 from headgates.pruning.grid import rows_of, without_repeats
 from headgates.pruning.jobs import LocalJob
@@ -62,10 +62,7 @@ def test_other_seeds_are_made_only_where_a_seed_changes_something():
         Recipe("l0", NINE),
         Recipe("obs", NINE),
     ]
-    alike = [
-        Recipe("headgates.analysis.scores.weight_norm:weight_norm", FOUR),
-        Recipe("layers", Layers(("encoder.1",))),
-    ]
+    alike = [Recipe("weight-norm", FOUR), Recipe("layers", Layers(("encoder.1",)))]
     recipes = [
         Recipe(each.choose, each.budget, epochs=each.epochs, seed=seed)
         for seed in (1, 2)
@@ -86,8 +83,8 @@ WORDS = [
     Recipe("subset", NINE, epochs=0, refit="out"),
     Recipe("plan", Share("params", 0.8), ALL_KINDS, refit="out+ffn+v"),
     Recipe("plan", Speed(1.5, "torch", 7), ALL_KINDS),
-    Recipe("importance", MaxDrop(0.5, (9.0, 4.0))),
-    Recipe("plan", MaxDrop(0.5, (1.5, 2.0), "torch", 7), ALL_KINDS),
+    Recipe("importance", MaxDrop(0.5, (9, 4))),
+    Recipe("plan", MaxDrop(0.5, speeds=(1.5, 2.0), runtime="torch", batch=7), ALL_KINDS),
     Recipe("layers", Layers(("encoder.1", "decoder.0")), refit="out"),
 ]
 
@@ -112,12 +109,12 @@ def test_processes_make_the_rows_of_one_process_under_changed_settings(tiny, cal
         "1",
     ]
     well(called(prune)(tiny / BASE, *words, "--jobs", "2"))
-    made = {path.parent.name: path.read_text() for path in tiny.glob("*random*/hypotheses/pruned.txt")}
+    made = {path.parts[-3]: path.read_text() for path in tiny.glob("*random*/hypotheses/pruned.txt")}
     assert len(made) == 2
     for path in tiny.glob("*random*"):
         path.rename(tiny.parent / path.name)
     well(called(prune)(tiny / BASE, *words))
-    again = {path.parent.name: path.read_text() for path in tiny.glob("*random*/hypotheses/pruned.txt")}
+    again = {path.parts[-3]: path.read_text() for path in tiny.glob("*random*/hypotheses/pruned.txt")}
     assert again == made
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from headgates.configs.cli import config_hash
-from headgates.configs.kinds import ALL_KINDS
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Units
+from headgates.gates import ALL_KINDS
 from headgates.lab.evaluation import Evaluation
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_file
@@ -66,7 +66,7 @@ def test_a_second_call_trains_scores_and_translates_nothing(shared_runs, monkeyp
 CUTS = {
     "while it trains": (TRAINED, 3),
     "while gates choose": (Recipe("l0", NINE, refit="out", epochs=1), 4),
-    "between two numbers of heads": (Recipe("l0", MaxDrop(100.0, (9.0, 4.0)), epochs=1), 8),
+    "between two numbers of heads": (Recipe("l0", MaxDrop(100.0, (9, 4)), epochs=1), 8),
 }
 
 

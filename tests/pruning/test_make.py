@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
-from headgates.gates import HeadMap, Subnet, find_sites
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.lab.lab import Lab
 from headgates.pruning.closing import Calibration
 from headgates.pruning.make import Row, make
@@ -381,8 +380,8 @@ def test_new_models_have_random_weights_in_the_shape_or_the_size_of_a_pruned_one
 @pytest.mark.parametrize("choose", ["importance", "l0"])
 def test_the_fewest_heads_that_are_accepted_are_taken(made, choose):
     fields = {"epochs": 1} if choose == "l0" else {}
-    row = made(choose, MaxDrop(100.0, (9.0, 4.0)), **fields)
+    row = made(choose, MaxDrop(100.0, (9, 4)), **fields)
     assert (row.result.heads_open, row.result.others["drop"]["heads_open"]) == (4, 4)
     assert sum(site.heads for site in find_sites(opened(row.run).model)) == 4
     with pytest.raises(ValueError, match="fewer than the 16"):
-        made(choose, MaxDrop(100.0, (16.0,)), **fields)
+        made(choose, MaxDrop(100.0, (16,)), **fields)
