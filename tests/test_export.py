@@ -90,14 +90,14 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     assert "tiny-en-de-l0-s1: pruned to onnx, checked on 6 sentences" in out
     assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
     assert re.search(
-        rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$",
+        rf"^{re.escape(str(folder))}: 0\.\d MB; \S+ translate\S* {re.escape(str(folder))} uses it$",
         out,
         re.MULTILINE,
     )
     about = read_about(folder)
     assert {
         "run": "tiny-en-de-l0-s1",
-        "system": "l0-removed",
+        "system": "pruned",
         "format": "onnx",
         "seed": 1,
     }.items() <= about.items()
@@ -109,7 +109,7 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     }
     assert open_exported(folder).translate(SOURCES) == open_source(run.path).translator.translate(SOURCES)
     well(export_here(run.path, "--to", "onnx", "--system", "base"))
-    assert read_about(run / "exported/base-onnx")["architecture"]["heads"]["decoder.0.cross"] == 2
+    assert read_about(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
 
 
 def test_onnx_comes_with_no_words_but_ours(run):
