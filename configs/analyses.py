@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgates.configs.fields import check_plain_name, check_ranges, setting
-from headgates.configs.kinds import KINDS
+from headgates.configs.kinds import KIND_WORDS, KINDS, OF_KINDS, kinds_named
 from headgates.configs.source import SourceOptions
 
 WHAT = [
@@ -28,19 +28,19 @@ class Analyses(SourceOptions):
     what: list[str] = setting(
         [], f"Analyses: some of {', '.join(WHAT)}. Default all that can be made.", items=WHAT
     )
-    kinds: list[str] = setting(KINDS, f"Kinds of attention: some of {', '.join(KINDS)}.", items=KINDS)
+    kinds: list[str] = setting([], OF_KINDS, items=KIND_WORDS)
     system: str | None = setting(
-        None, "System of the one run to look at: base, base-continued or pruned. Default base."
+        None, "System of the run: base, base-continued or pruned. Default its own; analyze looks at the base."
     )
     siblings: bool = setting(False, "Compare with all finished runs that were made of the same base.")
-    sentences: int = setting(0, "Pairs of the validation text that are read, 0 for all.", at_least=0)
+    sentences: int = setting(
+        0, "Sentences that scores, analyses and checks read, a sample; 0: their own number.", at_least=0
+    )
     split: Literal["valid", "test"] = setting("valid", "Text that is read.", rare=True)
     text: str | None = setting(
         None, "Source sentences that are read instead: a file of lines or CoNLL-U; enc-self alone."
     )
-    out: str | None = setting(
-        None, "Name of the results' folder in RUN/analysis. Default the system's, with --text the file's too."
-    )
+    name: str | None = setting(None, "Name of what the command makes. One is put together without it.")
     causes: bool = setting(
         False, "Also measure what closing each head does to the loss, and compare every score with it."
     )
@@ -100,21 +100,30 @@ class Analyses(SourceOptions):
         None, f"File of up to {MOST_EXAMPLES} source lines whose attention the page draws first."
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
-    fresh: bool = setting(False, "Repeat what is finished.")
+    fresh: bool = setting(False, "Repeat what is finished. What it wrote is emptied first.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        check_plain_name("--out", self.out)
+        check_plain_name("--name", self.name)
         asked = {"--causes": self.causes, "--contrast": self.contrast is not None}
         asked |= {f"--what {name}": not self.what or name in self.what for name in ("syntax", "rare", "lrp")}
         for name, needed in NEEDS.items():
             if getattr(self, name) != getattr(Analyses, name, []) and not asked[needed]:
                 raise ValueError(f"{name} is for {needed}: add it, or leave {name} out")
-        if self.text is not None and "enc-self" not in self.kinds:
+        if not set(self.attention) <= set(KINDS):
+            raise ValueError(
+                f"--kinds {','.join(self.kinds)}: analyses look at attention; take some of {', '.join(KINDS)}"
+            )
+        if self.text is not None and "enc-self" not in self.attention:
             raise ValueError(
                 "--text has no translations, so enc-self attention alone is looked at; --kinds is "
                 f"{','.join(self.kinds)}"
             )
+
+    @property
+    def attention(self) -> list[str]:
+        """The kinds of attention that are looked at: all, unless some are named."""
+        return kinds_named(self.kinds or ["heads"])
 
 
 NEEDS = {  # a setting -> what it is a setting of

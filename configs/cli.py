@@ -154,8 +154,8 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
 
 
 OF_ALL = (
-    "--config FILE reads settings from YAML, a path or a name such as toy; flags beat it. Lists take commas "
-    "or spaces; a true/false flag alone means true."
+    "--config FILE reads settings from YAML, a path or a name such as toy; flags beat it.\n"
+    "Lists take commas or spaces; a true/false flag alone means true."
 )
 COLUMNS, PLACE = 80, 20  # of --help, and where its texts begin
 

@@ -12,6 +12,10 @@ FFN_KINDS = ["enc-ffn", "dec-ffn"]  # of feed-forward layers
 ALL_KINDS = [*KINDS, *FFN_KINDS]
 KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": ALL_KINDS}  # words for several kinds
 KIND_WORDS = [*KIND_GROUPS, *KINDS, *FFN_KINDS]
+OF_KINDS = (  # of --kinds
+    f"Kinds of parts: heads, ffn or all. Or some of {', '.join(ALL_KINDS)}. Default heads; all where a plan "
+    "decides."
+)
 
 
 def kinds_named(words: Sequence[str]) -> list[str]:

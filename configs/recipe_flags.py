@@ -9,10 +9,10 @@ from typing import Literal
 from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, RESAMPLE, ZERO
 from headgates.configs.fields import setting
 from headgates.configs.kinds import (
-    ALL_KINDS,
     FFN_KINDS,
     KIND_WORDS,
     KINDS,
+    OF_KINDS,
     kinds_named,
     parse_budget,
 )
@@ -68,8 +68,7 @@ class RecipeFlags:
     )
     kinds: list[str] = setting(
         [],
-        "What may close: heads, ffn or all. Or some of "
-        f"{', '.join(ALL_KINDS)}. Default heads; all where a plan decides.",
+        OF_KINDS,
         items=KIND_WORDS,
     )
     closed_output: str = setting(

@@ -220,9 +220,12 @@ class Settings:
     checkpoint_steps: int = setting(
         0, "Optimiser steps between checkpoints within an epoch, 0: none by steps.", at_least=0, rare=True
     )
-    fresh: bool = setting(False, "Repeat what is finished. Its folder is emptied first.")
+    fresh: bool = setting(False, "Repeat what is finished. What it wrote is emptied first.")
     sentences: int = setting(
-        0, "Training pairs that scores read, a sample; 0: each score's own number.", at_least=0, more=True
+        0,
+        "Sentences that scores, analyses and checks read, a sample; 0: their own number.",
+        at_least=0,
+        more=True,
     )
     calibration_sentences: int = setting(
         1000, "Training pairs that refits read, a sample; 0 for all.", at_least=0, rare=True

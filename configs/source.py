@@ -17,12 +17,12 @@ class ForeignOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The text of a model of another library: one run folder is made for each."""
+    """The text of a model of another library, of which a run folder is made; None: a run has its own."""
 
     data: str | None = setting(
-        None, "Text for a model of another library: a named corpus or a folder; runs have their own."
+        None, "Text: toy, multi30k, hf:NAME, or a folder. It has {train,valid,test}.{src,tgt}, plain or .gz."
     )
-    src: str | None = setting(None, "Source language of --data: the files' suffix.")
-    tgt: str | None = setting(None, "Target language of --data.")
-    data_dir: str | None = setting(None, "Folder with local copies of named corpora. Default the run's own.")
-    runs: str = setting("runs", "Folder of the run that a model of another library becomes.")
+    src: str | None = setting(None, "Source language: the files' suffix.")
+    tgt: str | None = setting(None, "Target language.")
+    data_dir: str | None = setting(None, "Folder with local copies of named corpora.")
+    runs: str = setting("runs", "Folder of all runs.")

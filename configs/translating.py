@@ -11,8 +11,10 @@ class Translating:
     """The model and its search."""
 
     source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
-    system: str | None = setting(None, "System of the run: base or pruned. Default the run's own.")
-    beam: int | None = setting(None, "Beam width; 1 is greedy. Default the run's own.", at_least=1)
+    system: str | None = setting(
+        None, "System of the run: base, base-continued or pruned. Default its own; analyze looks at the base."
+    )
+    beam: int | None = setting(None, "Beam width; 1 is greedy.", at_least=1)
     length_penalty: float | None = setting(
         None,
         "A hypothesis of n tokens scores log p / n**length_penalty. Default the run's own.",
@@ -26,6 +28,6 @@ class Translating:
     device: str | None = setting(None, "cpu, cuda, cuda:1, ... Default the first GPU if there is one.")
     runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
         "auto",
-        "What translates: the run's own search (torch), CTranslate2 (ct2), its int8 form, or the fastest "
-        "that gives the same (auto).",
+        "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "
+        "form in whole numbers; auto takes the fastest that gives the same.",
     )

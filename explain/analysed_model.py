@@ -117,7 +117,7 @@ class AnalysedModel:
     def results_folder(self) -> str:
         """Where results lie, relative to the run folder."""
         text = "" if self.config.text is None else f"-{Path(self.config.text).name.split('.')[0]}"
-        return f"analysis/{self.config.out or self.system + text}"
+        return f"analysis/{self.config.name or self.system + text}"
 
     @property
     def closed(self) -> HeadMap | None:
@@ -132,12 +132,12 @@ class AnalysedModel:
     @property
     def is_whole(self) -> bool:
         """True for the base on its own text: what the page of a run shows."""
-        return self.is_base and self.config.text is None and self.config.out is None
+        return self.is_base and self.config.text is None and self.config.name is None
 
     @property
     def shown_kinds(self) -> list[str]:
         """The kinds of attention that the page has: all of a base, whichever are looked at now."""
-        return list(KINDS) if self.is_whole else self.config.kinds
+        return list(KINDS) if self.is_whole else self.config.attention
 
     @property
     def toy(self) -> bool:

@@ -111,7 +111,7 @@ def rare_rank(analysed: AnalysedModel) -> int:
 def alignment(analysed: AnalysedModel) -> StartedAnalysis:
     """Entropy always; agreement too where the gold alignments are known and cross attention is looked at."""
     entropy = Entropy()
-    gold = Alignment(toy_links(analysed)) if analysed.toy and "cross" in analysed.config.kinds else None
+    gold = Alignment(toy_links(analysed)) if analysed.toy and "cross" in analysed.config.attention else None
 
     def finish() -> AnalysisResult:
         maps = {"entropy": entropy.nats(), "entropy_relative": entropy.relative()}
@@ -184,7 +184,7 @@ def lrp(analysed: AnalysedModel) -> StartedAnalysis:
             analysed.batches("lrp"),
             walk=partial(RatioWalk, logits=logits) if config.lrp_rule == "ratio" else None,
             aggregation=config.lrp_aggregation,
-            kinds=config.kinds,
+            kinds=config.attention,
             logits=logits,
             ranks=ranks,
         )
@@ -208,7 +208,7 @@ def sentences(analysed: AnalysedModel) -> StartedAnalysis:
         closings = [closing([]), *(closing([head]) for head in heads)]
         whole, *without = values_without(model, [batch], closings, losses)
         for (site, head), alone in zip(heads, without, strict=True):
-            if site.kind in analysed.config.kinds:
+            if site.kind in analysed.config.attention:
                 values, best = (alone - whole).topk(min(SHOWN, len(whole)))
                 for place, (i, effect) in enumerate(
                     zip(best.tolist(), values.tolist(), strict=True), start=1
@@ -291,13 +291,13 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
     """Why an analysis cannot be run, None where it can."""
     kinds = ANALYSES[name].kinds
     if name == "causes" and not analysed.is_whole:
-        return "--causes reads the base and its training text; leave --system, --text and --out out"
+        return "--causes reads the base and its training text; leave --system, --text and --name out"
     if name == "contrast" and not (analysed.is_whole and isinstance(analysed.predictor, Translator)):
-        return "--contrast looks at a base that translates; leave --system, --text and --out out"
-    if not set(kinds) & set(analysed.config.kinds):
+        return "--contrast looks at a base that translates; leave --system, --text and --name out"
+    if not set(kinds) & set(analysed.config.attention):
         return (
             f"{name} looks at {' and '.join(kinds)} attention, and --kinds is "
-            f"{','.join(analysed.config.kinds)}; add {kinds[0]}"
+            f"{','.join(analysed.config.attention)}; add {kinds[0]}"
         )
     if name == "sentences" and (analysed.closed is not None or analysed.config.text is not None):
         return "sentences closes heads of the base and reads its text; leave --system and --text out"
@@ -328,7 +328,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
     started = {name: ANALYSES[name].start(analysed) for name in names if name not in results}
     in_pass = [name for name, (observers, _) in started.items() if observers]
     if in_pass:
-        kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.kinds)
+        kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.attention)
         unit = "pairs" if analysed.config.text is None else "sentences"
         analysed.report(
             f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of "
@@ -358,7 +358,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
 
 def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:
     """Everything that the analysis depends on, as its .json file holds it."""
-    kinds = [kind for kind in ANALYSES[name].kinds if kind in analysed.config.kinds]
+    kinds = [kind for kind in ANALYSES[name].kinds if kind in analysed.config.attention]
     return {**analysed.fingerprint(), "kinds": kinds, **ANALYSES[name].settings(analysed)}
 
 
@@ -415,5 +415,5 @@ def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
     path = score_path(analysed, name)
     if path is None:
         return None
-    found = checked_scores(analysed.source, path, analysed.base.read_json(path), analysed.config.kinds)
+    found = checked_scores(analysed.source, path, analysed.base.read_json(path), analysed.config.attention)
     return found[SCORES[name].part]

@@ -54,7 +54,7 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
     """The card and the interactions of the base's heads; scores are kept in the run's scores/."""
     config, source = analysed.config, analysed.source
     request = ScoreRequest(source, sentences=config.causes_sentences, fresh=config.fresh)
-    exact = scored(EXACT, request, config.kinds)
+    exact = scored(EXACT, request, config.attention)
     found = [exact, *approximations(analysed, request)]
     removed = metric_effects(analysed, exact.values)
     metric = source.task.metrics[0].name
@@ -95,7 +95,7 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
 
 def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[Effects]:
     """Every score that costs no pass for each head, on the pairs of the request."""
-    kinds = analysed.config.kinds
+    kinds = analysed.config.attention
     for name, score in SCORES.items():
         another = score.family and not score.part  # an order by another's numbers
         if another or score.by_chance or score.measures_outputs or name == EXACT:

@@ -138,7 +138,7 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
     check_language(analysed, name)
     encoded = EncodedContrasts.of(analysed.source.translator, contrasts, name)
     model = analysed.predictor.model
-    heads = [head for head in all_heads(model) if head[0].kind in config.kinds]
+    heads = [head for head in all_heads(model) if head[0].kind in config.attention]
     by_name = {head_name(head): head for head in all_heads(model)}
     named = [known(by_name, each) for each in config.contrast_heads]
     receiver = receiver_of(by_name, config.contrast_into)

@@ -28,8 +28,8 @@ def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) 
     scores = {
         "LRP share": head_map_of(results, "lrp", "share"),
         "confidence": head_map_of(results, "confidence", "confidence"),
-        "importance": importance and importance.select(analysed.config.kinds).l2_per_layer(),
-        "loss without it": loss and loss.select(analysed.config.kinds),
+        "importance": importance and importance.select(analysed.config.attention).l2_per_layer(),
+        "loss without it": loss and loss.select(analysed.config.attention),
     }
     return {name: head_map for name, head_map in scores.items() if head_map is not None}
 
@@ -69,7 +69,7 @@ def survival_rows(
         )
         return [], []
     in_all = set.intersection(*(set(run.open) for run in analysed.made_runs))
-    kinds = [kind for kind in analysed.config.kinds if any(site.kind == kind for site in in_all)]
+    kinds = [kind for kind in analysed.config.attention if any(site.kind == kind for site in in_all)]
     if not kinds:
         analysed.report(
             "left out: survival, because there is no kind of attention of which all runs close heads"

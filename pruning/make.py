@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headgates.analysis.significance import Scored, score
 from headgates.configs.closing import RESAMPLE
@@ -214,9 +215,9 @@ def measured_closed(run: Run, recipe: Recipe, choice: Choice) -> None:
     assert subnet is not None
     calibration = calibration_of(run, recipe, source)
     with closed_heads(source.model, subnet.closing, recipe.closing, calibration):
-        row = run.evaluation.add(
-            PRUNED, run.base / "best.pt", choice.predictor, subnet.units.select(recipe.kinds), recipe=recipe
-        )
+        stay = subnet.units.select(recipe.kinds)
+        xi = stay.map(Tensor.float)  # who opens the run finds the heads closed, at zero
+        row = run.evaluation.add(PRUNED, run.base / "best.pt", choice.predictor, stay, xi=xi, recipe=recipe)
     row.seconds = None  # closed heads save no time
 
 

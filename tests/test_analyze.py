@@ -193,7 +193,7 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
         == rows["cache_key"]
     )
     gold = read_table(base, "analysis/base-trees/syntax.csv")
-    well(analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--out", "gold"))
+    well(analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--name", "gold"))
     assert (
         read_table(base, "analysis/gold/syntax.csv") == gold
     )  # the toy language's own trees are those of the file
@@ -275,7 +275,7 @@ def test_what_does_not_fit_the_run_is_one_line(base, analyze_here, words, expect
     [
         (["run", "--what", "rare", "--parses", "gold"], "parses is for --what syntax: add it"),
         (["run", "--text", "lines.txt", "--kinds", "cross"], "--text has no translations"),
-        (["run", "--out", "../up"], "expected a plain name"),
+        (["run", "--name", "../up"], "expected a plain name"),
         (["one", "two", "--ablate", "one"], "expected one run, got 2"),
         (["run", "--ablate", "one", "--causes"], "leave --causes out"),
         (["run", "--also", "toy"], "give --ablate one too"),

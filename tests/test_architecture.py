@@ -147,7 +147,7 @@ def test_no_file_imports_a_circle():
 
 @pytest.mark.parametrize("room", ALLOWED)
 def test_a_room_has_few_floors(room):
-    """The longest chain of its files of which each imports the next, without its face, which hands names on."""
+    """The longest chain of its files of which each imports the next; its face hands names on alone."""
     modules = {name: path for name, path in modules_of(room).items() if path.name != "__init__.py"}
     below = {name: imported(path) & set(modules) - {name} for name, path in modules.items()}
     chains: dict[str, list[str]] = {}

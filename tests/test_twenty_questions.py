@@ -1,5 +1,5 @@
-"""Which heads stay, and what does the smaller model say? Twenty such questions, asked of every way to an answer:
-fit, prune, make() and the library's own calls must agree."""
+"""Which heads stay, and what does the smaller model say? Twenty such questions, asked of every way to an
+answer: fit, prune, make() and the library's own calls must agree."""
 
 from itertools import product
 from pathlib import Path

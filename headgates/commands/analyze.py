@@ -41,12 +41,10 @@ class AnalyzeOptions(Analyses):
     )
     also: list[str] = setting(
         [],
-        "With --ablate one: further test sets, corpora by name or folder, or two files, SOURCE:REFERENCE.",
+        "Further test sets, a table each. Corpora by name or folder, or two files, SOURCE:REFERENCE.",
     )
-    beam: int = setting(1, "With --ablate: beam width; 1 is greedy.", at_least=1)
-    test_sentences: int = setting(
-        0, "With --ablate: test pairs, and validation pairs, to translate, 0 for all.", at_least=0
-    )
+    beam: int = setting(1, "Beam width; 1 is greedy.", at_least=1)
+    test_sentences: int = setting(0, "Test sentences to translate, 0 for all.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +113,7 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
 
     found = find(analysed, results)
     data = page_data(analysed, results, found)
-    sites = sites_of(analysed, analysed.config.kinds)
+    sites = sites_of(analysed, analysed.config.attention)
     analysis_tables.heads_table(analysed, found.roles, found.scores, sites)
     analysis_tables.nearest_table(found.nearest)
     analysis_tables.syntax_table(results)
@@ -161,7 +159,7 @@ def ablate_heads(options: AnalyzeOptions) -> None:
     splits = ["test"] if options.ablate == ablation.ONE else ["valid", "test"]
     texts = {split: source.lines(split, options.test_sentences) for split in splits}
     shared: dict[str, Any] = {
-        "kinds": options.kinds,
+        "kinds": options.attention,
         "facts": provenance(device_name(), "32", source.config["seed"]),
         "fresh": options.fresh,
     }
@@ -169,7 +167,7 @@ def ablate_heads(options: AnalyzeOptions) -> None:
     metric, folder = source.task.metrics[0], source.folder
 
     def figure(table: str) -> Any:
-        path = folder / f"ablation/{ablation.table_name(table, options.kinds, options.beam)}"
+        path = folder / f"ablation/{ablation.table_name(table, options.attention, options.beam)}"
         print(f"figure: {path}.png")
         return path
 

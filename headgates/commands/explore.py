@@ -16,6 +16,8 @@ from headgates.records.foreign_source import is_foreign
 if TYPE_CHECKING:
     from headgates.report.explore.server import Server
 
+LONGEST_SENTENCE = 64  # pieces: every head that is looked at costs a pass over them
+
 
 @dataclass(frozen=True)
 class ExploreOptions:
@@ -28,13 +30,12 @@ class ExploreOptions:
 
     source: str = setting(REQUIRED, "a run folder, or a model such as hf:NAME, fairseq:FILE", positional=True)
     system: str | None = setting(
-        None, "System of the run: base, base-continued or pruned. Default the run's own."
+        None, "System of the run: base, base-continued or pruned. Default its own; analyze looks at the base."
     )
     against: str | None = setting(
         None, "A second model beside the first: RUN, RUN:SYSTEM, or a model such as hf:NAME."
     )
     port: int = setting(8765, "Port on 127.0.0.1; 0 for any that is free.", at_least=0, at_most=65535)
-    max_length: int = setting(64, "Pieces that a sentence may have.", at_least=1)
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
     device: str | None = setting(None, "cpu, cuda, cuda:1, ... Default the first GPU if there is one.")
 
@@ -86,7 +87,7 @@ def server_of(options: ExploreOptions) -> "Server":
     wanted = [(options.source, options.system), *([options.second] if options.second else [])]
     sources = [open_source(source, system, device=options.device) for source, system in wanted]
     cards = [known_cards(source) for source in sources]
-    models = [SentenceModel(source, longest=options.max_length) for source in sources]
+    models = [SentenceModel(source, longest=LONGEST_SENTENCE) for source in sources]
     return Server(Answers(models), partial(explore_page, models, cards), port=options.port)
 
 

@@ -15,6 +15,8 @@ from headgates.configs.fields import REQUIRED, check_ranges, setting
 from headgates.configs.program import program
 from headgates.configs.source import SourceOptions
 
+CHECKED = 100  # test sentences on which scores and translations must agree, unless --sentences says so
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(SourceOptions):
@@ -29,19 +31,19 @@ class ExportOptions(SourceOptions):
         None, "; ".join(f"{name}: {each.about}" for name, each in FORMATS.items()) + ".", choices=FORMATS
     )
     system: str | None = setting(
-        None, "System of the run: base, base-continued or pruned. Default the run's own."
+        None, "System of the run: base, base-continued or pruned. Default its own; analyze looks at the base."
     )
     out: str | None = setting(None, "Folder to write. Default SOURCE/exported/SYSTEM-FORMAT.")
     sentences: int = setting(
-        100, "Test sentences on which scores and translations must agree, 0 for all.", at_least=0
+        0, "Sentences that scores, analyses and checks read, a sample; 0: their own number.", at_least=0
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
-    fresh: bool = setting(False, "Repeat what is finished: an exported folder is replaced.")
+    fresh: bool = setting(False, "Repeat what is finished. What it wrote is emptied first.")
     report: Literal["speed"] | None = setting(
         None, "speed: time the model beside its base, by every runtime, instead of writing it."
     )
     batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
-    beam: int = setting(1, "Beam width of the report; 1 is greedy.", at_least=1, rare=True)
+    beam: int = setting(1, "Beam width; 1 is greedy.", at_least=1)
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -76,13 +78,13 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     if options.to is None:
         from headgates.report.speed.side_by_side import report_speed
 
-        lines = source.lines("test", options.sentences)[0]
+        lines = source.lines("test", options.sentences or CHECKED)[0]
         report_speed(source, lines, batch=options.batch, beam=options.beam, threads=options.threads)
         return
     folder, system, translator = source.folder, source.system, source.translator
     out = Path(options.out) if options.out is not None else folder / f"exported/{system}-{options.to}"
     check_target_folder(out, options.fresh)
-    lines, references = source.lines("test", options.sentences)
+    lines, references = source.lines("test", options.sentences or CHECKED)
     print(f"{folder.path}: {system} to {options.to}, checked on {len(lines)} sentences", flush=True)
     about = export(
         translator,

@@ -36,8 +36,8 @@ class SweepOptions(GridOptions):
     file: str = setting(
         REQUIRED, "a sweep file in W&B's format, or the name of one such as lambda", positional=True
     )
-    runs: str = setting("runs", "Folder of all runs; the table is written to RUNS/sweep-NAME.")
-    name: str | None = setting(None, "Name of the sweep. Default the file's, without its suffix.")
+    runs: str = setting("runs", "Folder of all runs.")
+    name: str | None = setting(None, "Name of what the command makes. One is put together without it.")
     data_dir: str | None = setting(None, "Folder with local copies of named corpora.")
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
 

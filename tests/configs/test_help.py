@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,18 +78,18 @@ def takes(options: type, words: list[str]) -> bool:
         return False
     return True
 
-
-def test_a_flag_that_two_commands_have_is_the_same_in_both():
-    """Its default, what it takes, and how it is described."""
-    known: dict[str, tuple[str, tuple]] = {}
+    """What it takes, how it is described, its default, unless one leaves that to the run (None)."""
+    """What it takes, how it is described, its default, unless one leaves that to the run (None)."""
+    known: dict[str, tuple[str, tuple, Any]] = {}
     wrong = []
     for command in (each.values[0] for each in EVERY):
         for setting in described(command):
             about = setting.about
             limits = about.at_least, about.above, about.at_most, about.below, setting.choices
-            here = setting.hint, setting.default, about.help, about.rare, limits
-            other, there = known.setdefault(setting.name, (command, here))
-            if here != there:
+            takes_a = getattr(setting.hint, "__name__", str(setting.hint)).removesuffix(" | None")
+            here = takes_a, about.help, about.rare, limits
+            other, there, default = known.setdefault(setting.name, (command, here, setting.default))
+            if here != there or (None not in (default, setting.default) and default != setting.default):
                 wrong.append(f"{setting.flag} of {other} and {command}")
     assert wrong == []
 

@@ -148,7 +148,7 @@ if what.startswith("with-"):
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """fake(what, ..., jobs=) starts the commands a, b, ... of which each does `what`; what failed, by name."""
+    """fake(what, ..., jobs=) starts commands a, b, ... of which each does `what`; what failed, by name."""
     (tmp_path / "fake.py").write_text(FAKE)
 
     def start(make, command, log, environment):

@@ -8,20 +8,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headgates.commands.explore import server_of
-from headgates.configs.explore import ExploreConfig
+from headgates.commands.explore import ExploreOptions, server_of
 from headgates.data.contrast import read_contrasts
 from headgates.explain.sentence_model import Change
 from headgates.report.explore.page import ready_pairs
 from headgates.report.explore.server import Server
-from tests.report.test_explore_server import GATED, HEADS, RUN, TEXT
+from tests.report.test_explore_server import HEADS, RUN, SHUT, TEXT, masked
 
 OTHER = "the old dog sees a small man."  # of as many pieces
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with server_of(ExploreConfig(source=RUN, against=GATED, port=0, threads=1)) as one:
+def server(tmp_path_factory) -> Iterator[Server]:
+    against = masked(tmp_path_factory.mktemp("masked"))
+    with server_of(ExploreOptions(source=RUN, against=against, port=0, threads=1)) as one:
         thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield one
@@ -110,7 +110,7 @@ def test_the_address_holds_all_of_it(page, browser):
     assert other.tab.inner_text("#step h3") == page.tab.inner_text("#step h3")
     assert other.tab.locator("button.mark.shut").count() == 2
     other.click("#other-model")  # the same address, with the heads of the second model
-    assert other.tab.locator("button.mark.shut").count() == 15
+    assert other.tab.locator("button.mark.shut").count() == len(SHUT)
     assert other.tab.input_value("#text") == TEXT
     assert other.said == []
     other.tab.close()

@@ -3,6 +3,7 @@ model's."""
 
 import http.client
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,21 +13,39 @@ from typing import Any
 import pytest
 
 from headgates.commands import explore
-from headgates.commands.explore import server_of
-from headgates.configs.explore import ExploreConfig
+from headgates.commands.explore import ExploreOptions, server_of
 from headgates.explain.sentence_model import Change
+from headgates.gates import find_sites
+from headgates.records.folder import RunFolder
+from headgates.records.source import open_source
 from headgates.report.explore.server import LONGEST_BODY, WAITING, Server
 from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[2]
 RUN, GATED = (str(ROOT / f"examples/toy_run/toy-en-de-{end}") for end in ("none-s1", "l0-0.015-s1"))
+SHUT = [  # the heads that the example's gates closed
+    (site, row["head"])
+    for site, rows in json.loads((Path(GATED) / "gates.json").read_text())["sites"].items()
+    for row in rows
+    if not row["open"]
+]
 TEXT = "the old dog sees a small cat."
 HEADS = ["decoder.0.cross.2", "decoder.1.cross.3"]
 
 
+def masked(folder: Path) -> str:
+    """The example's base in a folder, with a system whose closed heads stay in the model."""
+    run = RunFolder(Path(shutil.copytree(RUN, folder / "run")))
+    sites = find_sites(open_source(RUN, device="cpu").model)
+    xi = {site.name: [float((site.name, head) not in SHUT) for head in range(site.heads)] for site in sites}
+    run.add_system("masked", run / "best.pt", xi)
+    return f"{run.path}:masked"
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with server_of(ExploreConfig(source=RUN, against=f"{GATED}:l0", port=0, threads=1, max_length=20)) as one:
+def server(tmp_path_factory) -> Iterator[Server]:
+    against = masked(tmp_path_factory.mktemp("masked"))
+    with server_of(ExploreOptions(source=RUN, against=against, port=0, threads=1)) as one:
         thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield one
@@ -81,7 +100,7 @@ def test_answers_are_the_models(server, asked):
 
 def test_the_second_model_starts_as_its_run_has_it(server, asked):
     model = server.answers.models[1]
-    assert len(model.start) == 15
+    assert len(model.start) == len(SHUT) == 17
     _, answer = asked({"model": 1, "text": TEXT})
     assert answer["whole"]["tokens"] == answer["now"]["tokens"]
     _, opened = asked({"model": 1, "text": TEXT, "shut": []})
@@ -145,7 +164,7 @@ def test_the_page_and_no_file_is_served(server, asked):
         ({"text": " \n"}, "empty"),
         ({"text": 7}, "got int"),
         ({}, "got NoneType"),
-        ({"text": "dog " * 21}, "at most 20"),
+        ({"text": "dog " * 65}, "at most 64"),
         ({"text": "d" * 1001}, "at most 1000"),
         ({"text": TEXT, "shut": ["decoder.9.cross.0"]}, "no head 'decoder.9.cross.0'"),
         ({"text": TEXT, "shut": "decoder.0.cross.0"}, "a list of heads"),
@@ -220,9 +239,9 @@ def test_it_listens_on_this_machine_alone(server):
     [
         (None, None),
         ("runs/a", ("runs/a", None)),
-        ("runs/a:l0", ("runs/a", "l0")),
+        ("runs/a:pruned", ("runs/a", "pruned")),
         ("hf:org/name,src=en", ("hf:org/name,src=en", None)),
     ],
 )
 def test_the_second_model_is_a_run_its_system_or_a_foreign_model(against, second):
-    assert ExploreConfig(source="runs/b", against=against).second == second
+    assert ExploreOptions(source="runs/b", against=against).second == second

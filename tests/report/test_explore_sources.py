@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.commands.explore import server_of
-from headgates.configs.explore import ExploreConfig
+from headgates.commands.explore import ExploreOptions, server_of
 from tests.worlds.hugging_face import options_of
 from tests.worlds.marian_models import SSRU, write_marian
 
@@ -17,7 +16,7 @@ def asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # runs/ of the converted models
 
     def ask(source: str, text: str) -> None:
-        with server_of(ExploreConfig(source=source, port=0, threads=1)) as server:
+        with server_of(ExploreOptions(source=source, port=0, threads=1)) as server:
             (model,) = server.answers.models
             sites = [site.name for site in model.modules]
             shut = [f"{sites[0]}.0", f"{sites[-1]}.1"]

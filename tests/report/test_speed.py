@@ -7,11 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from headgates.commands import export
-from headgates.configs.export import ExportConfig
 from headgates.records.folder import RunFolder
-from headgates.records.source import open_source
 from headgates.report.speed import side_by_side
-from headgates.report.speed.side_by_side import speeds_of, unpruned_of
+from headgates.report.speed.side_by_side import speeds_of
 from tests.worlds.runs import assert_one_line, well
 
 EXAMPLE = Path(__file__).parents[2] / "examples/toy_run"
@@ -38,7 +36,7 @@ def timed(monkeypatch) -> list[tuple]:
 
 def test_the_removed_model_is_timed_beside_its_base_by_every_runtime(runs, called, timed):
     gated = next(runs.glob("*-l0-*"))
-    asked = ("--sentences", 7, "--set", "batch=3", "--set", "beam=2")
+    asked = ("--sentences", 7, "--set", "batch=3", "--beam", 2)
     out = well(called(export)(gated, "--report", "speed", *asked))
     found = RunFolder(gated).read_json("speed/side_by_side.json")
     whole, pruned = found["parameters"]
@@ -54,16 +52,10 @@ def test_the_removed_model_is_timed_beside_its_base_by_every_runtime(runs, calle
     assert {"command", "commit", "device", "versions"} <= found.keys()
 
 
-def test_a_run_of_prune_save_is_timed_beside_the_model_that_it_was_made_from(runs):
-    saved = RunFolder(Path(shutil.copytree(runs / "toy-en-de-none-s1", runs / "half")))
-    saved.write_json("result.json", {**saved.result(), "pruned": {"source": "toy-en-de-none-s1"}})
-    assert unpruned_of(open_source(saved.path)).folder.path.name == "toy-en-de-none-s1"
-
-
 def test_a_base_has_nothing_to_be_compared_with(runs, called):
     code, _, error = called(export)(runs / "toy-en-de-none-s1", "--report", "speed")
     assert code == 1
-    assert_one_line(error, "is not pruned", "prune.py --save")
+    assert_one_line(error, "is a base", "give a run that prune made of one")
 
 
 def test_labels_are_timed_by_torch_as_whole_over_pruned(monkeypatch):
@@ -76,7 +68,7 @@ def test_labels_are_timed_by_torch_as_whole_over_pruned(monkeypatch):
     task = SimpleNamespace(predict=lambda predictor, lines: labelled.append(predictor))
     this, whole = (SimpleNamespace(task=task, predictor=name) for name in ("pruned", "unpruned"))
     monkeypatch.setattr(side_by_side, "alternate", alternate)
-    found = speeds_of(this, whole, ["a"] * 5, ExportConfig(source="run", report="speed"))
+    found = speeds_of(this, whole, ["a"] * 5, batch=32, beam=1, threads=1)
     assert found["torch"]["measured"]["values"] == [2.0, 4.0]
     assert found["torch"]["milliseconds"] == [300.0, 1000.0]
     assert labelled == ["pruned", "unpruned"]
