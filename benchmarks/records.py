@@ -195,17 +195,6 @@ SPEED_COLUMNS: dict[str, Cell] = {
 }
 
 
-def fast() -> Table:
-    """The models for a speed in few words, of each method those of the longest training."""
-    groups = [group for group in speed_groups() if group["method"] != "base-continued"]
-    longest = {group["method"]: group["epochs"] for group in sorted(groups, key=itemgetter("epochs"))}
-    names = ("method", "times as fast: asked", "by int8", "by own search", "parameters", "BLEU", "chrF")
-    return table(
-        [group for group in groups if group["epochs"] == longest[group["method"]]],
-        {name: SPEED_COLUMNS[name] for name in names},
-    )
-
-
 def untrained() -> Table:
     """order, then BLEU for each number of heads and refit."""
     found = points("compare-multi30k-en-de", trained=False)
@@ -314,10 +303,8 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 ]  # fmt: skip
 
 MADE = ("base", "base-continued", "l0", "importance", "importance:trained")
-TOY = ("base", "base-continued", "l0-target", "importance", "importance:out+ffn+v:trained")
 TABLES: dict[str, Callable[[], Table]] = {
     "first": first,
-    "toy": lambda: systems("toy-en-de.csv", TOY),
     "multi30k": lambda: systems("multi30k-en-de.csv", MADE),
     "untrained": untrained,
     "further": further,
@@ -329,7 +316,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "measured": measured,
     "planted": planted,
     "speeds": lambda: table(speed_groups(), SPEED_COLUMNS),
-    "fast": fast,
 }
 
 
