@@ -7,6 +7,7 @@ machine by a lock of the system's; between machines that share a disk by a heart
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -148,11 +149,15 @@ def claim_run(
 
 
 def abandon_run(folder: RunFolder, files: str) -> None:
-    """Delete what `claim_run` wrote and the tokenizer (`files`, a pattern): nothing was trained, and the
-    folder would block the corrected command. Other files stay, and so does a run that was being resumed."""
+    """Delete what `claim_run` wrote, the tokenizer (`files`, a pattern) and the rows of the bases: nothing
+    was trained, and the folder would block the corrected command. Other files stay, and so does a run that
+    was being resumed."""
     if folder.was_begun():
         return
-    for path in (folder / "config.yaml", folder / "command.txt", *folder.path.glob(files)):
+    names = ("config.yaml", "command.txt", "systems.json", "hypotheses/base*.txt", files)
+    for path in (path for name in names for path in folder.path.glob(name)):
         path.unlink(missing_ok=True)
+    with suppress(OSError):
+        (folder / "hypotheses").rmdir()
     if not any(folder.path.iterdir()):
         folder.path.rmdir()

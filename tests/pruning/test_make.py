@@ -14,7 +14,7 @@ from headgates.lab.lab import Lab
 from headgates.pruning.closing import Calibration
 from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
-from tests.worlds.made_runs import kept, lab_on, logits, masked_logits, opened, size
+from tests.worlds.made_runs import kept, lab_on, logits, made_on, masked_logits, opened, size
 
 NINE = Units(heads=9)
 OWN = "headgates.analysis.scores.weight_norm:weight_norm"
@@ -300,7 +300,7 @@ def test_started_gates_begin_in_the_order_of_their_score(made, shared):
     assert np.argsort(list(first.values())).tolist() == np.argsort(flat).tolist()
 
 
-def test_weights_are_frozen_while_gates_choose_before_a_refit(shared_runs, monkeypatch, tiny):
+def test_weights_are_frozen_while_gates_choose_before_a_refit(monkeypatch, tiny):
     from headgates.lab import lab as labs
 
     seen, run_stage = {}, labs.run_stage
@@ -313,7 +313,7 @@ def test_weights_are_frozen_while_gates_choose_before_a_refit(shared_runs, monke
         return result
 
     monkeypatch.setattr(labs, "run_stage", watched)
-    row = make(*lab_on(tiny), Recipe("l0", NINE, refit="out"))
+    row = made_on(tiny, Recipe("l0", NINE, refit="out"))
     assert {name.split(".")[0] for name in seen["gates: choice"]} == {"head_gates"}
     assert not list(row.run.path.glob("choice-*.pt"))
 

@@ -48,6 +48,15 @@ def lab_on(runs: Path, **given: Any) -> tuple[Lab, RunFolder]:
     return Lab(settings_of(base, {"runs": str(runs), "threads": 1, **given})[0]), base
 
 
+def made_on(runs: Path, recipe: Recipe, **given: Any) -> Row:
+    """The row of a recipe, by a lab of its own, which gives its locks back."""
+    lab, base = lab_on(runs, **given)
+    try:
+        return make(lab, base, recipe)
+    finally:
+        lab.close()
+
+
 @pytest.fixture
 def tiny(tiny_runs, tmp_path) -> Path:
     """A copy of the base's folder of runs, for one test."""
@@ -78,7 +87,7 @@ def made_by_a_process(runs: Path, recipe: Recipe, results: Any) -> None:
     torch.set_num_threads(1)
     steps, step = [], StageModule.training_step
     StageModule.training_step = lambda self, *rest: (steps.append(1), step(self, *rest))[1]  # type: ignore
-    row = make(*lab_on(runs), recipe)
+    row = made_on(runs, recipe)
     results.put((len(steps), row.run.path.name, row.result.loss))
 
 
