@@ -1,5 +1,5 @@
-"""A recipe's run is made once: found again by what it depends on, resumed where it was cut off, and waited for
-while another process makes it."""
+"""A recipe's run is made once: found again by what it depends on, resumed where it was cut off, and waited
+for while another process makes it."""
 
 import multiprocessing
 import shutil
