@@ -27,10 +27,11 @@ import yaml
 
 from headgates.bridges.foreign import ForeignModel
 from headgates.configs.registry import imported
-from headgates.configs.source import SOURCES, ForeignOptions
+from headgates.configs.source import ForeignOptions
 from headgates.models.checkpoint import load_model
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.foreign_run import foreign_run
+from headgates.records.foreign_source import SOURCES
 from tests.worlds.marian_models import write_marian
 
 EXAMPLES = Path(__file__).parents[2] / "examples/toy_run"
@@ -266,13 +267,12 @@ def analysed_page(inside: Path) -> Action:
     run = example(inside, GATED)
 
     def read() -> None:
-        from headgates.configs.analyze import AnalyzeConfig
+        from headgates.configs.analyses import Analyses
         from headgates.explain.analysed_model import AnalysedModel
         from headgates.explain.findings import Findings
         from headgates.report.fill import page_data
 
-        config = AnalyzeConfig(sources=[str(run.path)], sentences=20)
-        page_data(AnalysedModel.open(config, print), {}, Findings())
+        page_data(AnalysedModel.open([str(run.path)], Analyses(sentences=20), print), {}, Findings())
 
     return read
 
@@ -316,7 +316,7 @@ def exported(inside: Path, format: str, change: Callable[[dict[str, Any]], objec
     change(about)
     (folder / "export.json").write_text(json.dumps(about))
     shutil.copyfile(EXAMPLES / BASE / "vocab.model", folder / "vocab.model")
-    for name in ("encoder.onnx", "decoder.onnx", "encoder.pt2", "decoder.pt2", "model.bin"):
+    for name in ("encoder.onnx", "decoder.onnx", "model.bin"):
         (folder / name).write_bytes(b"no model" * 10**5)
 
     def read() -> None:
@@ -333,7 +333,7 @@ def corpus(inside: Path, write: Callable[[Path], object]) -> Action:
         write(inside / split)
 
     def read() -> None:
-        from headgates.data.hub import read_hub
+        from headgates.data.hub_pairs import read_hub
 
         read_hub(str(inside), src="en", tgt="de")
 
@@ -353,7 +353,7 @@ def locked_by(inside: Path, content: str) -> Action:
 
 
 def page_data(inside: Path, change: Callable[[RunFolder], object]) -> Action:
-    """What the page reads beside the cards: comparisons, curves, histories of gates."""
+    """What the page reads beside the cards: comparisons, and histories of gates."""
     base = example(inside)
     shutil.copyfile(EXAMPLES / GATED / "gates_history.npz", base.path / "gates_history.npz")
     (inside / "runs/compare-x").mkdir()
@@ -363,10 +363,10 @@ def page_data(inside: Path, change: Callable[[RunFolder], object]) -> Action:
     change(base)
 
     def read() -> None:
-        from headgates.report.compare_files import comparisons_of
-        from headgates.report.report_data import curves_of, gate_history
+        from headgates.report.comparisons import comparisons_of
+        from headgates.report.report_data import gate_history
 
-        comparisons_of(base), curves_of(base), gate_history(base)
+        comparisons_of(base), gate_history(base)
 
     return read
 
@@ -457,11 +457,11 @@ def compared_through_a_link(inside: Path, outside: Path) -> Action:
     (inside / "runs" / f"compare-{BASE}").symlink_to(outside)
 
     def read() -> object:
-        from headgates.commands import compare
+        from headgates.commands import prune
 
-        words = [run.path, "--runs", inside / "runs", "--methods", "random", "--heads", 1]
-        sys.argv = ["compare.py", *map(str, words)]
-        return compare.main()
+        words = [run.path, "--by", "random", "--heads", "2,1", "--test-sentences", 3]
+        sys.argv = ["prune.py", *map(str, words)]
+        return prune.main()
 
     return read
 
@@ -525,7 +525,7 @@ def classifier(inside: Path) -> Action:
 
 
 def sentences_that_overlap(inside: Path) -> Action:
-    from headgates.bridges.fairseq_data import HEADER, MAGIC, read_binarised
+    from headgates.data.fairseq_data import HEADER, MAGIC, read_binarised
 
     for split in ("train", "valid", "test"):
         for language in ("en", "de"):
@@ -792,7 +792,6 @@ ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and wh
         )
     },
     # code
-    "a torch program": (lambda i, o: exported(i, "torch", lambda about: None), "opening one can run code"),
     "checkpoint that runs a command": (
         lambda i, o: unpickled(i, lambda i: ours(i, dict.copy), "*.pt"),
         "plain tensors",
@@ -814,14 +813,5 @@ ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and wh
             "",
         )
         for changes in ({"summary": None}, {"groups": {"a": 1}}, {"title": []})
-    },
-    **{
-        f"curve: {text!r}": (
-            lambda i, o, text=text: page_data(
-                i, lambda base: next(base.path.glob("curves/*.csv")).write_text(text)
-            ),
-            "left out",
-        )
-        for text in ("", "heads_open,test_bleu\nx,y\n")
     },
 }
