@@ -251,7 +251,7 @@ def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, 
     before = len([*runs.iterdir()])
     call(extended, ["prune.py", base, *options, "--gates.spread", "0.2"])
     assert len([*runs.iterdir()]) == before, "found"
-    call(extended, ["prune.py", base, *options, "--gates.spread", "0.3"])
+    call(extended, ["prune.py", base, *options, "--gates.spread", "0.3", "--name", "other"])
     assert len([*runs.iterdir()]) == before + 1
 
 
