@@ -171,20 +171,27 @@ class Evaluation:
         self.add_scored(row, outputs, weights, xi)
 
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
-        """Add the row and outputs of a base run; they are made anew if they were made with settings other
-        than this configuration's."""
+        """Add the row and outputs of a base run, which may be a smaller model itself, under another name;
+        they are made anew if they were made with settings other than this configuration's."""
         weights, stage = run / "best.pt", dict[str, Any]()
         # evaluations of this kind are kept for the next run
         kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
         here = {"device": device_name(), "threads": torch.get_num_threads()}
-        for folder in (kept, run):
+        made = {
+            "system": system,
+            "recipe": None,
+            "compute": None,
+            "others": {},
+        }  # of a base, not of its recipe
+        for folder, own in ((kept, system), (run, first(run.own_system))):
             measured = first(folder.result) or {}
             for row in first(folder.rows):
-                if row.system == system and row.evaluation == self.fingerprint:
+                if row.system == own and row.evaluation == self.fingerprint:
                     same = all(measured.get(name) == value for name, value in here.items())
-                    self.copy_row(row, folder, system, weights, None, **({} if same else {"seconds": None}))
+                    changes = made | ({} if same else {"seconds": None})
+                    self.copy_row(row, folder, own, weights, None, **changes)
                     return
-                if row.system == system:
+                if row.system == own:
                     stage = row.stage or {}
         predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
         row = self.add(system, weights, predictor, None, stage=stage)

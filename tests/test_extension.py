@@ -247,18 +247,18 @@ def test_a_new_gate_trains_closes_heads_and_is_compared_with_its_rivals(compared
 
 def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
     runs, _ = compared
-    (base,) = runs.glob("*-none-s1")
+    (base,) = runs.glob("toy-*-none-s1")
     options = ["--by", "top", "--heads", "4", "--epochs", "1", "--gates.settle", "0", "--threads", "1"]
     before = len([*runs.iterdir()])
     call(extended, ["prune.py", base, *options, "--gates.spread", "0.2"])
     assert len([*runs.iterdir()]) == before, "found"
-    call(extended, ["prune.py", base, *options, "--gates.spread", "0.3"])
+    call(extended, ["prune.py", base, *options, "--gates.spread", "0.3", "--name", "other"])
     assert len([*runs.iterdir()]) == before + 1
 
 
 def test_a_new_task_is_measured_by_its_own_metric_in_files_and_tables(compared):
     runs, printed = compared
-    (base,) = runs.glob("*-none-s1")
+    (base,) = runs.glob("toy-*-none-s1")
     row = rows_of(base)["base"]
     assert {"right", "right_ci95", "right_signature"} <= row.keys()
     assert "bleu" not in row
@@ -269,13 +269,13 @@ def test_a_new_task_is_measured_by_its_own_metric_in_files_and_tables(compared):
 
 def test_a_new_score_orders_heads_and_its_numbers_are_kept(compared):
     runs, _ = compared
-    (base,) = runs.glob("*-none-s1")
+    (base,) = runs.glob("toy-*-none-s1")
     assert (base / "scores/value-norm.json").is_file()
 
 
 def test_a_score_of_the_users_own_is_found_in_the_current_folder(extended, compared):
     runs, _ = compared
-    (base,) = runs.glob("*-none-s1")
+    (base,) = runs.glob("toy-*-none-s1")
     (extended / "my_module.py").write_text(
         "from headgates.analysis.scores.value_norm import value_norm\n\n\n"
         "def my_score(model, batches):\n    return value_norm(model).map(lambda row: -row)\n"

@@ -2,6 +2,7 @@
 the second call."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,11 @@ def fit_here(called):
 
 
 @pytest.fixture
+def copied(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture
 def untrained(monkeypatch):
     """Any training fails the test."""
 
@@ -98,14 +104,14 @@ def untrained(monkeypatch):
     monkeypatch.setattr("headgates.lab.lab.run_stage", run_stage)
 
 
-def test_the_second_call_shows_the_finished_runs_and_trains_nothing(runs, fit_here, untrained):
-    code, out, error = fit_here(*TINY, "--runs", runs)
+def test_the_second_call_shows_the_finished_runs_and_trains_nothing(copied, fit_here, untrained):
+    code, out, error = fit_here(*TINY, "--runs", copied)
     assert code == 0, error
     assert out.count("(finished") >= len(NAMES) - 1
 
 
-def test_the_configuration_of_a_base_is_read_back_and_names_the_same_run(runs, fit_here, untrained):
-    words = ["--config", runs / "toy-en-de-none-s1/config.yaml", "--gate", "none", "--runs", runs]
+def test_the_configuration_of_a_base_is_read_back_and_names_the_same_run(copied, fit_here, untrained):
+    words = ["--config", copied / "toy-en-de-none-s1/config.yaml", "--gate", "none", "--runs", copied]
     code, out, error = fit_here(*words)
     assert code == 0, error
     assert "toy-en-de-none-s1 (finished" in out

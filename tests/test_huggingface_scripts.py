@@ -42,7 +42,7 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     (base,) = (run for run in runs if (run / "scores/importance.json").is_file())
     well(called(analyze)(source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1"))
     assert {path.stem for path in (base / "analysis/base").glob("*.json")} >= {"confidence", "lrp"}
-    few = ("--by", "l0,importance", "--heads", "3", "--epochs", "1", "--set", "train.bleu_sentences=0")
+    few = ("--by", "l0,importance", "--heads", "3", "--epochs", "1")
     code, out, error = called(prune)(source, *few, *words, "--threads", "1")
     assert code == 0, out + error
     rows = [

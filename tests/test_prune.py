@@ -49,6 +49,7 @@ def test_a_smaller_model_is_made_smaller_again(tiny, prune_here):
     run = RunFolder(tiny / "again")
     assert sum(site.heads for site in find_sites(opened(run).model)) == 4
     assert run.row_of("base").heads_open == 9
+    assert run.outputs("base") == RunFolder(nine).outputs("pruned")
     subnet = Subnet.from_json(run.row_of("pruned").others["subnet"])
     assert {site.name: site.heads for site in subnet.units} == {
         site.name: site.heads for site in Subnet.of(opened(RunFolder(nine)).model).units
@@ -61,7 +62,8 @@ def test_another_test_set_has_a_table_of_its_own(tiny, prune_here, tmp_path):
         (tmp_path / f"other.{side}").write_text("".join(line + "\n" for line in lines))
     also = f"{tmp_path}/other.en:{tmp_path}/other.de"
     out = well(prune_here(tiny / BASE, "--by", "random", "--heads", "9", "--also", also, *FEW))
-    assert "systems on other" in out
+    assert "2 systems on" in out
+    assert "-other: test set" in " ".join(out.split())
 
 
 def test_a_trimmed_vocabulary_translates_its_text_as_before(tiny, prune_here, tmp_path):

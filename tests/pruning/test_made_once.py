@@ -104,7 +104,6 @@ def test_what_cannot_be_made_leaves_no_folder(tiny):
         Recipe("importance", Units(heads=17)): "cannot keep 17 of 16 heads",
         Recipe("l0", Units(heads=17), epochs=0): "cannot keep 17 of 16",
         Recipe("loss", Units(9, 96), ALL_KINDS): "scores no feed-forward neurons",
-        Recipe("l0-started", Lambda(0.1)): "give --heads",
     }.items():
         with pytest.raises(ValueError, match=message):
             made_on(tiny, recipe)

@@ -353,7 +353,7 @@ def locked_by(inside: Path, content: str) -> Action:
 
 
 def page_data(inside: Path, change: Callable[[RunFolder], object]) -> Action:
-    """What the page reads beside the cards: comparisons, curves, histories of gates."""
+    """What the page reads beside the cards: comparisons, and histories of gates."""
     base = example(inside)
     shutil.copyfile(EXAMPLES / GATED / "gates_history.npz", base.path / "gates_history.npz")
     (inside / "runs/compare-x").mkdir()
@@ -363,11 +363,10 @@ def page_data(inside: Path, change: Callable[[RunFolder], object]) -> Action:
     change(base)
 
     def read() -> None:
-        from headgates.records.related import open_made_run
         from headgates.report.comparisons import comparisons_of
-        from headgates.report.report_data import curves_of, gate_history
+        from headgates.report.report_data import gate_history
 
-        comparisons_of(base), curves_of([open_made_run(base)]), gate_history(base)
+        comparisons_of(base), gate_history(base)
 
     return read
 
@@ -458,11 +457,11 @@ def compared_through_a_link(inside: Path, outside: Path) -> Action:
     (inside / "runs" / f"compare-{BASE}").symlink_to(outside)
 
     def read() -> object:
-        from headgates.commands import compare
+        from headgates.commands import prune
 
-        words = [run.path, "--runs", inside / "runs", "--methods", "random", "--heads", 1]
-        sys.argv = ["compare.py", *map(str, words)]
-        return compare.main()
+        words = [run.path, "--by", "random", "--heads", "2,1", "--test-sentences", 3]
+        sys.argv = ["prune.py", *map(str, words)]
+        return prune.main()
 
     return read
 
@@ -814,14 +813,5 @@ ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and wh
             "",
         )
         for changes in ({"summary": None}, {"groups": {"a": 1}}, {"title": []})
-    },
-    **{
-        f"curve: {text!r}": (
-            lambda i, o, text=text: page_data(
-                i, lambda base: next(base.path.glob("curves/*.csv")).write_text(text)
-            ),
-            "left out",
-        )
-        for text in ("", "heads_open,test_bleu\nx,y\n")
     },
 }
