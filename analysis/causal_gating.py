@@ -33,8 +33,8 @@ LAMBDA = 0.1
 RATES = 0.5, 0.1  # of Adam, at the first update and at the last
 BOUND = 4.0  # of a logit
 ENOUGH = 8  # sentences that a fit reads for an update
-GATES = "G", "G+", "G-"
-LABELS = {"facilitation": "facilitating", "interference": "interfering", "irrelevance": "irrelevant"}
+CAUSAL_GATES = "G", "G+", "G-"
+CAUSAL_ROLES = {"facilitation": "facilitating", "interference": "interfering", "irrelevance": "irrelevant"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CausalGates:
         """Facilitation, interference and irrelevance of each head, in (0, 1)."""
         plus, minus = self.plus.flat(), self.minus.flat()
         values = minus, 1 - plus, plus * (1 - minus)
-        return {name: self.plus.like(each) for name, each in zip(LABELS, values, strict=True)}
+        return {name: self.plus.like(each) for name, each in zip(CAUSAL_ROLES, values, strict=True)}
 
 
 def causal_gates(
@@ -84,14 +84,14 @@ def causal_gates(
     start = torch.stack([torch.rand(heads.heads_total, generator=each) for each in generators]).double()
     with head_factors(model, kinds=kinds) as factors:
         slopes = Slopes(factors, text, loss, queries, generators[0])
-        free = fitted(start, torch.zeros(seeds), slopes, updates)
+        free = fitted_logits(start, torch.zeros(seeds), slopes, updates)
         lambdas = torch.tensor([lam, -lam]).repeat_interleave(seeds)
-        both = fitted(torch.cat([free, free]), lambdas, slopes, updates)
+        both = fitted_logits(torch.cat([free, free]), lambdas, slopes, updates)
     rows = [heads.like(row) for row in torch.cat([free, both]).sigmoid()]
     return [CausalGates(*rows[number::seeds]) for number in range(seeds)]
 
 
-def fitted(logits: Tensor, lambdas: Tensor, slopes: "Slopes", updates: int) -> Tensor:
+def fitted_logits(logits: Tensor, lambdas: Tensor, slopes: "Slopes", updates: int) -> Tensor:
     """The logits (S, N) after so many updates by Adam; lambdas (S,): of each fit."""
     logits = logits.clone()
     first, last = RATES
@@ -170,26 +170,30 @@ def causal_scores(
     gates = {
         f"{name} {number}": head_map
         for number, fit in enumerate(fits, 1)
-        for name, head_map in zip(GATES, (fit.free, fit.plus, fit.minus), strict=True)
+        for name, head_map in zip(CAUSAL_GATES, (fit.free, fit.plus, fit.minus), strict=True)
     }
     return means(fits) | gates
 
 
 def gates_of(maps: Mapping[str, HeadMap]) -> list[CausalGates]:
     """The gates of every seed, of what `causal_scores` gave."""
-    seeds = sum(name.startswith(f"{GATES[0]} ") for name in maps)
-    return [CausalGates(*(maps[f"{name} {number}"] for name in GATES)) for number in range(1, seeds + 1)]
+    seeds = sum(name.startswith(f"{CAUSAL_GATES[0]} ") for name in maps)
+    return [
+        CausalGates(*(maps[f"{name} {number}"] for name in CAUSAL_GATES)) for number in range(1, seeds + 1)
+    ]
 
 
 def means(fits: Sequence[CausalGates]) -> dict[str, HeadMap]:
     """Each quantity's mean over the seeds."""
-    return {name: fits[0].plus.like(over_seeds(fits, name).mean(0)) for name in LABELS}
+    return {name: fits[0].plus.like(over_seeds(fits, name).mean(0)) for name in CAUSAL_ROLES}
 
 
 def spreads(fits: Sequence[CausalGates]) -> dict[str, HeadMap]:
     """Each quantity's standard deviation over the seeds; 0 of one seed."""
     correction = int(len(fits) > 1)
-    return {name: fits[0].plus.like(over_seeds(fits, name).std(0, correction=correction)) for name in LABELS}
+    return {
+        name: fits[0].plus.like(over_seeds(fits, name).std(0, correction=correction)) for name in CAUSAL_ROLES
+    }
 
 
 def over_seeds(fits: Sequence[CausalGates], quantity: str) -> Tensor:

@@ -102,7 +102,7 @@ def set_effects(
     chosen = [named, *random_sets(named, sets, seed)]
     means = values_without(model, batches, [*chosen, *map(HeadMap.__invert__, chosen)], value).mean(1)
     necessity, sufficiency = means.split(len(chosen))
-    return ranked(necessity, least=True), ranked(sufficiency, least=False)
+    return ranked_effect(necessity, least=True), ranked_effect(sufficiency, least=False)
 
 
 def random_sets(heads: HeadMap, count: int, seed: int) -> list[HeadMap]:
@@ -111,7 +111,7 @@ def random_sets(heads: HeadMap, count: int, seed: int) -> list[HeadMap]:
     return [heads.map(lambda row: row[torch.randperm(len(row), generator=generator)]) for _ in range(count)]
 
 
-def ranked(means: Tensor, *, least: bool) -> SetEffect:
+def ranked_effect(means: Tensor, *, least: bool) -> SetEffect:
     """The first of the means (1 + R,) among the others. least: it does more where it is lower."""
     named, *random = (means if not least else -means).tolist()
     below, ties = sum(each < named for each in random), sum(each == named for each in random)

@@ -2,8 +2,8 @@
 
     minimise sum_i loss(i, o_i)   over options o_i   such that   sum_i cost(i, o_i) <= budget
 
-One table answers every budget up to the largest. Costs are rounded up to `STEPS` equal shares of that, so no
-choice is over its budget, and each part may cost up to one share more than it does. Letters: P parts, O
+One table answers every budget up to the largest. Costs are rounded up to `BUDGET_STEPS` equal shares of that,
+so no choice is over its budget, and each part may cost up to one share more than it does. Letters: P parts, O
 options of a part.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-STEPS = 4000  # shares of the largest budget
+BUDGET_STEPS = 4000  # shares of the largest budget
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Knapsack:
             raise ValueError(f"expected a budget above 0, got {largest}")
         if not all(parts):
             raise ValueError("expected at least one option for every part")
-        self.share = largest / STEPS
+        self.share = largest / BUDGET_STEPS
         # least loss of the parts so far with so many shares
-        best = torch.zeros(STEPS + 1, dtype=torch.float64)
+        best = torch.zeros(BUDGET_STEPS + 1, dtype=torch.float64)
         self.chosen: list[Tensor] = []  # of each part, the option at so many shares
         self.shares = [
             [math.ceil(max(option.cost, 0.0) / self.share - 1e-9) for option in part] for part in parts
         ]
         for part, shares in zip(parts, self.shares, strict=True):
-            with_option = torch.full((len(part), STEPS + 1), math.inf, dtype=torch.float64)
+            with_option = torch.full((len(part), BUDGET_STEPS + 1), math.inf, dtype=torch.float64)
             for row, option, share in zip(with_option, part, shares, strict=True):
-                if share <= STEPS:
-                    row[share:] = best[: STEPS + 1 - share] + option.loss
+                if share <= BUDGET_STEPS:
+                    row[share:] = best[: BUDGET_STEPS + 1 - share] + option.loss
             self.chosen.append(with_option.argmin(0))
             best = with_option.min(0).values
         self.losses = best
@@ -53,7 +53,7 @@ class Knapsack:
     def at(self, budget: float) -> tuple[list[int], float] | None:
         """The option of every part, by its place, and the sum of their losses; None where even the cheapest
         options cost more."""
-        left = min(STEPS, math.floor(budget / self.share + 1e-9))
+        left = min(BUDGET_STEPS, math.floor(budget / self.share + 1e-9))
         if left < 0 or not math.isfinite(self.losses[left]):
             return None
         loss, options = float(self.losses[left]), []

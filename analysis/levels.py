@@ -28,7 +28,7 @@ RIDGE = 1e-3  # times the mean of C's diagonal
 
 
 @dataclass(frozen=True)
-class Refitted:
+class RefittedProjection:
     """The output projection of a site with `units` heads or neurons: weight (D, H * K), 0 at the others;
     bias (D,), None where the projection has none."""
 
@@ -72,7 +72,7 @@ class Levels:
             for units in own
         }
 
-    def refit(self, site: HeadSite, units: int, statistics: SiteStatistics) -> Refitted:
+    def refit(self, site: HeadSite, units: int, statistics: SiteStatistics) -> RefittedProjection:
         out, _ = self.outs[site]
         bias: Tensor | None = out.bias
         W = statistics.weight
@@ -85,7 +85,7 @@ class Levels:
             weight[:, stays] = W[:, stays] + W[:, ~stays] @ torch.linalg.solve(own + ridge, gone.T).T
         if bias is not None:
             bias = bias.detach().double().cpu() + (W - weight) @ statistics.mean
-        return Refitted(units, weight, bias)
+        return RefittedProjection(units, weight, bias)
 
     @contextmanager
     def placed(self, widths: Mapping[HeadSite, int]) -> Iterator[None]:

@@ -66,9 +66,9 @@ from headgates.gates.gram import Ranks
 from headgates.gates.site_rule import check_name
 
 Aggregation = Literal["step", "sum"]
-NOTHING = 1e-300  # a denominator of 0 becomes this
+ALMOST_NOTHING = 1e-300  # a denominator of 0 becomes this
 # of the largest tensor on the way back; generation steps go back together while they stay below
-NUMBERS = 2**23
+TENSOR_NUMBERS = 2**23
 
 
 class Walk:
@@ -205,13 +205,13 @@ def starts(real: Tensor, aggregation: Aggregation, numbers: int) -> Iterator[Ten
         yield real[None]
         return
     each = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)  # (T, T)
-    for row in each.split(max(1, NUMBERS // numbers)):
+    for row in each.split(max(1, TENSOR_NUMBERS // numbers)):
         yield row[:, None] & real
 
 
-def share(R: Tensor) -> Tensor:
+def head_shares(R: Tensor) -> Tensor:
     """Return |R_h| / sum_h' |R_h'| over the last dimension; 0 where all are 0."""
-    return R.abs() / R.abs().sum(-1, keepdim=True).clamp_min(NOTHING)
+    return R.abs() / R.abs().sum(-1, keepdim=True).clamp_min(ALMOST_NOTHING)
 
 
 def share_signed(R: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def share_signed(R: Tensor) -> Tensor:
 
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
-    "share": share,
+    "share": head_shares,
     "share_signed": share_signed,
     "signed": lambda R: R,
 }  # of `Relevance`

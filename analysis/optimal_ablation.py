@@ -18,9 +18,9 @@ from headgates.analysis.batches import Loss, batch_loss, frozen, on_device, shar
 from headgates.gates import HeadMap, fold_mean
 from headgates.gates.gram import Ranks
 from headgates.gates.outputs import closing_outputs
-from headgates.gates.site_walk import Forward, Positions
+from headgates.gates.site_walk import Forward, QueryPositions
 
-STEPS = 20  # of L-BFGS: each is a pass back through the text or a few
+SOLVER_STEPS = 20  # of L-BFGS: each is a pass back through the text or a few
 
 
 def fold_optimal(
@@ -30,9 +30,9 @@ def fold_optimal(
     forward: Forward,
     *,
     loss: Loss = batch_loss,
-    positions: Positions | None = None,
+    positions: QueryPositions | None = None,
     ranks: Ranks | None = None,
-    steps: int = STEPS,
+    steps: int = SOLVER_STEPS,
 ) -> None:
     """Zero the columns of the closed heads, and put the constants of least loss into the biases, in place.
 

@@ -29,7 +29,7 @@ from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import blocks_of, heads_per_key, projection
 
 Value = Callable[[Any, Any], Tensor]  # (model, batch) -> what is measured, such as a number for each sentence
-PARTS = ("q", "k", "v")
+RECEIVER_PARTS = ("q", "k", "v")
 
 
 class Patching:
@@ -129,7 +129,7 @@ class Patching:
         `path`."""
         found: dict[nn.Module, list[bool]] = {}
         for part, heads in into.items():
-            check_name("part of a receiver", part, PARTS)
+            check_name("part of a receiver", part, RECEIVER_PARTS)
             for site in self.masks(heads):
                 module, rule = self.sites[site], rule_of(self.sites[site])
                 shared = 1 if part == "q" else heads_per_key(module, rule)

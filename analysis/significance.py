@@ -24,7 +24,7 @@ else:
     np = Extra("numpy")
 
 RESAMPLES = 1000
-SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
+BOOTSTRAP_SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
 LEVEL = 0.01  # of significance, the paper's
 # stands in every table's fingerprint: tables of another test are not read as ours
 TEST = "paired bootstrap, two-sided"
@@ -120,7 +120,12 @@ def score_changed(
 
 
 def resample_chunks(
-    sentences: int, resamples: int, seed: int = SEED, *, at_once: int | None = None, size: int | None = None
+    sentences: int,
+    resamples: int,
+    seed: int = BOOTSTRAP_SEED,
+    *,
+    at_once: int | None = None,
+    size: int | None = None,
 ) -> Iterator[Floats]:
     """The rows of `resample_counts`, `at_once` at a time (by default as many as AT_ONCE draws allow)."""
     generator = np.random.default_rng(seed)

@@ -59,7 +59,7 @@ def survivors(
     is_open = {run: flat_bools(run, heads, sites) for run, heads in runs.items()}
     rows = []
     for run, open_heads in sorted(is_open.items(), key=lambda item: -item[1].sum()):
-        for kind, in_kind in by_kind(sites).items():
+        for kind, in_kind in heads_by_kind(sites).items():
             for role, has_role in with_role.items():
                 left = open_heads & in_kind & has_role
                 rows.append(
@@ -99,7 +99,7 @@ def survive_longer(
         [(site.kind_order, site.layer * (within == "layer")) for site in sites for _ in range(site.heads)]
     )
     rows = []
-    for kind, in_kind in by_kind(sites).items():
+    for kind, in_kind in heads_by_kind(sites).items():
         members = [in_kind & (group == each).all(1) for each in np.unique(group[in_kind], axis=0)]
         row = permutation_test([(lifetime[some], label[some]) for some in members])
         rows.append({"kind": kind, "within": within, "runs": len(runs), **row})
@@ -149,7 +149,7 @@ def sum_distribution(values: NDArray[np.int64], size: int) -> NDArray[np.float64
     return f[size]
 
 
-def by_kind(sites: list[HeadSite]) -> dict[str, NDArray[np.bool_]]:
+def heads_by_kind(sites: list[HeadSite]) -> dict[str, NDArray[np.bool_]]:
     """For "all" and each kind that there is, which of the N heads are of it."""
     kind_of = np.array([site.kind for site in sites for _ in range(site.heads)])
     return {"all": kind_of != "", **{kind: kind_of == kind for kind in KINDS if kind in kind_of}}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:
     np = Extra("numpy")
 
-LABELS = ("nsubj", "dobj", "amod", "advmod")  # those of the paper
+PAPER_LABELS = ("nsubj", "dobj", "amod", "advmod")  # those of the paper
 DIRECTIONS = ("head->dependent", "dependent->head")  # from the query to where it looks
 MARGIN = 0.10  # above the best offset
 SAMPLES = 1000  # of the bootstrap
@@ -55,7 +55,7 @@ CLEAR_NAMES = {  # UD's name -> CLEAR's, where both mean the same pairs of words
 }
 
 
-class Tree(Protocol):
+class DependencyTree(Protocol):
     """A dependency tree. heads: for each word the number of its head, from 1, or 0 for a root."""
 
     @property
@@ -76,7 +76,7 @@ def clear_name(label: str, word: str) -> str:
     return CLEAR_NAMES.get(label, label)
 
 
-def queries(tree: Tree, labels: Sequence[str]) -> dict[tuple[int, int], list[int]]:
+def queries(tree: DependencyTree, labels: Sequence[str]) -> dict[tuple[int, int], list[int]]:
     """Return for every (relation, query word) the words that it should look at, numbered from 0.
 
     labels: CLEAR names; the number of a relation is 2 * (number of its label) + (number of its direction)."""
@@ -132,9 +132,9 @@ class Syntax:
 
     def __init__(
         self,
-        trees: Mapping[int, Tree],
+        trees: Mapping[int, DependencyTree],
         words: Mapping[int, list[int | None]],
-        labels: Sequence[str] = LABELS,
+        labels: Sequence[str] = PAPER_LABELS,
         *,
         samples: int = SAMPLES,
         seed: int = 0,
@@ -273,7 +273,7 @@ class Syntax:
         return HeadMap(dict(zip(self.sites, rows, strict=True)))
 
 
-def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
+def check_labels(labels: Sequence[str], trees: Iterable[DependencyTree]) -> None:
     """Raises ValueError, which lists the labels that there are, at a label that no word of the trees has."""
     pairs = {pair for tree in trees for pair in zip(tree.labels, tree.words, strict=True)}
     present, clear_names = sorted({label for label, _ in pairs}), {clear_name(*pair) for pair in pairs}

@@ -29,33 +29,36 @@ from typing import Any
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.benchmark import ROOT, Answer, Flag, count_flag, run
-from benchmarks.costs import SEED, opened, untrained
+from benchmarks.costs import COSTS_SEED, open_batches, untrained
 from benchmarks.product_step import product_step
 from headgates.configs.settings import Settings
 from headgates.data import load_corpus, parallel
 from headgates.data.toy import generate
-from headgates.lab.measure import alternate, interval_text, ratio_by_round
+from headgates.lab.measure import alternate, ratio_by_round, spread_text
 
-POOL = 20_000  # different pairs
-FEW = 2_000  # pairs of the start that shows the model's own memory
+DIFFERENT_PAIRS = 20_000  # different pairs
+FEW_PAIRS = 2_000  # pairs of the start that shows the model's own memory
 AIMS = {"private_mb": 500, "second_start_s": 10, "slower": 1.05}
 
 
 def make_corpus(folder: Path, pairs: int) -> None:
     """Write so many training pairs, and some of validation and test."""
-    pool, rng = [f"{pair.source}\t{pair.target}" for pair in generate(POOL, SEED)], random.Random(SEED)
+    pool, rng = (
+        [f"{pair.source}\t{pair.target}" for pair in generate(DIFFERENT_PAIRS, COSTS_SEED)],
+        random.Random(COSTS_SEED),
+    )
     folder.mkdir(parents=True)
     for split, count in (("train", pairs), ("valid", 500), ("test", 500)):
         with (folder / f"{split}.en").open("w") as source, (folder / f"{split}.de").open("w") as target:
-            for start in range(0, count, POOL):
-                some = [pair.split("\t") for pair in rng.choices(pool, k=min(POOL, count - start))]
+            for start in range(0, count, DIFFERENT_PAIRS):
+                some = [pair.split("\t") for pair in rng.choices(pool, k=min(DIFFERENT_PAIRS, count - start))]
                 source.write("".join(f"{side}\n" for side, _ in some))
                 target.write("".join(f"{side}\n" for _, side in some))
 
 
 def open_data(folder: Path) -> Any:
     """The batches of a corpus as fit.py has them; its vocabulary lies beside it."""
-    data = opened(load_corpus(folder, src="en", tgt="de"), Settings().text, folder / "vocabulary")
+    data = open_batches(load_corpus(folder, src="en", tgt="de"), Settings().text, folder / "vocabulary")
     _ = data.report
     return data
 
@@ -67,7 +70,7 @@ def trainer(data: Any) -> Any:
     return lambda batch: step(batch.to(model.output.weight.device))
 
 
-def start(options: argparse.Namespace) -> dict[str, Any]:
+def start_training(options: argparse.Namespace) -> dict[str, Any]:
     """In a process of its own: open the corpus and train some steps."""
     data = open_data(Path(options.worker))
     batches = iter(data.train_dataloader())
@@ -95,10 +98,10 @@ def compare_paths(options: argparse.Namespace) -> dict[str, Any]:
     return {"slower": ratio_by_round(seconds["stored"], seconds["in memory"]), "steps": options.steps}
 
 
-WORK = {"start": start, "paths": compare_paths}
+WORK = {"start": start_training, "paths": compare_paths}
 
 
-def measured(folder: Path, what: str) -> dict[str, Any]:
+def measured_process(folder: Path, what: str) -> dict[str, Any]:
     """Run an entry of WORK in a process on the corpus of a folder; what it printed, and its largest private
     memory. Raises ValueError where it fails."""
     command = [sys.executable, "-m", "benchmarks.big_corpus", *sys.argv[1:], f"--worker={folder}"]
@@ -134,12 +137,12 @@ def answer(options: argparse.Namespace) -> Answer | None:
         return None
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(options.folder or scratch)
-        for name, pairs in (("few", FEW), ("small", options.small), ("big", options.pairs)):
+        for name, pairs in (("few", FEW_PAIRS), ("small", options.small), ("big", options.pairs)):
             if not (folder / name).is_dir():
                 make_corpus(folder / name, pairs)
-        model = measured(folder / "few", "start")
-        first, second = (measured(folder / "big", "start") for _ in range(2))
-        paths = measured(folder / "small", "paths")
+        model = measured_process(folder / "few", "start")
+        first, second = (measured_process(folder / "big", "start") for _ in range(2))
+        paths = measured_process(folder / "small", "paths")
         stored = sum(path.stat().st_size for path in (folder / "big" / "cache").rglob("*.arrow")) / 1e6
     above = {
         name: run["private_mb"] - model["private_mb"] for name, run in (("first", first), ("second", second))
@@ -158,10 +161,10 @@ def answer(options: argparse.Namespace) -> Answer | None:
     rows = [
         ["private memory above the model's, MB: first, second start", *map(round, above.values())],
         ["seconds to the first batch", *(f"{seconds:.1f}" for seconds in starts)],
-        ["steps on stored text over text in memory", interval_text(paths["slower"]), ""],
+        ["steps on stored text over text in memory", spread_text(paths["slower"]), ""],
     ]
     title = f"{options.pairs:,} pairs; stores of {stored:,.0f} MB; throughput on {options.small:,} pairs"
-    return Answer(numbers, ["", "first", "second"], rows, title=title, seed=SEED)
+    return Answer(numbers, ["", "first", "second"], rows, title=title, seed=COSTS_SEED)
 
 
 QUESTION = (

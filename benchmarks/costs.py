@@ -40,24 +40,26 @@ from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, find_sites
 from headgates.gates.gram import Gram, ridge_fit
 from headgates.gates.value_fit import choose_value_ridge, value_fit
-from headgates.lab.measure import alternate, interval_text, ratio_by_round
+from headgates.lab.measure import alternate, ratio_by_round, spread_text
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
 from headgates.pruning.closing import HOW, real_positions
 from headgates.records.provenance import device_name
 from headgates.records.source import best_device
 
-SEED = 1
+COSTS_SEED = 1
 PLAIN = "plain"
 SIZES: dict[str, dict[str, Any]] = {
     "toy": {},
     "large": {"model": {"d_model": 1024, "heads": 16, "ffn": 4096}},
 }
-KNOWN = {field.name for field in fields(Settings)}  # a recipe may stand beside them
+KNOWN_SETTINGS = {field.name for field in fields(Settings)}  # a recipe may stand beside them
 Blocks = Mapping[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
 
 
-def opened(corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: int = 0) -> TranslationData:
+def open_batches(
+    corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: int = 0
+) -> TranslationData:
     """The batches of the first `sentences` training pairs (0: all); their vocabulary is made in the
     folder."""
     source_vocab, target_vocab = make_vocabs(
@@ -70,13 +72,13 @@ def opened(corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: i
         max_tokens=text.max_tokens,
         max_length=text.max_length,
         train_sentences=sentences,
-        seed=SEED,
+        seed=COSTS_SEED,
     )
 
 
 def untrained(config: Settings, data: TranslationData) -> Transformer:
     """The model of the settings, in evaluation mode, on the best device."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(COSTS_SEED)
     model = Transformer(config.model, len(data.source_vocab), len(data.target_vocab))
     return model.to(best_device()).eval()
 
@@ -157,7 +159,7 @@ def values(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Bl
     }
 
 
-WHAT = {
+MEASURED_PASSES = {
     "gates": gates,
     "importance": importances,
     "relevance": relevances,
@@ -167,35 +169,43 @@ WHAT = {
 }
 
 
-def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure_pass(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of each block's seconds to the plain pass's, round by round."""
     settings = SIZES[size] if size in SIZES else load_yaml(ROOT / f"configs/{size}.yaml")
-    config = from_dict(Settings, {name: settings[name] for name in settings if name in KNOWN})
+    config = from_dict(Settings, {name: settings[name] for name in settings if name in KNOWN_SETTINGS})
     corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
     with tempfile.TemporaryDirectory() as folder:
-        data = opened(corpus, config.text, folder, sentences=options.sentences)
+        data = open_batches(corpus, config.text, folder, sentences=options.sentences)
     model = untrained(config, data)
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", options.max_tokens)]
-    seconds = alternate(WHAT[what](config, model, batches), rounds=options.rounds)
+    seconds = alternate(MEASURED_PASSES[what](config, model, batches), rounds=options.rounds)
     plain = seconds.pop(PLAIN)
     ratio = {name: ratio_by_round(each, plain) for name, each in seconds.items()}
     return {"what": what, "size": size, "batches": len(batches), "ratio": ratio}
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    measured = [measure(what, size, options) for what in options.what for size in options.sizes]
+    measured = [measure_pass(what, size, options) for what in options.what for size in options.sizes]
     rows = [
-        [each["what"], each["size"], name, interval_text(ratio, 3)]
+        [each["what"], each["size"], name, spread_text(ratio, 3)]
         for each in measured
         for name, ratio in each["ratio"].items()
     ]
     header = ["what", "size", "", "times as long as plain (lowest to highest)"]
-    return Answer({"measured": measured, "rounds": options.rounds}, header, rows, seed=SEED)
+    return Answer({"measured": measured, "rounds": options.rounds}, header, rows, seed=COSTS_SEED)
 
 
 QUESTION = "seconds of our passes over those of a plain pass on the same sentences"
 FLAGS: list[Flag] = [
-    ("--what", {"nargs": "+", "choices": list(WHAT), "default": list(WHAT), "help": "(default: all)"}),
+    (
+        "--what",
+        {
+            "nargs": "+",
+            "choices": list(MEASURED_PASSES),
+            "default": list(MEASURED_PASSES),
+            "help": "(default: all)",
+        },
+    ),
     ("--sizes", {"nargs": "+", "choices": [*SIZES, "multi30k"], "default": ["toy"]}),
     ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
     count_flag("--sentences", 500, "training pairs of a pass"),

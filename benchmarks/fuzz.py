@@ -30,7 +30,7 @@ from tests.worlds.attacks import ATTACKS, WHOLE, tried
 GOOD = ("fine", "one clear error")
 OUTCOMES = (*GOOD, "traceback", "hang", "crash", "wrote outside", "read outside", "executed code")
 VALUES: list[Any] = [None, True, -1, 10**12, 1e308, "", "\x00", "../../outside/key", [], {}, {"": None}]
-NUMBERS = [b"-1", b"0", b"99999999999", b"1e309", b"nan"]
+ODD_NUMBERS = [b"-1", b"0", b"99999999999", b"1e309", b"nan"]
 
 
 def changed(rng: random.Random, value: Any) -> Any:
@@ -66,7 +66,7 @@ def damage(rng: random.Random, path: Path, outside: Path) -> str:
         content = content[:b] + content[a:b] + content[b:]
     elif done == "numbers" and (found := list(re.finditer(rb"\d+", content[: 10**6]))):
         begin, end = rng.choice(found).span()
-        content = content[:begin] + rng.choice(NUMBERS) + content[end:]
+        content = content[:begin] + rng.choice(ODD_NUMBERS) + content[end:]
     elif done == "drawn":
         content = rng.randbytes(rng.choice([0, 1, 64, 4096]))
     path.unlink()

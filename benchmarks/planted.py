@@ -37,10 +37,10 @@ from headgates.pruning.choosers import SCORES, score_named
 from headgates.pruning.scores import ranked
 
 WORLDS: dict[str, tuple[str, ...]] = {**{decoy: (decoy,) for decoy in DECOYS}, "all": DECOYS}
-GATES = ("l0", "subset")
-STEPS = 300  # of learned gates; decisions stand after some 160 (LOG.md)
+LEARNED_GATES = ("l0", "subset")
+GATE_STEPS = 300  # of learned gates; decisions stand after some 160 (LOG.md)
 
-Choice = Callable[[int], HeadMap]  # how many heads stay open -> True: closed
+HeadChoice = Callable[[int], HeadMap]  # how many heads stay open -> True: closed
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Given:
         return {name: getattr(self, name) for name in names}
 
 
-KNOWN = {field.name for field in fields(Given)}
-LEFT_OUT = [name for name, score in SCORES.items() if not KNOWN.issuperset(score.takes)]
+KNOWN_OPTIONS = {field.name for field in fields(Given)}
+LEFT_OUT_SCORES = [name for name, score in SCORES.items() if not KNOWN_OPTIONS.issuperset(score.takes)]
 
 
 @lru_cache(maxsize=1)  # scores that are parts of one computation follow each other in SCORES
@@ -71,7 +71,7 @@ def computed(function: str, takes: tuple[str, ...], world: PlantedWorld, seed: i
 def check_own(path: str) -> None:
     """Raises ValueError where a score of the user's own is no function of a model and batches, or needs what
     only a run has."""
-    needs = set(score_named(path).takes) - KNOWN
+    needs = set(score_named(path).takes) - KNOWN_OPTIONS
     signature = inspect.signature(imported(path))
     try:
         signature.bind(None, None, **dict.fromkeys(score_named(path).takes))
@@ -81,7 +81,7 @@ def check_own(path: str) -> None:
         raise ValueError(f"--score {path}: {', '.join(sorted(needs))} are of a run, and here is none")
 
 
-def by_score(name: str, world: PlantedWorld, seed: int) -> Choice:
+def choose_by_score(name: str, world: PlantedWorld, seed: int) -> HeadChoice:
     """The choice of a score, refined at its count where the score does that. Raises ValueError unless it
     gives a number for every head."""
     score, sites = score_named(name), find_sites(world.model)
@@ -105,7 +105,7 @@ def by_score(name: str, world: PlantedWorld, seed: int) -> Choice:
     return choice
 
 
-def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
+def choose_by_gates(name: str, world: PlantedWorld, seed: int) -> HeadChoice:
     """The order of gates that learned to keep as many heads as are needed, on frozen weights."""
     torch.manual_seed(seed)
     learned, settings = LEARNED[name], GateConfig()
@@ -114,7 +114,7 @@ def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
     adam = torch.optim.AdamW(bank.parameters(), lr=settings.lr, weight_decay=0.0)
     world.model.train()
     try:
-        for step in range(STEPS):
+        for step in range(GATE_STEPS):
             batch = world.batches[step % len(world.batches)]
             loss = batch_loss(world.model, batch) / batch.target_tokens + bank.loss(step)
             adam.zero_grad()
@@ -126,12 +126,14 @@ def by_gates(name: str, world: PlantedWorld, seed: int) -> Choice:
     return lambda keep: close_to(order, keep)
 
 
-def selectors(score: str | None) -> dict[str, Callable[[str, PlantedWorld, int], Choice]]:
+def selectors(score: str | None) -> dict[str, Callable[[str, PlantedWorld, int], HeadChoice]]:
     """What chooses, by name; one alone where it is asked for. Raises ValueError for what is none."""
     if score is not None and ":" in score:
         check_own(score)
-        return {score: by_score}
-    found = {name: by_score for name in SCORES if name not in LEFT_OUT} | dict.fromkeys(GATES, by_gates)
+        return {score: choose_by_score}
+    found = {name: choose_by_score for name in SCORES if name not in LEFT_OUT_SCORES} | dict.fromkeys(
+        LEARNED_GATES, choose_by_gates
+    )
     if score is None:
         return found
     if score not in found:
@@ -139,7 +141,7 @@ def selectors(score: str | None) -> dict[str, Callable[[str, PlantedWorld, int],
     return {score: found[score]}
 
 
-def measured(world: PlantedWorld, choice: Choice) -> dict[str, Any]:
+def measured_choice(world: PlantedWorld, choice: HeadChoice) -> dict[str, Any]:
     """found: whether the heads that it keeps, asked for as many as are needed, are those. kept: how many it
     keeps until the task is solved."""
     choice = lru_cache(choice)  # a refined one takes passes over the text
@@ -148,7 +150,7 @@ def measured(world: PlantedWorld, choice: Choice) -> dict[str, Any]:
     return {"found": world.found(choice(world.needed)), "kept": kept}
 
 
-def rows_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def world_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     chosen = selectors(options.score)
     for decoys, kinds in WORLDS.items():
         for seed in range(1, options.seeds + 1):
@@ -156,11 +158,11 @@ def rows_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             world.model.requires_grad_(False)
             for name, select in chosen.items():
                 row = {"selector": name, "decoys": decoys, "seed": seed}
-                yield row | measured(world, select(name, world, seed))
+                yield row | measured_choice(world, select(name, world, seed))
             say(f"{decoys} decoys, seed {seed} of {options.seeds}")
 
 
-def summary(rows: list[dict[str, Any]]) -> list[list[str]]:
+def selector_lines(rows: list[dict[str, Any]]) -> list[list[str]]:
     """A line for each selector: in how many seeds it finds the heads beside each kind of decoy, and how many
     heads it keeps beside all, median (lowest to highest)."""
     lines = []
@@ -173,16 +175,16 @@ def summary(rows: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-HEADER = ["selector", *WORLDS, "heads until solved"]
+SELECTOR_HEADER = ["selector", *WORLDS, "heads until solved"]
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    rows = list(rows_of(options))
+    rows = list(world_rows(options))
     title = (
         f"seeds of {options.seeds} in which exactly the needed heads are found, beside decoys of each kind"
     )
-    numbers = {"score": options.score, "seeds": options.seeds, "left_out": LEFT_OUT, "rows": rows}
-    return Answer(numbers, HEADER, summary(rows), title=title)
+    numbers = {"score": options.score, "seeds": options.seeds, "left_out": LEFT_OUT_SCORES, "rows": rows}
+    return Answer(numbers, SELECTOR_HEADER, selector_lines(rows), title=title)
 
 
 FLAGS: list[Flag] = [

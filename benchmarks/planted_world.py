@@ -44,24 +44,24 @@ from headgates.models.transformer import Transformer
 RELATIONS = ("same", "before", "after", "echo")
 BACKED_UP = ("before", "echo")
 DECOYS = ("useless", "partial", "harmful", "backup")
-SPECIALS = SpecialTokens()
-FIRST_WORD, WORDS, RARE = 4, 11, 2  # the last two of the words are rare
-VOCAB = FIRST_WORD + WORDS
-SHORTEST, LONGEST, STEPS = 3, 5, 3
-POSITIONS = STEPS * LONGEST + 1
+PLANTED_SPECIALS = SpecialTokens()
+FIRST_WORD, WORLD_WORDS, RARE = 4, 11, 2  # the last two of the words are rare
+VOCAB = FIRST_WORD + WORLD_WORDS
+FEWEST_WORDS, MOST_WORDS, STEPS = 3, 5, 3
+MOST_POSITIONS = STEPS * MOST_WORDS + 1
 HANDED_OVER = ("token", "before", "after")  # by the cross-attention head
-PARTS = {"token": VOCAB, "position": POSITIONS, "ballast": 2}
-PARTS |= dict.fromkeys(("before", "after", "said", "echo", "unread"), VOCAB)
-HEADS, LAYERS, WIDTH = 4, 2, len(HANDED_OVER) * VOCAB
-STREAM = Stream(PARTS, HEADS * WIDTH, WIDTH, ballast=30.0, ones=6)
-SHARP = 60 * WIDTH**0.5 / STREAM.factor**2  # a key's logit is 60 above the others'
+STREAM_PARTS = {"token": VOCAB, "position": MOST_POSITIONS, "ballast": 2}
+STREAM_PARTS |= dict.fromkeys(("before", "after", "said", "echo", "unread"), VOCAB)
+HEADS, WORLD_LAYERS, HEAD_WIDTH = 4, 2, len(HANDED_OVER) * VOCAB
+STREAM = Stream(STREAM_PARTS, HEADS * HEAD_WIDTH, HEAD_WIDTH, ballast=30.0, ones=6)
+SHARP = 60 * HEAD_WIDTH**0.5 / STREAM.factor**2  # a key's logit is 60 above the others'
 GAIN = 4.0  # nats by which the right word beats the others
 OF_STEP, OF_WORD = 150.0, 40.0  # times GAIN, by which a role of the step, or of the word, beats the others
 LOUD, WEAK = 3.0, 0.7
 NOISE = 1e-3  # standard deviation, of the weights of values and outputs
-SENTENCES = 128, 64  # read by selectors; on which the task is solved or not
+WORLD_SENTENCES = 128, 64  # read by selectors; on which the task is solved or not
 
-Place = tuple[str, int, int]  # kind, layer, head
+PlantedPlace = tuple[str, int, int]  # kind, layer, head
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class PlantedWorld:
         attach(self.model, gate="mask", xi=(~closed).map(lambda row: row.double()))
         try:
             for batch in self.held_out:
-                real = batch.target_out != SPECIALS.padding
+                real = batch.target_out != PLANTED_SPECIALS.padding
                 found = self.model(batch.source, batch.target_in).argmax(-1)
                 if (found != batch.target_out)[real].any():
                     return False
@@ -103,7 +103,7 @@ class PlantedWorld:
 def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
     """The model, in evaluation mode, its text and the truth. Equal seeds give equal worlds."""
     rng = Random(seed)
-    model = Transformer(CONFIG, VOCAB, FIRST_WORD + len(RELATIONS) * VOCAB).eval()
+    model = Transformer(PLANTED_CONFIG, VOCAB, FIRST_WORD + len(RELATIONS) * VOCAB).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -113,14 +113,14 @@ def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
                 parameter.copy_(NOISE * torch.randn(parameter.shape, generator=generator))
         embed(model)
         write_logits(model)
-        plan = planned(rng)
+        plan = planned_places(rng)
         half = torch.zeros(VOCAB, dtype=torch.bool)
-        half[rng.sample(range(FIRST_WORD, VOCAB), WORDS // 2)] = True
+        half[rng.sample(range(FIRST_WORD, VOCAB), WORLD_WORDS // 2)] = True
         for role, places in plan.items():
             for place in places if role.split()[0] in {*RELATIONS, *decoys} else ():
                 plant(model, place, role, half)
-    text = [sentence(rng) for _ in range(sum(SENTENCES))]
-    read, held_out = text[: SENTENCES[0]], text[SENTENCES[0] :]
+    text = [planted_sentence(rng) for _ in range(sum(WORLD_SENTENCES))]
+    read, held_out = text[: WORLD_SENTENCES[0]], text[WORLD_SENTENCES[0] :]
     heads = {place for places in plan.values() for place in places}
 
     def head_map(*roles: str) -> HeadMap:
@@ -144,15 +144,15 @@ def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
     return PlantedWorld(model, batched(read), batched(held_out), carriers, kinds)
 
 
-CONFIG = ModelConfig(
+PLANTED_CONFIG = ModelConfig(
     d_model=STREAM.d_model,
     ffn=1,
     heads=HEADS,
-    encoder_layers=LAYERS,
-    decoder_layers=LAYERS,
+    encoder_layers=WORLD_LAYERS,
+    decoder_layers=WORLD_LAYERS,
     norm="pre",
     positions="learned",
-    max_positions=POSITIONS,
+    max_positions=MOST_POSITIONS,
     embeddings="separate",
     dropout=0.0,
 )
@@ -174,17 +174,17 @@ ROLES: dict[str, list[str]] = {
 }
 
 
-def planned(rng: Random) -> dict[str, list[Place]]:
+def planned_places(rng: Random) -> dict[str, list[PlantedPlace]]:
     """What a head does -> its places."""
-    plan: dict[str, list[Place]] = {}
+    plan: dict[str, list[PlantedPlace]] = {}
     for kind, roles in ROLES.items():
-        places = [(kind, layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+        places = [(kind, layer, head) for layer in range(WORLD_LAYERS) for head in range(HEADS)]
         for role, place in zip(roles, rng.sample(places, len(places)), strict=True):
             plan.setdefault(role, []).append(place)
     return plan
 
 
-def plant(model: Transformer, place: Place, role: str, half: Tensor) -> None:
+def plant(model: Transformer, place: PlantedPlace, role: str, half: Tensor) -> None:
     """Set the weights of a head that does this. half: the words that partial heads know."""
     kind, layer, head = place
     stack: Any = (model.encoder if kind == "enc-self" else model.decoder).layers[layer]
@@ -195,7 +195,7 @@ def plant(model: Transformer, place: Place, role: str, half: Tensor) -> None:
     back = {"enc-self": -1, "dec-self": -STEPS, "cross": 0}[kind]  # dec-self reads the step before
     offset = 1 if what == "after" else back + 2 * (does == "harmful") - (what == "loud")
     if what != "diffuse":
-        keys = [max(0, i // (STEPS if kind == "cross" else 1) + offset) for i in range(POSITIONS)]
+        keys = [max(0, i // (STEPS if kind == "cross" else 1) + offset) for i in range(MOST_POSITIONS)]
         STREAM.look_at(attention, head, keys, SHARP)
     read = "said" if kind == "dec-self" else "token"
     if does == "useless":
@@ -214,7 +214,7 @@ def embed(model: Transformer) -> None:
     STREAM.embed(model.source_embedding, torch.arange(VOCAB), "token")
     STREAM.embed(model.target_embedding, said, "said")
     for positions in (model.source_positions, model.target_positions):
-        positions.weight[:, STREAM.at("position")] = torch.eye(POSITIONS)
+        positions.weight[:, STREAM.at("position")] = torch.eye(MOST_POSITIONS)
 
 
 def write_logits(model: Transformer) -> None:
@@ -225,10 +225,10 @@ def write_logits(model: Transformer) -> None:
         own = slice(target_id(relation, 0), target_id(relation, VOCAB))
         rows[own, STREAM.at("token" if relation == "same" else relation)] = torch.eye(VOCAB)
         step = {"same": 0, "echo": 2}.get(relation, 1)
-        rows[own, position + step : position + POSITIONS : STEPS] = OF_STEP
+        rows[own, position + step : position + MOST_POSITIONS : STEPS] = OF_STEP
     for relation, first, last in (("before", 0, VOCAB - RARE), ("after", VOCAB - RARE, VOCAB)):
         rows[target_id(relation, 0) : target_id(relation, VOCAB), token + first : token + last] = OF_WORD
-    rows[SPECIALS.end, token + SPECIALS.end] = OF_STEP + OF_WORD
+    rows[PLANTED_SPECIALS.end, token + PLANTED_SPECIALS.end] = OF_STEP + OF_WORD
     STREAM.set_rows(model.output, 0, rows * GAIN / STREAM.factor)
 
 
@@ -236,15 +236,15 @@ def target_id(relation: str, word: int) -> int:
     return FIRST_WORD + RELATIONS.index(relation) * VOCAB + word
 
 
-def sentence(rng: Random) -> tuple[list[int], list[int]]:
+def planted_sentence(rng: Random) -> tuple[list[int], list[int]]:
     """Source and target ids."""
-    source = [rng.randrange(FIRST_WORD, VOCAB) for _ in range(rng.randint(SHORTEST, LONGEST))]
+    source = [rng.randrange(FIRST_WORD, VOCAB) for _ in range(rng.randint(FEWEST_WORDS, MOST_WORDS))]
     target: list[int] = []
-    second = SPECIALS.beginning  # the word of the second token before
+    second = PLANTED_SPECIALS.beginning  # the word of the second token before
     for i, word in enumerate(source):
         rare = word >= VOCAB - RARE
         relation, other = (
-            ("after", [*source, SPECIALS.end][i + 1]) if rare else ("before", source[max(0, i - 1)])
+            ("after", [*source, PLANTED_SPECIALS.end][i + 1]) if rare else ("before", source[max(0, i - 1)])
         )
         target += [target_id("same", word), target_id(relation, other), target_id("echo", second)]
         second = other

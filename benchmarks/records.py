@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.planted import HEADER, summary
+from benchmarks.planted import SELECTOR_HEADER, selector_lines
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +29,7 @@ PAGES = [
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *RESULTS.glob("*.md")])
     if MARKED.search(path.read_text(encoding="utf-8"))
 ]
-LABELS = {  # what tables call the rows of version 0.2, by the names that the records have
+METHOD_LABELS = {  # what tables call the rows of version 0.2, by the names that the records have
     "base": "unpruned",
     "base-continued": "unpruned, trained as long",
     "l0": "learned gates by λ",
@@ -43,24 +43,24 @@ LABELS = {  # what tables call the rows of version 0.2, by the names that the re
     "uniform": "a smaller model from random weights",
 }
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
-Row = Mapping[str, Any]
+FileRow = Mapping[str, Any]
 Cell = Callable[[Any], str]
 Table = tuple[list[str], list[list[str]]]  # head and rows
 
 
-def table(rows: Iterable[Any], columns: Mapping[str, Cell]) -> Table:
+def made_table(rows: Iterable[Any], columns: Mapping[str, Cell]) -> Table:
     return [*columns], [[cell(row) for cell in columns.values()] for row in rows]
 
 
 # ---------------------------------------------------------------- files
 
 
-def read_rows(name: str) -> list[dict[str, str]]:
+def result_rows(name: str) -> list[dict[str, str]]:
     with (RESULTS / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def lines_of(name: str) -> list[dict[str, Any]]:
+def record_lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text("utf-8").splitlines()]
 
 
@@ -70,7 +70,7 @@ Points = dict[tuple[str, int], list[dict[str, str]]]
 def points(folder: str, trained: bool) -> Points:
     """(method, open heads) -> the rows of a comparison, one for each seed."""
     found = defaultdict(list)
-    for row in read_rows(f"{folder}/compare.csv"):
+    for row in result_rows(f"{folder}/compare.csv"):
         if (row["epochs"] != "0") == trained and not row["method"].startswith("base"):
             method = ":".join(filter(None, (row["method"], row["reconstruct"])))
             found[method, round(float(row["heads_asked"]))].append(row)
@@ -80,7 +80,7 @@ def points(folder: str, trained: bool) -> Points:
 def speed_groups() -> list[dict[str, Any]]:
     """The models of each method for a speed and so much training, those of most seeds."""
     groups: dict[tuple[float, int, int], dict[str, Any]] = {}
-    order = [*LABELS]
+    order = [*METHOD_LABELS]
     for path in RESULTS.glob("compare-multi30k-256-*/compare.json"):
         for group in json.loads(path.read_text("utf-8"))["groups"]:
             key = group.get("speedup", 1.0), order.index(group["method"]), group["epochs"]
@@ -91,28 +91,30 @@ def speed_groups() -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- cells
 
 
-def difference(row: Row, prefix: str = "") -> str:
+def difference(row: FileRow, prefix: str = "") -> str:
     """-0.60 (-1.49 to +0.25), or `reference` for the row that the others are compared with."""
     names = [f"{prefix}difference{end}" for end in ("", "_low", "_high")]
     value, low, high = (float(row[name]) for name in names)
     return "reference" if value == low == high == 0 else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-def number(name: str, form: str = ".2f") -> Cell:
+def number_cell(name: str, form: str = ".2f") -> Cell:
     return lambda row: f"{float(row[name]):{form}}" if name in row else ""
 
 
-def mean(rows: Sequence[Row], metric: str = "bleu") -> str:
+def mean_text(rows: Sequence[FileRow], metric: str = "bleu") -> str:
     return f"{fmean(float(row[metric]) for row in rows):.2f}"
 
 
-def with_seeds(rows: Sequence[Row]) -> str:
+def with_seeds(rows: Sequence[FileRow]) -> str:
     """The mean (lowest to highest seed)."""
     bleu = [float(row["bleu"]) for row in rows]
-    return mean(rows) + (f" ({min(bleu):.2f} to {max(bleu):.2f})" if len(rows) > 1 else "")
+    return mean_text(rows) + (f" ({min(bleu):.2f} to {max(bleu):.2f})" if len(rows) > 1 else "")
 
 
-def at(found: Points, heads: int, cell: Callable[[Sequence[Row]], str] = mean, refit: str = "") -> Cell:
+def at(
+    found: Points, heads: int, cell: Callable[[Sequence[FileRow]], str] = mean_text, refit: str = ""
+) -> Cell:
     """What a cell says of a method with so many heads."""
     return lambda method: cell(found[method + refit, heads])
 
@@ -124,33 +126,33 @@ def systems(name: str, wanted: Sequence[str]) -> Table:
     """The wanted systems of a table of fit.py, without an importance that closes nothing."""
     rows = [
         row
-        for row in read_rows(name)
+        for row in result_rows(name)
         if row["system"] in wanted
         and (row["heads_open"] < row["heads_total"] or not row["system"].startswith("importance"))
     ]
     columns: dict[str, Cell] = {
-        "system": lambda row: LABELS.get(row["system"], row["system"]),
+        "system": lambda row: METHOD_LABELS.get(row["system"], row["system"]),
         "λ": itemgetter("lambda"),
         "heads": lambda row: f"{row['heads_open']}/{row['heads_total']}",
         **{kind: itemgetter(kind) for kind in ("enc-self", "dec-self", "cross")},
-        "BLEU": number("bleu"),
-        "chrF": number("chrf"),
+        "BLEU": number_cell("bleu"),
+        "chrF": number_cell("chrf"),
         "BLEU difference, 95%": difference,
     }
     if not any(row["lambda"] for row in rows):
         del columns["λ"]
-    return table(rows, columns)
+    return made_table(rows, columns)
 
 
-def trained(
-    folder: str, total: int, counts: Sequence[int], bleu: Callable[[Sequence[Row]], str] = with_seeds
+def trained_table(
+    folder: str, total: int, counts: Sequence[int], bleu: Callable[[Sequence[FileRow]], str] = with_seeds
 ) -> Table:
     """A line for each method: BLEU and chrF at each number of heads."""
     found, columns = points(folder, trained=True), dict[str, Cell](method=str)
     for count in counts:
         columns[f"{count} of {total}"] = at(found, count, bleu)
-        columns[f"{count} of {total} chrF"] = at(found, count, lambda rows: mean(rows, "chrf"))
-    return table(dict.fromkeys(method for method, _ in found), columns)
+        columns[f"{count} of {total} chrF"] = at(found, count, lambda rows: mean_text(rows, "chrf"))
+    return made_table(dict.fromkeys(method for method, _ in found), columns)
 
 
 def further() -> Table:
@@ -158,90 +160,90 @@ def further() -> Table:
     folders = {"flickr 2016": "", "flickr 2017": "/flickr-2017", "Tatoeba": "/tatoeba", "noisy": "/noisy"}
     found = {name: points(f"{CHOICES}{folder}", trained=True) for name, folder in folders.items()}
     columns = {f"{heads}: {name}": at(own, heads) for heads in (36, 9) for name, own in found.items()}
-    return table(dict.fromkeys(method for method, _ in found["flickr 2016"]), {"method": str, **columns})
+    return made_table(dict.fromkeys(method for method, _ in found["flickr 2016"]), {"method": str, **columns})
 
 
 def searched() -> Table:
     """The choices of one seed, and the best that a search found."""
-    (found,) = lines_of("choices")
-    return table(
+    (found,) = record_lines("choices")
+    return made_table(
         [{"name": name, **choice} for name, choice in found["choices"].items()],
         {
             "choice of 9 heads": itemgetter("name"),
-            "refitted loss, searched half": number("searched_half", ".3f"),
-            "other half": number("other_half", ".3f"),
-            "trained: loss": number("trained_loss", ".3f"),
-            "BLEU": number("test"),
-            "shared": number("shared"),
+            "refitted loss, searched half": number_cell("searched_half", ".3f"),
+            "other half": number_cell("other_half", ".3f"),
+            "trained: loss": number_cell("trained_loss", ".3f"),
+            "BLEU": number_cell("test"),
+            "shared": number_cell("shared"),
         },
     )
 
 
 SPEED_COLUMNS: dict[str, Cell] = {
-    "method": lambda group: LABELS[group["method"]],
-    "times as fast: asked": number("speedup", "g"),
+    "method": lambda group: METHOD_LABELS[group["method"]],
+    "times as fast: asked": number_cell("speedup", "g"),
     "epochs": lambda group: "" if group["method"] in ("base", "uniform") else f"{group['epochs']}",
-    "predicted": number("predicted"),
-    "by int8": number("int8_measured"),
-    "by own search": number("torch_measured"),
-    "seeds": number("seeds", "g"),
-    "BLEU": number("value"),
+    "predicted": number_cell("predicted"),
+    "by int8": number_cell("int8_measured"),
+    "by own search": number_cell("torch_measured"),
+    "seeds": number_cell("seeds", "g"),
+    "BLEU": number_cell("value"),
     "difference, 95%": lambda group: difference(group) if "difference" in group else "",
-    "chrF": number("chrf"),
-    "BLEU, int8": number("int8_bleu"),
-    "parameters": number("parameters", ",.0f"),
-    "seconds: choice": number("choice_seconds", ".0f"),
-    "training": number("training_seconds", ".0f"),
+    "chrF": number_cell("chrf"),
+    "BLEU, int8": number_cell("int8_bleu"),
+    "parameters": number_cell("parameters", ",.0f"),
+    "seconds: choice": number_cell("choice_seconds", ".0f"),
+    "training": number_cell("training_seconds", ".0f"),
 }
 
 
-def untrained() -> Table:
+def untrained_table() -> Table:
     """order, then BLEU for each number of heads and refit."""
     found = points("compare-multi30k-en-de", trained=False)
     orders = dict.fromkeys(method for method, _ in found if (f"{method}:out+ffn", 36) in found)
     refits = {"zero": "", "out+ffn": ":out+ffn", "out+ffn+v": ":out+ffn+v"}
     columns = {f"{n}: {name}": at(found, n, refit=refit) for n in COUNTS for name, refit in refits.items()}
-    return table(orders, {"order": str, **columns})
+    return made_table(orders, {"order": str, **columns})
 
 
-def first() -> Table:
+def first_table() -> Table:
     """Which heads stay, then BLEU for each number of them after the same training: README's first table."""
     found = points(CHOICES, trained=True)
-    whole = [row for row in read_rows(f"{CHOICES}/compare.csv") if row["method"] == "base-continued"]
+    whole = [row for row in result_rows(f"{CHOICES}/compare.csv") if row["method"] == "base-continued"]
     wanted = {
         "those of highest importance (Michel et al. 2019)": "importance:out+ffn+v",
         "those of optimal brain surgery": "obs:out+ffn+v",
         "random heads": "random:out+ffn+v",
         "learned gates (Voita et al. 2019)": "l0-target",
     }
-    rows = [["all 72", *[mean(whole)] * len(COUNTS)]]
+    rows = [["all 72", *[mean_text(whole)] * len(COUNTS)]]
     rows += [[text, *(at(found, heads)(method) for heads in COUNTS)] for text, method in wanted.items()]
     return ["which heads stay", "36 of 72 heads", "18", "9"], rows
 
 
 def student() -> Table:
-    rows = read_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")
-    return table(
+    rows = result_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")
+    return made_table(
         [row for row in rows if 0 < int(row["heads_closed"]) < 48],
         {
             "encoder heads closed": lambda row: f"{row['heads_closed']} of 48",
-            "test BLEU": number("test_bleu"),
+            "test BLEU": number_cell("test_bleu"),
             "difference, 95%": lambda row: difference(row, "test_bleu_"),
-            "p": number("test_bleu_p_value", ".3f"),
+            "p": number_cell("test_bleu_p_value", ".3f"),
         },
     )
 
 
-def measured() -> Table:
+def measured_table() -> Table:
     """question, against, answer, file of each benchmark: its newest line, for costs each pass's newest."""
     newest: dict[str, Any] = {}
-    for record in lines_of("costs"):
+    for record in record_lines("costs"):
         newest |= {each["what"]: each["ratio"] for each in record["measured"]}
-    rows = [(name, asked, peer, answer(lines_of(name)[-1])) for name, asked, peer, answer in QUESTIONS]
+    rows = [(name, asked, peer, answer(record_lines(name)[-1])) for name, asked, peer, answer in QUESTIONS]
     for what, text in COSTS.items():
         ratios = "; ".join(f"{name}: {spread(ratio)}" for name, ratio in newest[what].items())
         rows.append(("costs", text, "a plain pass", ratios))
-    return table(
+    return made_table(
         rows,
         {
             "question": itemgetter(1),
@@ -255,19 +257,19 @@ def measured() -> Table:
 def planted() -> Table:
     """What every selector found: the newest line of all of them, and later ones of one by name."""
     rows: list[dict[str, Any]] = []
-    for line in lines_of("planted"):
+    for line in record_lines("planted"):
         if line["score"] is None:
             rows = line["rows"]
         elif ":" not in line["score"]:
             rows = [row for row in rows if row["selector"] != line["score"]] + line["rows"]
-    return HEADER, summary(rows)
+    return SELECTOR_HEADER, selector_lines(rows)
 
 
 def spread(ratio: dict[str, Any]) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
 
-def decoding(record: dict[str, Any]) -> str:
+def decoding_text(record: dict[str, Any]) -> str:
     rows = [row for each_width in record["measurements"] for row in each_width["rows"]]
     texts = []
     for peer in rows[0]["over"]:
@@ -287,7 +289,7 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
     ("training_peers", "training: times as fast", "Hugging Face's Marian in bf16, same weights and batches",
      lambda record: "; ".join(f"{row['d_model']}: {spread(row['ratio'])}" for row in record["measurements"])),
     ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
-     "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding),
+     "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding_text),
     ("translate_peer", "translate.py by CTranslate2, 1,000 lines, one thread: times as fast",
      "a program that calls CTranslate2 itself",
      lambda record: "; ".join(f"{row['compute_type']}, beam {row['beam']}: {spread(row['ratio'])}"
@@ -304,22 +306,24 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 
 MADE = ("base", "base-continued", "l0", "importance", "importance:trained")
 TABLES: dict[str, Callable[[], Table]] = {
-    "first": first,
+    "first": first_table,
     "multi30k": lambda: systems("multi30k-en-de.csv", MADE),
-    "untrained": untrained,
+    "untrained": untrained_table,
     "further": further,
     "searched": searched,
-    "choices": lambda: trained(CHOICES, 72, (*COUNTS, 6)),
-    "trained-tatoeba": lambda: trained("compare-tatoeba-en-fr", 72, COUNTS),
-    "encoder": lambda: trained("compare-encoder-only", 24, (12, 5, 2), lambda rows: difference(rows[0])),
+    "choices": lambda: trained_table(CHOICES, 72, (*COUNTS, 6)),
+    "trained-tatoeba": lambda: trained_table("compare-tatoeba-en-fr", 72, COUNTS),
+    "encoder": lambda: trained_table(
+        "compare-encoder-only", 24, (12, 5, 2), lambda rows: difference(rows[0])
+    ),
     "student": student,
-    "measured": measured,
+    "measured": measured_table,
     "planted": planted,
-    "speeds": lambda: table(speed_groups(), SPEED_COLUMNS),
+    "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
 }
 
 
-def filled(page: str) -> str:
+def filled_page(page: str) -> str:
     """A page's text with its tables made anew. Raises ValueError for a table that TABLES does not name."""
 
     def fill(match: re.Match[str]) -> str:
@@ -338,7 +342,7 @@ def main() -> int:
     for name in PAGES:
         path = ROOT / name
         text = path.read_text(encoding="utf-8")
-        if (new := filled(text)) != text:
+        if (new := filled_page(text)) != text:
             stale.append(name)
             if not check:
                 path.write_text(new, encoding="utf-8")

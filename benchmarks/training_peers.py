@@ -22,34 +22,36 @@ from torch import Tensor
 
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from benchmarks.product_step import product_step
-from headgates.bridges.hf import FAMILIES, architecture, our_tensor
+from headgates.bridges.hf import MODEL_TYPES, our_settings, our_tensor
 from headgates.configs.settings import ModelConfig, Settings, TextConfig
 from headgates.configs.stages import StageConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
-from headgates.lab.measure import alternate, interval_text, median_and_range, ratio_by_round
+from headgates.lab.measure import alternate, median_and_range, ratio_by_round, spread_text
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
 from headgates.records.provenance import device_name
 
-AIM, SEED, VOCAB, PADDING = 2.0, 1, 8000, 0
+AIM, TRAINING_SEED, VOCABULARY_SIZE, PADDING = 2.0, 1, 8000, 0
 MAX_TOKENS = 2350  # of a batch, padding counted: about 2,000 target tokens
 OURS, PEER, PEER_32 = "ours", "Marian bf16", "Marian fp32"
 
 
 def make_batches(count: int) -> list[Batch]:
     """Batches of sentences of Multi30k's lengths, cut and padded as in training; words by Zipf's law."""
-    rng, pairs = np.random.default_rng(SEED), 20_000
+    rng, pairs = np.random.default_rng(TRAINING_SEED), 20_000
     source = np.clip(rng.normal(14, 4, pairs).round(), 3, 40).astype(int)
     target = np.clip((source + rng.normal(0, 2, pairs)).round(), 3, 40).astype(int)
-    share = 1 / np.arange(10, VOCAB + 6)  # ids 4 to V - 1
-    words = rng.choice(np.arange(4, VOCAB), size=int(source.sum() + target.sum()), p=share / share.sum())
+    share = 1 / np.arange(10, VOCABULARY_SIZE + 6)  # ids 4 to V - 1
+    words = rng.choice(
+        np.arange(4, VOCABULARY_SIZE), size=int(source.sum() + target.sum()), p=share / share.sum()
+    )
     pieces = iter(words.tolist())
     text = [
         (list(itertools.islice(pieces, int(s))), list(itertools.islice(pieces, int(t))))
         for s, t in zip(source, target, strict=True)
     ]
-    sampler = TokenBatches(source + 1, target + 1, max_tokens=MAX_TOKENS, seed=SEED)
+    sampler = TokenBatches(source + 1, target + 1, max_tokens=MAX_TOKENS, seed=TRAINING_SEED)
     return [
         collate([text[i] for i in chosen], chosen, tokens)
         for chosen, tokens in itertools.islice(sampler, count)
@@ -63,7 +65,7 @@ def marian(width: int, dropout: float) -> Any:
     layers, heads, ffn = 6 if width >= 512 else 3, 8, 4 * width
     config: Any = transformers.MarianConfig  # whose types know no attn_implementation
     settings = config(
-        vocab_size=VOCAB,
+        vocab_size=VOCABULARY_SIZE,
         d_model=width,
         encoder_layers=layers,
         decoder_layers=layers,
@@ -86,9 +88,9 @@ def marian(width: int, dropout: float) -> Any:
 
 def our_marian(theirs: Any) -> Transformer:
     """Our model with the weights of a MarianMTModel, whose bias of the logits is no parameter."""
-    family, vocab = FAMILIES["marian"], theirs.config.vocab_size
+    family, vocab = MODEL_TYPES["marian"], theirs.config.vocab_size
     state = {name: tensor.detach().float() for name, tensor in theirs.state_dict().items()}
-    ours = Transformer(architecture(theirs.config, family, state), vocab, vocab)
+    ours = Transformer(our_settings(theirs.config, family, state), vocab, vocab)
     ours.load_state_dict({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
     ours.output.bias.requires_grad_(False)
     return ours
@@ -137,7 +139,7 @@ class MarianLoop:
 
 def check_parity(width: int, batch: Batch) -> dict[str, list[float]]:
     """Raises ValueError unless both models have, with the same weights, the same loss and gradient."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(TRAINING_SEED)
     theirs = marian(width, 0.0)
     ours = our_marian(theirs)
     losses = [
@@ -156,10 +158,10 @@ def check_parity(width: int, batch: Batch) -> dict[str, list[float]]:
     return {"losses": found, "gradient_norms": norms}
 
 
-def measure(width: int, batches: list[Batch], *, precision: str, rounds: int) -> dict[str, Any]:
+def measure_width(width: int, batches: list[Batch], *, precision: str, rounds: int) -> dict[str, Any]:
     """Target tokens per second of each, and the ratio of ours to the faster of the peer's precisions."""
     parity, stage = check_parity(width, batches[0]), StageConfig(lr=1e-3, warmup_steps=10)
-    torch.manual_seed(SEED)
+    torch.manual_seed(TRAINING_SEED)
     start = marian(width, 0.1)
     steps: dict[str, Any] = {OURS: product_step(our_marian(start), stage, precision)}
     for name in (PEER, PEER_32):
@@ -184,19 +186,19 @@ def answer(options: argparse.Namespace) -> Answer:
     sizes = Settings(model=ModelConfig(d_model=width, ffn=4 * width), text=TextConfig(max_tokens=MAX_TOKENS))
     precision, batches = resolve_precision(sizes, device_name()), make_batches(options.steps)
     results = [
-        measure(width, batches, precision=precision, rounds=options.rounds) for width in options.widths
+        measure_width(width, batches, precision=precision, rounds=options.rounds) for width in options.widths
     ]
     rows = [
         [
             result["d_model"],
             *(f"{speed['median']:,.0f}" for speed in result["tokens_per_second"].values()),
-            interval_text(result["ratio"]),
+            spread_text(result["ratio"]),
         ]
         for result in results
     ]
     header = ["d, tokens/s", OURS, PEER, PEER_32, f"ours / its faster one, at least {AIM:g}"]
     numbers = {"aim": AIM, "measurements": results, "rounds": options.rounds}
-    return Answer(numbers, header, rows, precision=precision, seed=SEED)
+    return Answer(numbers, header, rows, precision=precision, seed=TRAINING_SEED)
 
 
 QUESTION = (

@@ -17,14 +17,14 @@ import sentencepiece
 
 from benchmarks.benchmark import Answer, Flag, count_flag, run
 from headgates.bridges.exported import open_exported
-from headgates.lab.measure import alternate, interval_text, ratio_by_round
+from headgates.lab.measure import alternate, ratio_by_round, spread_text
 from headgates.models.line_translator import LineTranslator
 from headgates.models.stream import as_text, split_lines, translated, windows
 from headgates.pruning.runtime_cost import clock_of
 
 QUESTION = "how fast is translate.py beside a program that calls CTranslate2 itself?"
-OURS, PEER = "translate.py", "CTranslate2"
-MOST = 1000  # lines read ahead, and pieces of a line: the defaults of translate.py
+OUR_PROGRAM, PEER_PROGRAM = "translate.py", "CTranslate2"
+READ_AHEAD = 1000  # lines read ahead, and pieces of a line: the defaults of translate.py
 
 
 class Bare:
@@ -49,8 +49,8 @@ class Bare:
 def ours(translator: LineTranslator, text: str, beam: int) -> list[str]:
     """What translate.py writes."""
     lines = split_lines([Path(text).read_bytes()], name=text)
-    texts = windows(lines, most=MOST)
-    found = translated(translator, texts, longest=MOST, beam=beam)
+    texts = windows(lines, most=READ_AHEAD)
+    found = translated(translator, texts, longest=READ_AHEAD, beam=beam)
     return [as_text(best, 0, n_best=0, scores=False).rstrip("\n") for each in found for best in each]
 
 
@@ -61,19 +61,19 @@ def answer(options: argparse.Namespace) -> Answer:
         bare = Bare(options.folder, compute_type, options.threads, translator.search)
         for beam in options.beams:
             both = {
-                OURS: partial(ours, translator, options.text, beam),
-                PEER: partial(bare.translate, lines, beam),
+                OUR_PROGRAM: partial(ours, translator, options.text, beam),
+                PEER_PROGRAM: partial(bare.translate, lines, beam),
             }
             outputs = [translate() for translate in both.values()]
             same = sum(a == b for a, b in zip(*outputs, strict=True))
             seconds = alternate(both, rounds=options.rounds, clock=clock_of(options.threads))
-            ratio = ratio_by_round(seconds[PEER], seconds[OURS])
+            ratio = ratio_by_round(seconds[PEER_PROGRAM], seconds[OUR_PROGRAM])
             setting = {"compute_type": compute_type, "beam": beam}
             measured.append(
                 {**setting, "same": same, "lines": len(lines), "seconds": seconds, "ratio": ratio}
             )
-            rows.append([compute_type, beam, interval_text(ratio), f"{same} of {len(lines)}"])
-    header = ["precision", "beam", f"times as fast as {PEER}", "same lines"]
+            rows.append([compute_type, beam, spread_text(ratio), f"{same} of {len(lines)}"])
+    header = ["precision", "beam", f"times as fast as {PEER_PROGRAM}", "same lines"]
     return Answer({"measurements": measured}, header, rows)
 
 

@@ -33,7 +33,7 @@ from headgates.models.line_translator import length_batches
 CLASS = "ForSequenceClassification"  # how the names of transformers' classes end
 # config fields by which transformers would load code or weights from elsewhere
 FOREIGN = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config", "_name_or_path")
-FILES = (
+MODEL_FILES = (
     "config.json",
     "*.safetensors",
     "*.safetensors.index.json",
@@ -42,7 +42,7 @@ FILES = (
     "merges.txt",
     "special_tokens_map.json",
 )
-BATCH_TOKENS = 8000  # source pieces, padding counted, labelled at once; no label depends on it
+LABELLING_TOKENS = 8000  # source pieces, padding counted, labelled at once; no label depends on it
 
 
 class Classifier(nn.Module):
@@ -96,7 +96,7 @@ class Labeller:
         model: Classifier,
         source_vocab: EncoderVocab,
         target_vocab: LabelVocab,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int = LABELLING_TOKENS,
     ):
         self.model, self.batch_tokens = model, batch_tokens
         self.source_vocab, self.target_vocab = source_vocab, target_vocab
@@ -123,7 +123,7 @@ def encoder_folder(name: str) -> Path:
     neither, or it has no weights in safetensors (others may hold code)."""
     folder = Path(name)
     if not folder.is_dir():
-        folder = hub_folder(name, FILES)
+        folder = hub_folder(name, MODEL_FILES)
     own_files(folder)
     if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
         raise ValueError(
@@ -136,7 +136,7 @@ def encoder_folder(name: str) -> Path:
 
 def encoder_digest(folder: Path) -> str:
     """12 hexadecimal digits of the SHA-256 of the files that decide what an encoder does."""
-    paths = sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
+    paths = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
     digests = [f"{path.name} {file_digest(path)}" for path in paths]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:12]
 
@@ -182,8 +182,8 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
 
 
 def describe(model: Classifier) -> dict[str, Any]:
-    """Plain values from which `build` makes the same model. heads_left: the heads that remain, if some were
-    removed."""
+    """Plain values from which `build_classifier` makes the same model. heads_left: the heads that remain, if
+    some were removed."""
     remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
     own = json.loads(model.net.config.to_json_string()).items()
     return {
@@ -194,7 +194,7 @@ def describe(model: Classifier) -> dict[str, Any]:
     }
 
 
-def build(description: Mapping[str, Any], device: str = "cpu") -> Classifier:
+def build_classifier(description: Mapping[str, Any], device: str = "cpu") -> Classifier:
     """An untrained model of this description. Raises ValueError if it names no class of transformers for
     this, or does not fit it."""
     transformers, name = library("transformers"), description.get("class")
@@ -225,4 +225,4 @@ def load_classifier(path: str | Path) -> Classifier:
         raise ValueError(f"{path} holds {sorted(content)}; expected 'classifier' and 'model'")
     with reworded(f"the weights in {path} do not fit its architecture", COPY_AGAIN):
         description = content["classifier"]
-        return filled(partial(build, description), description["config"], content["model"])
+        return filled(partial(build_classifier, description), description["config"], content["model"])

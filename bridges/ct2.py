@@ -20,7 +20,7 @@ from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
 from headgates.bridges.ct2_search import piece_names
-from headgates.bridges.foreign import STACKS, position_table
+from headgates.bridges.foreign import STACK_OF_SIDE, position_table
 from headgates.gates import ALL_KINDS, find_sites
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
@@ -84,7 +84,7 @@ def specification(model: Transformer) -> Any:
             len(stack.layers),
             heads,
             **options,
-            pre_norm=config.norm_of(STACKS[side]) == "pre",
+            pre_norm=config.norm_of(STACK_OF_SIDE[side]) == "pre",
             no_final_norm=isinstance(stack.norm, nn.Identity),
         )
         for own, layer in zip(spec.layer, stack.layers, strict=True):

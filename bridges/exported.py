@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headgates.models.translator import Translator
 
 ABOUT = "export.json"  # the file that makes a folder an exported one
-CURE = "export the run again"
+EXPORT_CURE = "export the run again"
 FIRST_CALL = 60  # seconds for opening a model and translating a word, and one more for so many bytes of it
 BYTES = 2**23
 
@@ -60,13 +60,13 @@ class Format:
     def open(self, folder: Path, threads: int = 0, **options: Any) -> LineTranslator:
         """threads: of torch and of what else runs the model, so of the whole process; 0 leaves them."""
         require_packages(self.to_open)
-        about = read_about(folder)
+        about = read_export(folder)
         module = import_module(f"headgates.bridges.{self.opener or self.module}")
         torch = sys.modules.get("torch")
         if threads and torch is not None:
             torch.set_num_threads(threads)
         what = f"the architecture in {folder / ABOUT} is not that of the files beside it"
-        with reworded(what, CURE, ValueError):
+        with reworded(what, EXPORT_CURE, ValueError):
             description = read_description(about["architecture"])
             check_sizes(description, folder)
         found: LineTranslator = module.open(folder, description, cpu_threads(threads), **options)
@@ -114,13 +114,13 @@ def is_exported(folder: str | Path) -> bool:
     return (Path(folder) / ABOUT).is_file()
 
 
-def read_about(folder: str | Path) -> dict[str, Any]:
+def read_export(folder: str | Path) -> dict[str, Any]:
     """Return the content of export.json. Raises ValueError if the file is missing or broken."""
     try:
         about: dict[str, Any] = load_json(
             own_file(folder, ABOUT),
             keys={"format": str, "search": dict, "architecture": dict, "sha256": dict},
-            cure=CURE,
+            cure=EXPORT_CURE,
         )
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
@@ -135,13 +135,13 @@ def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
     those of its format, such as compute_type of ct2. Raises ValueError if it is not an exported folder, a
     file is missing, broken or not the one that was written, or a package is missing. The runtimes of onnx and
     ct2 cannot be interrupted: where one gives no answer to a first line, this process ends."""
-    folder, about = Path(folder), read_about(folder)
+    folder, about = Path(folder), read_export(folder)
     chosen = format_named(about["format"])
     seconds = FIRST_CALL + sum(path.stat().st_size for path in own_files(folder)) // BYTES
-    check_digests(folder, about["sha256"], cure=CURE)
-    with time_limit(seconds, f"error: {folder}: its model gives no answer in {seconds} s; {CURE}"):
+    check_digests(folder, about["sha256"], cure=EXPORT_CURE)
+    with time_limit(seconds, f"error: {folder}: its model gives no answer in {seconds} s; {EXPORT_CURE}"):
         found = chosen.open(folder, **options)
-        with reworded(f"{folder} does not translate", CURE):
+        with reworded(f"{folder} does not translate", EXPORT_CURE):
             found.translate_n_best(["a"], beam=1)
     return found
 

@@ -24,13 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgates.bridges.exported import read_about
+from headgates.bridges.exported import read_export
 from headgates.bridges.foreign import (
-    STACKS,
+    STACK_OF_SIDE,
     Converted,
     ForeignModel,
     fairseq_name,
-    filled,
+    filled_model,
     position_table,
     shared_tables,
     with_one_width,
@@ -42,7 +42,7 @@ from headgates.configs.source import ForeignOptions
 from headgates.data.fairseq_data import language_pairs
 from headgates.data.fairseq_vocab import SPECIALS, SYMBOLS, DictionaryVocab, fairseq_vocabs
 from headgates.data.text import reworded
-from headgates.data.vocab import ABOUT, Vocab, Vocabulary
+from headgates.data.vocab import VOCAB_ABOUT, Vocab, Vocabulary
 from headgates.gates import KINDS, heads_left
 from headgates.models.checkpoint import check_packed, check_tensors, save_file
 from headgates.models.description import POSITIONS, Description, table_length
@@ -54,12 +54,12 @@ FIRST = SPECIALS.padding + 1  # row of the first position
 
 CODES = ("bpe.codes", "bpecodes", "codes", "code")
 
-PIECES = ("sentencepiece.bpe.model", "spm.model", "vocab.model")
+PIECE_MODELS = ("sentencepiece.bpe.model", "spm.model", "vocab.model")
 
 BESIDE = ("dict.*.txt", "bpe.codes*", "bpecodes*", "code*", "*.model")
 
 # fairseq-generate's: from 1 to 200 tokens, and the end
-LIMITS: dict[str, Any] = {"max_ratio": 0.0, "max_extra": 201, "min_length": 1}
+LENGTH_LIMITS: dict[str, Any] = {"max_ratio": 0.0, "max_extra": 201, "min_length": 1}
 
 # options that change what a model computes, at any value but their default, and which our Transformer has not
 NOT_OURS = (
@@ -78,7 +78,7 @@ NOT_OURS = (
     "use_factorized_embedding",
 )
 
-ALWAYS: dict[str, Any] = {  # options without which some version of fairseq does not begin
+ALWAYS_OPTIONS: dict[str, Any] = {  # options without which some version of fairseq does not begin
     "task": "translation",
     "data": ".",
     "left_pad_source": True,
@@ -96,11 +96,11 @@ ALWAYS: dict[str, Any] = {  # options without which some version of fairseq does
     "quant_noise_scalar": 0,
 }
 
-NAME = "checkpoint.pt"
+CHECKPOINT_FILE = "checkpoint.pt"
 
 EPS = 1e-5  # of fairseq's layer norms
 
-TABLES = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
+EMBEDDING_TABLES = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
 
 
 class Unread:
@@ -151,13 +151,13 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
 
     def convert() -> Converted:
         checkpoint = read_checkpoint(path)
-        pair = dict(zip(("src", "tgt"), languages(checkpoint, folder, options), strict=True))
+        pair = dict(zip(("src", "tgt"), language_pair(checkpoint, folder, options), strict=True))
         found = {side: tokenizer_files(folder, language, side) for side, language in pair.items()}
-        source, target = fairseq_vocabs(found["src"], found["tgt"], folder / ABOUT)
+        source, target = fairseq_vocabs(found["src"], found["tgt"], folder / VOCAB_ABOUT)
         for (side, stack), vocab, language in zip(
-            STACKS.items(), (source, target), pair.values(), strict=True
+            STACK_OF_SIDE.items(), (source, target), pair.values(), strict=True
         ):
-            rows = len(table(checkpoint, f"{stack}.embed_tokens"))
+            rows = len(embedding_table(checkpoint, f"{stack}.embed_tokens"))
             if rows != len(vocab):
                 raise ValueError(
                     f"dict.{language}.txt in {folder} has {len(vocab)} entries, the four special ones "
@@ -166,10 +166,12 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
                 )
         names = {side: {name: f"vocab.{side}.{name}" for name in found[side]} for side in pair}
         return Converted(
-            Translator(converted(checkpoint, joint=source is target), source, target, SearchConfig(**LIMITS)),
+            Translator(
+                converted(checkpoint, joint=source is target), source, target, SearchConfig(**LENGTH_LIMITS)
+            ),
             {names[side][name]: file for side in pair for name, file in found[side].items()},
             {"kind": "fairseq", "source": names["src"], "target": names["tgt"]},
-            {**pair, "search": LIMITS},
+            {**pair, "search": LENGTH_LIMITS},
         )
 
     return ForeignModel(path.parent.resolve().name + "-" + path.stem, [path, *sorted(beside)], convert)
@@ -179,7 +181,7 @@ def tokenizer_files(folder: Path, language: str, side: str) -> dict[str, Path]:
     """The dictionary of a language, and the file that cuts its words if there is one; a language's own goes
     before that of both."""
     found = {"dictionary": own_file(folder, f"dict.{language}.txt")}
-    for kind, names in (("bpe", CODES), ("sentencepiece", (f"vocab.{side}.model", *PIECES))):
+    for kind, names in (("bpe", CODES), ("sentencepiece", (f"vocab.{side}.model", *PIECE_MODELS))):
         files = [
             own_file(folder, each)
             for name in names
@@ -191,7 +193,7 @@ def tokenizer_files(folder: Path, language: str, side: str) -> dict[str, Path]:
     return found
 
 
-def languages(checkpoint: Checkpoint, folder: Path, options: ForeignOptions) -> tuple[str, str]:
+def language_pair(checkpoint: Checkpoint, folder: Path, options: ForeignOptions) -> tuple[str, str]:
     """The source and target language: as asked for, as the checkpoint says, or as the names of binarised text
     near the dictionaries."""
     own = [
@@ -211,7 +213,7 @@ def languages(checkpoint: Checkpoint, folder: Path, options: ForeignOptions) -> 
     return str(own[0]), str(own[1])
 
 
-def table(checkpoint: Checkpoint, name: str) -> Tensor:
+def embedding_table(checkpoint: Checkpoint, name: str) -> Tensor:
     found = checkpoint.weights.get(f"{name}.weight")
     if found is None or found.dim() != 2:
         raise ValueError(
@@ -224,7 +226,7 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
     """The model of a checkpoint. joint: one dictionary for both languages. Raises ValueError at what our
     Transformer has not, by name."""
     config, weights = model_config(checkpoint, joint=joint), dict(checkpoint.weights)
-    for stack in STACKS.values():
+    for stack in STACK_OF_SIDE.values():
         dropped = [name for name in weights if name.startswith(f"{stack}.layer_norm.")]
         if dropped and config.norm_of(stack) == "pre" and not config.has_final_norm(stack):
             warnings.warn(
@@ -239,21 +241,21 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
             like = ModelConfig(d_model=config.d_model, positions="tensor2tensor", first_position=FIRST)
             known = weights[name][FIRST:] if name in weights else sinusoids(like, config.max_positions)
             weights[name] = known[: config.max_positions].clone()
-    source, target = (len(table(checkpoint, name)) for name in TABLES[:2])
+    source, target = (len(embedding_table(checkpoint, name)) for name in EMBEDDING_TABLES[:2])
     with torch.device("meta"):
         ours = {fairseq_name(name): name for name in Transformer(config, source, target).state_dict()}
     state = {ours.get(name, name): tensor for name, tensor in weights.items()}
-    return filled(config, (source, target), state, checkpoint.path, specials=(SPECIALS, SPECIALS))
+    return filled_model(config, (source, target), state, checkpoint.path, specials=(SPECIALS, SPECIALS))
 
 
 def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
     """The settings of a checkpoint's model: widths as its weights have them, all else as its options say."""
     path, options, weights = checkpoint.path, checkpoint.options, checkpoint.weights
     refuse_options(checkpoint)
-    source, target, output = (table(checkpoint, name) for name in TABLES)
+    source, target, output = (embedding_table(checkpoint, name) for name in EMBEDDING_TABLES)
     embeddings = shared_tables(source, target, output)
     heads, pre = (
-        [options.get(f"{stack}_{name}") for stack in STACKS.values()]
+        [options.get(f"{stack}_{name}") for stack in STACK_OF_SIDE.values()]
         for name in ("attention_heads", "normalize_before")
     )
     if not all(isinstance(n, int) and n > 0 for n in heads):
@@ -266,11 +268,11 @@ def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
     at_end["decoder"] &= not options.get("no_decoder_final_norm", False)
     tables = [each for name, each in weights.items() if name.endswith("embed_positions.weight")]
     # fairseq's longest source and target: more than a hint only where positions are learned
-    longest = [options.get(f"max_{side}_positions") for side in STACKS]
+    longest = [options.get(f"max_{side}_positions") for side in STACK_OF_SIDE]
     settings: dict[str, Any] = dict(
         d_model=source.shape[1],
-        ffn=len(table(checkpoint, "encoder.layers.0.fc1")),
-        decoder_ffn=len(table(checkpoint, "decoder.layers.0.fc1")),
+        ffn=len(embedding_table(checkpoint, "encoder.layers.0.fc1")),
+        decoder_ffn=len(embedding_table(checkpoint, "decoder.layers.0.fc1")),
         heads=heads[0],
         decoder_heads=heads[1],
         encoder_layers=layers(weights, "encoder"),
@@ -289,8 +291,8 @@ def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
         activation=options.get("activation_fn", "relu"),
         embedding_scale=not options.get("no_scale_embedding", False),
         embedding_norm="encoder.layernorm_embedding.weight" in weights,
-        dropout=number(options, "dropout"),
-        attention_dropout=number(options, "attention_dropout"),
+        dropout=number_option(options, "dropout"),
+        attention_dropout=number_option(options, "attention_dropout"),
     )
     return ModelConfig(**settings)
 
@@ -313,7 +315,7 @@ def refuse_options(checkpoint: Checkpoint) -> None:
         )
 
 
-def number(options: Mapping[str, Any], name: str) -> float:
+def number_option(options: Mapping[str, Any], name: str) -> float:
     found = options.get(name) or 0.0
     if not isinstance(found, int | float):
         raise ValueError(f"{name} is {found}; expected a number")
@@ -385,19 +387,21 @@ def flat_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     is no number or name is one that only says what it is."""
     cfg = content.get("cfg")
     if isinstance(cfg, dict):
-        task = plain(cfg.get("task"))
-        options = {**task, **plain(cfg.get("model")), "task": task.get("_name")}
+        task = plain_options(cfg.get("task"))
+        options = {**task, **plain_options(cfg.get("model")), "task": task.get("_name")}
     else:
-        options = plain(content.get("args"))
+        options = plain_options(content.get("args"))
     if not options:
         raise ValueError(f"{path} does not say what its model is: neither 'cfg' nor 'args' has options")
-    for stack in STACKS.values():  # fairseq-hydra-train nests them
-        options |= {f"{stack}_{name}": value for name, value in plain(options.pop(stack, None)).items()}
+    for stack in STACK_OF_SIDE.values():  # fairseq-hydra-train nests them
+        options |= {
+            f"{stack}_{name}": value for name, value in plain_options(options.pop(stack, None)).items()
+        }
     kept = str | int | float | None
     return {name: shortened(v) if v and not isinstance(v, kept) else v for name, v in options.items()}
 
 
-def plain(options: Any) -> dict[str, Any]:
+def plain_options(options: Any) -> dict[str, Any]:
     """The options of a Namespace or a dict; none of anything else."""
     if isinstance(options, argparse.Namespace):
         options = vars(options)
@@ -429,8 +433,8 @@ def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def write(translator: Translator, folder: Path) -> None:
     """Raises ValueError, naming it, at what a checkpoint of fairseq cannot hold."""
-    model, about = translator.model, read_about(folder)
-    check(model)
+    model, about = translator.model, read_export(folder)
+    check_for_fairseq(model)
     model = with_one_width(model)
     src, tgt = about.get("src") or "src", about.get("tgt") or "tgt"
     if src == tgt:
@@ -440,32 +444,32 @@ def write(translator: Translator, folder: Path) -> None:
         ("src", src, translator.source_vocab),
         ("tgt", tgt, translator.target_vocab),
     ):
-        own, dictionary = numbered(vocab)
+        own, dictionary = numbered_dictionary(vocab)
         ids.append(own)
         (folder / f"dict.{language}.txt").write_bytes(dictionary)
         for kind, name in (("bpe", "bpe.codes"), ("sentencepiece", f"vocab.{side}.model")):
             if (given := folder / f"vocab.{side}.{kind}").is_file():
                 given.rename(folder / (f"{name}.{language}" if kind == "bpe" else name))
         (folder / f"vocab.{side}.dictionary").unlink(missing_ok=True)
-    (folder / ABOUT).unlink(missing_ok=True)
+    (folder / VOCAB_ABOUT).unlink(missing_ok=True)
     content = {
         "args": argparse.Namespace(**options(model, src, tgt)),
-        "model": weights(model, *ids),
+        "model": fairseq_weights(model, *ids),
         "optimizer_history": [
             {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
         ],
         "extra_state": {"train_iterator": {"epoch": 1}},
     }
-    save_file(folder / NAME, content)
+    save_file(folder / CHECKPOINT_FILE, content)
 
 
 def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The translator of such a folder, read as any checkpoint of fairseq is. Raises ValueError at a file that
     is missing or broken."""
-    return read(str(folder / NAME), ForeignOptions()).convert().translator
+    return read(str(folder / CHECKPOINT_FILE), ForeignOptions()).convert().translator
 
 
-def check(model: Transformer) -> None:
+def check_for_fairseq(model: Transformer) -> None:
     """Raises ValueError, naming it, at what a checkpoint of fairseq cannot hold."""
     config = model.config
     own_heads = any(site.endswith(KINDS) for site in model.heads)
@@ -482,7 +486,7 @@ def check(model: Transformer) -> None:
         raise ValueError("this model has a bias on its logits, for which fairseq has no place")
 
 
-def numbered(vocab: Vocabulary) -> tuple[list[int], bytes]:
+def numbered_dictionary(vocab: Vocabulary) -> tuple[list[int], bytes]:
     """Our id of each of fairseq's, and the content of the dictionary's file. Raises ValueError at a
     vocabulary that fairseq cannot number."""
     specials = vocab.specials
@@ -506,7 +510,7 @@ def numbered(vocab: Vocabulary) -> tuple[list[int], bytes]:
 def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
     """fairseq's options of a model, by its flat names, as it saves them in `args`."""
     config, tied = model.config, keeps_tables(model)
-    found = ALWAYS | {
+    found = ALWAYS_OPTIONS | {
         "source_lang": src,
         "target_lang": tgt,
         "activation_fn": config.activation,
@@ -526,7 +530,7 @@ def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
         "decoder_layers": config.decoder_layers,
         "decoder_attention_heads": config.heads_of_decoder,
     }
-    for side, stack in STACKS.items():
+    for side, stack in STACK_OF_SIDE.items():
         found |= {
             f"{stack}_embed_dim": config.d_model,
             f"{stack}_embed_path": None,
@@ -549,23 +553,25 @@ def has_table(model: Transformer) -> bool:
     return (model.config.positions, model.config.first_position) != ("tensor2tensor", FIRST)
 
 
-def weights(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
+def fairseq_weights(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
     """The model's weights under fairseq's names and in its dictionaries' order."""
     found: dict[str, Tensor] = {}
-    for stack in STACKS.values():
+    for stack in STACK_OF_SIDE.values():
         # an older version says that a pre-norm stack has no norm at its end
         since = 3.0 if model.config.norm_of(stack) == "post" or model.config.has_final_norm(stack) else 1.0
         found[f"{stack}.version"] = torch.tensor([since])
     found.update((fairseq_name(name), tensor) for name, tensor in model.state_dict().items())
-    found.pop("decoder.output_projection.bias", None)  # of zeros (`check`)
+    found.pop("decoder.output_projection.bias", None)  # of zeros (`check_for_fairseq`)
     moved: dict[int, Tensor] = {}  # a table that is two is written once
-    for name, ids in zip((f"{table}.weight" for table in TABLES), (source, target, target), strict=True):
+    for name, ids in zip(
+        (f"{table}.weight" for table in EMBEDDING_TABLES), (source, target, target), strict=True
+    ):
         place = found[name].data_ptr()
         found[name] = moved[place] = moved.get(place, found[name][ids])
     if not keeps_tables(model):
         inputs = found["decoder.embed_tokens.weight"] = found["decoder.embed_tokens.weight"].clone()
         inputs[SPECIALS.beginning] = model.target_embedding.weight[model.target_specials.beginning]
-    for side, stack in STACKS.items():
+    for side, stack in STACK_OF_SIDE.items():
         if has_table(model):
             found[f"{stack}.embed_positions.weight"] = F.pad(position_table(model, side), (0, 0, FIRST, 0))
     return found

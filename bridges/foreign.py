@@ -22,11 +22,11 @@ from headgates.models.positions import sinusoids
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
-STACKS = {"source": "encoder", "target": "decoder"}  # of each side
+STACK_OF_SIDE = {"source": "encoder", "target": "decoder"}  # of each side
 
 # ours -> fairseq's, in a layer and outside; Hugging Face's models, which began as fairseq's, have `model.`
 # before
-NAMES = {
+THEIR_NAMES = {
     "self_attention": "self_attn",
     "cross_attention": "encoder_attn",
     "self_residual.norm": "self_attn_layer_norm",
@@ -74,7 +74,7 @@ class ForeignModel:
 
 def fairseq_name(name: str) -> str:
     """What fairseq calls our parameter of this name."""
-    return reduce(lambda known, pair: known.replace(*pair), NAMES.items(), name)
+    return reduce(lambda known, pair: known.replace(*pair), THEIR_NAMES.items(), name)
 
 
 def shared_tables(source: Tensor, target: Tensor, output: Tensor) -> str:
@@ -91,7 +91,7 @@ def position_table(model: Transformer, side: str) -> Tensor:
     return getattr(model, f"{side}_positions").weight if learned else sinusoids(config, table_length(config))
 
 
-def filled(
+def filled_model(
     config: ModelConfig,
     sizes: Sequence[int],
     state: Mapping[str, Tensor],

@@ -23,7 +23,7 @@ from headgates.configs.own_file import own_files
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import file_digest
 from headgates.data.text import reworded
-from headgates.data.vocab import ABOUT as VOCAB_ABOUT
+from headgates.data.vocab import VOCAB_ABOUT
 from headgates.gates import GateBank, detach, remove
 from headgates.gates.sites import BANK
 from headgates.models.checkpoint import architecture

@@ -1,8 +1,8 @@
 """`hf:NAME_OR_FOLDER`: Hugging Face's Marian, BART, mBART, M2M100, NLLB, Pegasus and FSMT models, in and out.
 
 transformers reads the weights, from safetensors or with weights_only, and their names become ours. What a
-family always has stands in FAMILIES, the rest comes from config.json; no class and no code but transformers'
-own is used.
+family always has stands in MODEL_TYPES, the rest comes from config.json; no class and no code but
+transformers' own is used.
 
 `write` makes config.json, model.safetensors and a tokenizer that `from_pretrained` reads, or
 `gates.load_pruned` once sites have different numbers of heads. A model that came from a family goes out as
@@ -36,8 +36,8 @@ from headgates.configs.own_file import own_files
 from headgates.configs.settings import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.data.hf_vocab import (
-    FLAGS,
     KIND,
+    LANGUAGE_OPTIONS,
     PREFIX,
     SIDES,
     HuggingFaceVocab,
@@ -60,9 +60,9 @@ from headgates.models.positions import sinusoids
 from headgates.models.transformer import ACTIVATIONS, Transformer
 from headgates.models.translator import Translator
 
-WEIGHTS = ("model*.safetensors*", "pytorch_model*.bin*")  # with their index, where they are in parts
+WEIGHT_FILES = ("model*.safetensors*", "pytorch_model*.bin*")  # with their index, where they are in parts
 
-TOKENIZER = (
+TOKENIZER_FILES = (
     "tokenizer_config.json",
     "tokenizer.json",
     "special_tokens_map.json",
@@ -78,12 +78,12 @@ TOKENIZER = (
     "spiece.model",
 )
 
-FILES = ("config.json", "generation_config.json", *TOKENIZER)
+FOLDER_FILES = ("config.json", "generation_config.json", *TOKENIZER_FILES)
 
 # settings that ask for other code, or for other weights
 REFUSED = ("quantization_config", "auto_map", "adapter_config")
 
-SETTINGS = {  # ours -> theirs in config.json
+THEIR_SETTINGS = {  # ours -> theirs in config.json
     "d_model": "d_model",
     "ffn": "encoder_ffn_dim",
     "decoder_ffn": "decoder_ffn_dim",
@@ -98,7 +98,7 @@ SETTINGS = {  # ours -> theirs in config.json
     "max_positions": "max_position_embeddings",
 }
 
-CURE = "copy the model's folder again"
+FOLDER_CURE = "copy the model's folder again"
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Family:
 AFTER_PADDING = -1  # an offset: the row after that with the number of the padding, as in fairseq
 
 # by model_type; a model of ours goes out as the first that fits, so those with their own sinusoids come first
-FAMILIES = {
+MODEL_TYPES = {
     "m2m_100": Family("M2M100ForConditionalGeneration", "pre", False, False, None, own_waves=True),
     "fsmt": Family("FSMTForConditionalGeneration", "post", False, False, AFTER_PADDING, own_waves=True),
     "marian": Family("MarianMTModel", "post", False, True, 0),
@@ -135,13 +135,13 @@ FAMILIES = {
 }
 
 # what vocab.json says of a tokenizer in a run folder; here vocab.json is the tokenizer's own
-ABOUT = "headgates_vocab.json"
+HEADGATES_ABOUT = "headgates_vocab.json"
 
-NEVER = -1e9  # the bias on the logit of a row that no piece has
+NEVER_BIAS = -1e9  # the bias on the logit of a row that no piece has
 
-TABLES = ("source_embedding", "target_embedding", "output")
+OUR_TABLES = ("source_embedding", "target_embedding", "output")
 
-SHARED = "model.shared.weight"  # the table that ties the others
+SHARED_TABLE = "model.shared.weight"  # the table that ties the others
 
 
 def their_name(name: str, family: Family) -> str:
@@ -158,14 +158,14 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     own_files(folder)
     config = read_settings(folder / "config.json")
     family = config.get("model_type")
-    if str(family) not in FAMILIES:  # it may be of any kind
+    if str(family) not in MODEL_TYPES:  # it may be of any kind
         raise ValueError(
-            f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(FAMILIES)} (NLLB "
+            f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(MODEL_TYPES)} (NLLB "
             "is m2m_100)"
         )
-    files = [folder / name for name in FILES if (folder / name).is_file()] + weights(folder)
+    files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()] + weight_files(folder)
     name = folder.resolve().name if Path(place).is_dir() else place.rsplit("/", 1)[-1]
-    return ForeignModel(name, files, lambda: convert(folder, config, options))
+    return ForeignModel(name, files, lambda: convert_folder(folder, config, options))
 
 
 def snapshot(place: str) -> Path:
@@ -174,34 +174,34 @@ def snapshot(place: str) -> Path:
     if Path(place).is_dir():
         return Path(place)
     library()
-    found = hub_folder(place, [*FILES, WEIGHTS[0]])
-    return found if list(found.glob(WEIGHTS[0])) else hub_folder(place, [WEIGHTS[1]])
+    found = hub_folder(place, [*FOLDER_FILES, WEIGHT_FILES[0]])
+    return found if list(found.glob(WEIGHT_FILES[0])) else hub_folder(place, [WEIGHT_FILES[1]])
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     try:
-        return dict(load_json(path, cure=CURE))
+        return dict(load_json(path, cure=FOLDER_CURE))
     except FileNotFoundError:
         raise ValueError(
             f"{path.parent} has no {path.name}; expected a folder as save_pretrained writes it"
         ) from None
 
 
-def weights(folder: Path) -> list[Path]:
-    """The files of the weights, of the first kind of WEIGHTS that is there. Raises ValueError where there are
-    none."""
-    found = next((files for name in WEIGHTS if (files := sorted(folder.glob(name)))), None)
+def weight_files(folder: Path) -> list[Path]:
+    """The files of the weights, of the first kind of WEIGHT_FILES that is there. Raises ValueError where
+    there are none."""
+    found = next((files for name in WEIGHT_FILES if (files := sorted(folder.glob(name)))), None)
     if found is None:
         raise ValueError(f"{folder} has no weights; expected model.safetensors or pytorch_model.bin")
     return found
 
 
-def convert(folder: Path, config: Mapping[str, Any], options: ForeignOptions) -> Converted:
+def convert_folder(folder: Path, config: Mapping[str, Any], options: ForeignOptions) -> Converted:
     """The model as one of ours. Raises ValueError where its files are broken or hold what ours lacks."""
-    family = FAMILIES[config["model_type"]]
+    family = MODEL_TYPES[config["model_type"]]
     model = read_model(folder, family, config)
     sizes = [len(model.state_dict()[their_name(f"{side}_embedding.weight", family)]) for side in SIDES]
-    files = {PREFIX + name: folder / name for name in TOKENIZER if (folder / name).is_file()}
+    files = {PREFIX + name: folder / name for name in TOKENIZER_FILES if (folder / name).is_file()}
     about = vocabulary(folder, model, sizes, options)
     specials = [SpecialTokens(**about[side]["specials"]) for side in SIDES]
     ours = as_ours(model, family, *specials)
@@ -220,7 +220,7 @@ def convert(folder: Path, config: Mapping[str, Any], options: ForeignOptions) ->
 def as_ours(model: Any, family: Family, source: SpecialTokens, target: SpecialTokens) -> Transformer:
     """A model of transformers as our own, with the heads that are left in it and its weights themselves."""
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    config = architecture(model.config, family, state)
+    config = our_settings(model.config, family, state)
     source_vocab, target_vocab = (
         len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES
     )
@@ -249,7 +249,7 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
             f"{folder} has an adapter; merge it into the model (peft: merge_and_unload) and save that"
         )
     plain: dict[str, Any] = {"attn_implementation": "eager"}
-    with reworded(f"the weights and settings in {folder} do not make a {family.model}", CURE), quiet():
+    with reworded(f"the weights and settings in {folder} do not make a {family.model}", FOLDER_CURE), quiet():
         plain["dtype"] = stored_type(folder)
         if "headgates" in config:
             return load_pruned(folder, **plain)
@@ -266,7 +266,7 @@ def stored_type(folder: Path) -> torch.dtype:
     """The type that a model's weights are read in: bf16 where all are stored in it."""
     open_file = library("safetensors").safe_open
     stored = set()
-    for path in weights(folder):
+    for path in weight_files(folder):
         if path.suffix == ".safetensors":
             with open_file(path, "pt") as file:
                 stored |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # no mapping
@@ -275,9 +275,9 @@ def stored_type(folder: Path) -> torch.dtype:
     return torch.bfloat16 if stored == {"BF16"} else torch.float32
 
 
-def architecture(config: Any, family: Family, state: Mapping[str, Tensor]) -> ModelConfig:
+def our_settings(config: Any, family: Family, state: Mapping[str, Tensor]) -> ModelConfig:
     """Our settings of a model. Raises ValueError at an activation that ours has not."""
-    found = {ours: getattr(config, theirs) for ours, theirs in SETTINGS.items()}
+    found = {ours: getattr(config, theirs) for ours, theirs in THEIR_SETTINGS.items()}
     if found["activation"] == "silu":
         found["activation"] = "swish"
     if found["activation"] not in ACTIVATIONS:
@@ -285,7 +285,7 @@ def architecture(config: Any, family: Family, state: Mapping[str, Tensor]) -> Mo
             f"activation_function {shortened(found['activation'])} in config.json is not one of ours: "
             f"{', '.join(ACTIVATIONS)}"
         )
-    tables = (state[their_name(f"{name}.weight", family)] for name in TABLES)
+    tables = (state[their_name(f"{name}.weight", family)] for name in OUR_TABLES)
     ours = ModelConfig(
         **found,
         norm=family.norm,  # type: ignore[arg-type]  # one of ModelConfig's
@@ -352,7 +352,7 @@ def write(translator: Translator, folder: Path) -> None:
     model = translator.model
     name = family_of(model)
     write_tokenizer(translator, folder)
-    state = their_state(model, FAMILIES[name])
+    state = their_state(model, MODEL_TYPES[name])
     library("safetensors.torch").save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     settings = their_settings(model, name)
     left = heads_left(model, ALL_KINDS)
@@ -379,10 +379,10 @@ def family_of(model: Transformer) -> str:
             f"no translation model of Hugging Face is built so: it would need {wrong[0]}; export to onnx "
             "instead"
         )
-    return next(name for name, family in FAMILIES.items() if fits(model, family))
+    return next(name for name, family in MODEL_TYPES.items() if family_fits(model, family))
 
 
-def fits(model: Transformer, family: Family) -> bool:
+def family_fits(model: Transformer, family: Family) -> bool:
     """Whether a family's class can compute what the model does; an output bias may be zeros there."""
     config = model.config
     if (config.norm, config.embedding_norm) != (family.norm, family.embedding_norm):
@@ -414,7 +414,7 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
         for side in SIDES:
             state[f"{side}_positions.weight"] = F.pad(position_table(model, side), (0, 0, first, 0))
     rows = shared_rows(model, family)
-    for name in (f"{table}.weight" for table in TABLES):
+    for name in (f"{table}.weight" for table in OUR_TABLES):
         state[name] = F.pad(state[name], (0, 0, 0, max(0, rows - len(state[name]))))
     for name, module in model.named_modules():
         if isinstance(module, MultiHeadAttention) and not module.heads:
@@ -424,10 +424,10 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
     found = {their_name(name, family): tensor for name, tensor in state.items()}
     if family.output_bias:
         bias = found["final_logits_bias"]
-        found["final_logits_bias"] = F.pad(bias, (0, max(0, rows - len(bias))), value=NEVER)[None]
-    tied = [their_name(f"{table}.weight", family) for table in TABLES]
+        found["final_logits_bias"] = F.pad(bias, (0, max(0, rows - len(bias))), value=NEVER_BIAS)[None]
+    tied = [their_name(f"{table}.weight", family) for table in OUR_TABLES]
     if rows:
-        found[SHARED] = found[tied[1]]
+        found[SHARED_TABLE] = found[tied[1]]
     if config.embeddings != "tied" or not family.one_size:
         marian = config.embeddings == "tied-decoder" and family.model == "MarianMTModel"
         tied = tied[2:] if marian else []
@@ -436,7 +436,7 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
 
 def their_settings(model: Transformer, name: str) -> dict[str, Any]:
     """The content of config.json."""
-    config, family = model.config, FAMILIES[name]
+    config, family = model.config, MODEL_TYPES[name]
     rows, tied = shared_rows(model, family), config.embeddings == "tied"
     sizes: dict[str, Any] = {"vocab_size": rows or model.source_vocab}
     if not family.one_size:
@@ -454,7 +454,7 @@ def their_settings(model: Transformer, name: str) -> dict[str, Any]:
     }
     return (
         sizes
-        | {theirs: own[ours] for ours, theirs in SETTINGS.items()}
+        | {theirs: own[ours] for ours, theirs in THEIR_SETTINGS.items()}
         | tokens(model)
         | {
             "architectures": [family.model],
@@ -503,7 +503,7 @@ def write_tokenizer(translator: Translator, folder: Path) -> None:
     for path in folder.glob("vocab*"):
         path.unlink()
     if isinstance(source, HuggingFaceVocab):
-        about = load_json(source.path, cure=CURE)
+        about = load_json(source.path, cure=FOLDER_CURE)
         for name, own in about["files"].items():
             shutil.copyfile(source.path.parent / name, folder / own)
     elif isinstance(source, Vocab) and isinstance(target, Vocab):
@@ -525,10 +525,10 @@ def write_tokenizer(translator: Translator, folder: Path) -> None:
     settings = read_settings(path) if path.is_file() else {}
     settings["tokenizer_class"] = about["class"]
     if about["class"] != "MarianTokenizer":
-        settings |= {FLAGS[side]: code for side, code in about["languages"].items()}
+        settings |= {LANGUAGE_OPTIONS[side]: code for side, code in about["languages"].items()}
     dump(path, settings)
     about["files"] = {path.name: path.name for path in sorted(folder.iterdir()) if path.name != "export.json"}
-    dump(folder / ABOUT, about)
+    dump(folder / HEADGATES_ABOUT, about)
 
 
 def write_pieces(source: Vocab, target: Vocab, folder: Path) -> None:
@@ -556,7 +556,7 @@ def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The model of a folder that `write` wrote, read by its class in transformers, as our own Transformer.
     Raises ValueError at a file that is missing or broken."""
     settings = read_settings(folder / "config.json")
-    family = FAMILIES[settings["model_type"]]
+    family = MODEL_TYPES[settings["model_type"]]
     specials = shape.source_specials, shape.target_specials
     model = as_ours(read_model(folder, family, settings), family, *specials)
-    return Translator(model, *load_vocabs(folder, read_settings(folder / ABOUT), *specials))
+    return Translator(model, *load_vocabs(folder, read_settings(folder / HEADGATES_ABOUT), *specials))

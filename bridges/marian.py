@@ -33,7 +33,7 @@ import numpy as np
 import torch
 import yaml
 
-from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled, with_one_width
+from headgates.bridges.foreign import STACK_OF_SIDE, Converted, ForeignModel, filled_model, with_one_width
 from headgates.configs.fields import check_ranges, shortened
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file, own_files
@@ -49,7 +49,7 @@ from headgates.models.description import Description
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
-Arrays = dict[str, np.ndarray]
+NamedArrays = dict[str, np.ndarray]
 
 SETTINGS = "special:model.yml"
 
@@ -59,20 +59,20 @@ OUTPUT_BIAS = "decoder_ff_logit_out_b"
 
 MODEL, INT8_MODEL = "model.npz", "model.intgemm8.bin"
 
-LAYER = re.compile(r"(encoder|decoder)_l\d+(?=_)")  # in an array's name
+LAYER_IN_NAME = re.compile(r"(encoder|decoder)_l\d+(?=_)")  # in an array's name
 
-WIDTHS = 64  # the engine's int8 products need a multiple of it
+WIDTH_MULTIPLE = 64  # the engine's int8 products need a multiple of it
 
 ALPHA = "_QuantMultA"  # after a matrix's name: what the engine multiplies its int8 inputs by
 
-EXACT = 1e-3  # how far from whole numbers weights may be that are still those that were read
+ROUNDING_TOLERANCE = 1e-3  # how far from whole numbers weights may be that are still those that were read
 
 # of what vocab.json says of a model that was read
-KEYS: dict[str, Any] = {"multipliers": dict, "alphas": dict, "bytes": int}
+ABOUT_KEYS: dict[str, Any] = {"multipliers": dict, "alphas": dict, "bytes": int}
 
 ALIGNED = 256  # bytes to which the data of a .bin begin and are filled up
 
-CURE = "take --to onnx"
+ONNX_CURE = "take --to onnx"
 
 # settings of decoder.yml -> ours
 SEARCH = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}
@@ -99,7 +99,7 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "ulr": (False,),
 }
 
-NUMBERS = {  # whole numbers among the settings -> ours
+WHOLE_NUMBERS = {  # whole numbers among the settings -> ours
     "dim-emb": "d_model",
     "transformer-dim-ffn": "ffn",
     "transformer-decoder-dim-ffn": "decoder_ffn",
@@ -170,7 +170,7 @@ def layer_names(config: ModelConfig, decoder_numbers: Sequence[int]) -> dict[str
     has."""
     found: dict[str, str] = {}
     both = (range(1, config.encoder_layers + 1), decoder_numbers)
-    for (side, stack), numbers in zip(STACKS.items(), both, strict=True):
+    for (side, stack), numbers in zip(STACK_OF_SIDE.items(), both, strict=True):
         before = "_pre" if config.norm_of(stack) == "pre" else ""
         if config.embedding_norm:
             found |= pair(f"{side}_norm", f"{stack}_emb_ln_{{}}_pre")
@@ -217,7 +217,7 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
 
 
 @dataclass(frozen=True)
-class Files:
+class MarianFiles:
     """vocabularies, cutters: of source and target, the same file twice where joint. search: settings of a
     run's."""
 
@@ -227,7 +227,7 @@ class Files:
     search: dict[str, Any]
 
 
-def find_files(place: Path) -> Files:
+def find_files(place: Path) -> MarianFiles:
     """What decoder.yml (or another YAML file with `models` and `vocabs`) names, or else the model and the
     vocabularies that lie there."""
     folder = place if place.is_dir() else place.parent
@@ -263,7 +263,7 @@ def find_files(place: Path) -> Files:
         if not path.is_file():
             raise ValueError(f"there is no {path}, which the files beside it name; copy it there")
     both = [vocabularies[0], vocabularies[-1]]
-    cutter_files = [own_file(folder, f"{side}.spm") for side in STACKS]
+    cutter_files = [own_file(folder, f"{side}.spm") for side in STACK_OF_SIDE]
     cutters = [
         cutter if cutter.is_file() and path.suffix != ".spm" else None
         for path, cutter in zip(both, cutter_files, strict=True)
@@ -271,7 +271,7 @@ def find_files(place: Path) -> Files:
     search = {
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }
-    return Files(models[0], both, cutters, search)
+    return MarianFiles(models[0], both, cutters, search)
 
 
 def is_target(path: Path) -> bool:
@@ -279,19 +279,19 @@ def is_target(path: Path) -> bool:
     return path.name.startswith(("trg", "target"))
 
 
-def convert(files: Files, language: str | None) -> Converted:
+def convert(files: MarianFiles, language: str | None) -> Converted:
     """The model as one of ours. language: of a model of many, the one to write: `fra` for the token
     >>fra<<."""
-    arrays, settings, multipliers = load(files.model)
+    arrays, settings, multipliers = load_arrays(files.model)
     try:
-        config, numbers = model_config(settings)
-        state = parameters(config, arrays, numbers, settings)
+        config, numbers = our_config(settings)
+        state = our_parameters(config, arrays, numbers, settings)
     except ValueError as error:
         raise ValueError(f"{files.model}: {error}") from error
-    sizes = [len(state[f"{side}_embedding.weight"]) - 1 for side in STACKS]
+    sizes = [len(state[f"{side}_embedding.weight"]) - 1 for side in STACK_OF_SIDE]
     marked = None if language is None else f">>{language}<<"
     source, target = read_sides(files.vocabularies, files.cutters, sizes, marked)
-    model = filled(
+    model = filled_model(
         config, [size + 1 for size in sizes], state, files.model, specials=(source.specials, target.specials)
     )
     names = {
@@ -314,7 +314,7 @@ def convert(files: Files, language: str | None) -> Converted:
     return Converted(translator, {name: path for path, name in names.items()}, about, run)
 
 
-def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
+def our_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
     """The settings as ours, and by which number, from 1, each decoder layer's weights are called. ValueError
     at what we have not."""
     for name, values in ONLY.items():
@@ -339,7 +339,7 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
     norm, final_norm = NORMS[operations]
     every, source, output = (settings.get(f"tied-embeddings{each}") for each in ("-all", "-src", ""))
     tied = every or (source and output)
-    numbers: dict[str, Any] = {ours: whole(settings, theirs) for theirs, ours in NUMBERS.items()}
+    numbers: dict[str, Any] = {ours: whole(settings, theirs) for theirs, ours in WHOLE_NUMBERS.items()}
     config = ModelConfig(
         **numbers,
         norm=norm,  # type: ignore[arg-type]  # one of ModelConfig's
@@ -367,15 +367,15 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
 
 
 def whole(settings: dict[str, Any], name: str) -> int:
-    may_lack = NUMBERS[name] == "decoder_ffn"  # 0: as wide as the encoder's
+    may_lack = WHOLE_NUMBERS[name] == "decoder_ffn"  # 0: as wide as the encoder's
     number = settings.get(name, 0 if may_lack else None)
     if type(number) is not int or number < (0 if may_lack else 1):
         raise ValueError(f"{name} is {shortened(number)} in {SETTINGS}; expected a whole number")
     return number
 
 
-def parameters(
-    config: ModelConfig, arrays: Arrays, numbers: list[int], settings: dict[str, Any]
+def our_parameters(
+    config: ModelConfig, arrays: NamedArrays, numbers: list[int], settings: dict[str, Any]
 ) -> dict[str, torch.Tensor]:
     """The state dict of our Transformer. Raises ValueError at an array that is missing, or one that nothing
     reads."""
@@ -409,7 +409,7 @@ def parameters(
     return {name: torch.from_numpy(np.array(array, np.float32)) for name, array in state.items()}
 
 
-def load(path: Path) -> tuple[Arrays, dict[str, Any], dict[str, float]]:
+def load_arrays(path: Path) -> tuple[NamedArrays, dict[str, Any], dict[str, float]]:
     """The arrays of a model file, float32, its settings, and what those that were int8 had been multiplied
     by. Raises ValueError at a file that is not whole or not Marian's."""
     raw, multipliers = (read_npz(path, cure="copy it again"), {}) if path.suffix == ".npz" else _bin(path)
@@ -432,14 +432,14 @@ def yaml_bytes(settings: dict[str, Any]) -> bytes:
     return yaml.safe_dump(settings, default_flow_style=False).encode() + b"\0"
 
 
-def write_npz(path: Path, arrays: Arrays, settings: dict[str, Any]) -> None:
+def write_npz(path: Path, arrays: NamedArrays, settings: dict[str, Any]) -> None:
     """Write a model file that Marian reads."""
     text = np.frombuffer(yaml_bytes(settings), dtype=np.int8)
     with path.open("wb") as file:
         np.savez(file, **arrays, **{SETTINGS: text})  # type: ignore[arg-type]  # numpy's stubs take the names for its own flags
 
 
-def _bin(path: Path) -> tuple[Arrays, dict[str, float]]:
+def _bin(path: Path) -> tuple[NamedArrays, dict[str, float]]:
     data, at = path.read_bytes(), 0
 
     def take(count: int) -> bytes:
@@ -473,7 +473,9 @@ def _bin(path: Path) -> tuple[Arrays, dict[str, float]]:
     return arrays, multipliers
 
 
-def write_bin(path: Path, arrays: Arrays, settings: dict[str, Any], multipliers: dict[str, float]) -> bool:
+def write_bin(
+    path: Path, arrays: NamedArrays, settings: dict[str, Any], multipliers: dict[str, float]
+) -> bool:
     """Write a model file that Marian reads, the arrays with a multiplier in int8; whether any was rounded.
 
     An array that its multiplier no longer makes whole numbers of at most 127 gets another."""
@@ -484,7 +486,7 @@ def write_bin(path: Path, arrays: Arrays, settings: dict[str, Any], multipliers:
         if name in multipliers:
             by = np.float32(multipliers[name])
             whole = np.rint(array * by)
-            if not (np.abs(whole) <= 127).all() or np.abs(array * by - whole).max() > EXACT:
+            if not (np.abs(whole) <= 127).all() or np.abs(array * by - whole).max() > ROUNDING_TOLERANCE:
                 rounded, by = True, np.float32(127 / (np.abs(array).max() or 1))
                 whole = np.rint(array * by)
             stored = whole.astype(np.int8)
@@ -528,21 +530,21 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
     """What was written: whether weights were rounded, and a line on its size. Raises ValueError at a model
     that Marian cannot express, or vocabularies that are not Marian's."""
     model, search = translator.model, translator.search
-    check(model)
+    check_for_marian(model)
     names = []
     for side, vocabulary in (("source", translator.source_vocab), ("target", translator.target_vocab)):
         if not isinstance(vocabulary, MarianVocab):
             raise ValueError(
-                f"Marian cannot read the vocabulary {vocabulary.path.name}: it numbers padding; {CURE}"
+                f"Marian cannot read the vocabulary {vocabulary.path.name}: it numbers padding; {ONNX_CURE}"
             )
         names.append(vocabulary.file.name)
         if vocabulary.cutter and vocabulary.cutter.path != vocabulary.file:
             shutil.copyfile(vocabulary.cutter.path, folder / f"{side}.spm")
-    about = load_json(translator.source_vocab.path, keys=KEYS, cure="make the run again")
+    about = load_json(translator.source_vocab.path, keys=ABOUT_KEYS, cure="make the run again")
     about |= {name: of_layers_left(model, about[name]) for name in ("multipliers", "alphas")}
     left = [site.heads for site in find_sites(model)]
     whole = sum(row.numel() for row in heads_left(model).values())
-    model = with_one_width(model, WIDTHS if about["multipliers"] else 1)
+    model = with_one_width(model, WIDTH_MULTIPLE if about["multipliers"] else 1)
     heads = common_heads(model)
     scale = math.sqrt(model.config.heads / heads)  # of queries, whose heads are so much wider
     multipliers = {
@@ -552,9 +554,9 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
     content = arrays(model, heads)
     if multipliers:
         alphas = {name: np.full((1, 1), alpha, np.float32) for name, alpha in about["alphas"].items()}
-        rounded = write_bin(file, content | alphas, settings(model, heads), multipliers)
+        rounded = write_bin(file, content | alphas, written_settings(model, heads), multipliers)
     else:
-        write_npz(file, content, settings(model, heads))
+        write_npz(file, content, written_settings(model, heads))
     decoder = {"relative-paths": True, "models": [file.name], "vocabs": names}
     decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoder, sort_keys=False), encoding="utf-8")
@@ -578,7 +580,7 @@ def of_layers_left(model: Transformer, numbers: Mapping[str, float]) -> dict[str
     }
     found = {}
     for name, number in numbers.items():
-        layer = LAYER.match(name)
+        layer = LAYER_IN_NAME.match(name)
         if layer is None:
             found[name] = number
         elif layer[0] in now:
@@ -593,29 +595,29 @@ def common_heads(model: Transformer) -> int:
     return next(n for n in range(max(most, 1), config.heads + 1) if config.d_model % n == 0)
 
 
-def check(model: Transformer) -> None:
+def check_for_marian(model: Transformer) -> None:
     """Raises ValueError at a model that Marian cannot express."""
     config, specials = model.config, model.target_specials
     for name, values in CAN_BE.items():
         if getattr(config, name) not in values:
             raise ValueError(
                 f"Marian has no {name} {getattr(config, name)!r}, only {' or '.join(map(repr, values))}; "
-                f"{CURE}"
+                f"{ONNX_CURE}"
             )
     if specials.beginning != specials.padding or model.target_embedding.weight[specials.beginning].any():
         raise ValueError(
             "Marian's decoder begins with an embedding of 0, and this model's beginning has one that was "
-            f"trained; {CURE}"
+            f"trained; {ONNX_CURE}"
         )
 
 
-def settings(model: Transformer, heads: int) -> dict[str, Any]:
+def written_settings(model: Transformer, heads: int) -> dict[str, Any]:
     """What special:model.yml says of a model that is written with so many heads."""
     config = model.config
     (pre, post, top) = next(letters for letters, (norm, _) in NORMS.items() if norm == config.norm)
     if config.has_final_norm("encoder"):
         top = "n"
-    own = {theirs: getattr(config, ours) for theirs, ours in NUMBERS.items()} | {
+    own = {theirs: getattr(config, ours) for theirs, ours in WHOLE_NUMBERS.items()} | {
         "transformer-heads": heads,
         "dim-vocabs": [model.source_vocab - 1, model.target_vocab - 1],
         "transformer-ffn-activation": config.activation,
@@ -631,7 +633,7 @@ def settings(model: Transformer, heads: int) -> dict[str, Any]:
     return ALWAYS | own
 
 
-def arrays(model: Transformer, heads: int) -> Arrays:
+def arrays(model: Transformer, heads: int) -> NamedArrays:
     """The parameters by Marian's names, without the token that Marian has not. Every attention gets so many
     heads, which together are D wide: what its own heads lack in number and width is zeros, and W_q makes up
     for the division by the root of the width."""

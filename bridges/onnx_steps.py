@@ -18,23 +18,26 @@ def open(folder: Path, model: Description, threads: int) -> StepTranslator:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = ERRORS_ONLY
-    encoder, decoder = load(folder / "encoder.onnx", options), load(folder / "decoder.onnx", options)
+    encoder, decoder = (
+        open_session(folder / "encoder.onnx", options),
+        open_session(folder / "decoder.onnx", options),
+    )
     shapes = [each.shape for each in decoder.get_inputs() if each.name.startswith("past_")]
 
     def decode(ids: np.ndarray, length: int, bias: np.ndarray, cross: Arrays, past: Arrays) -> Arrays:
-        return run(decoder, [ids, np.array(length), bias, *cross, *past])
+        return run_graph(decoder, [ids, np.array(length), bias, *cross, *past])
 
     sizes = [(heads, width) for _, _, heads, _, width in shapes]
     vocabs = sized_vocabs(folder, model)
-    return StepTranslator(vocabs, model, sizes, lambda source: run(encoder, [source]), decode)
+    return StepTranslator(vocabs, model, sizes, lambda source: run_graph(encoder, [source]), decode)
 
 
-def load(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+def open_session(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
     with reworded(f"{path} is not a whole ONNX graph", "export the run again"):
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def run(session: onnxruntime.InferenceSession, inputs: Arrays) -> Arrays:
+def run_graph(session: onnxruntime.InferenceSession, inputs: Arrays) -> Arrays:
     """All outputs of a graph, in order; its inputs in order too."""
     names = [each.name for each in session.get_inputs()]
     with reworded("the ONNX graph cannot be run", "export the run again"):

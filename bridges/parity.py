@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.line_translator import LineTranslator, RankedTranslation
 from headgates.models.translator import Translator
 
 TOLERANCE = 1e-4  # nats: the largest difference of a token's log-probability
@@ -51,7 +51,7 @@ def parity(
             f"which rounding does not explain (at most {ROUNDING:g} expected)"
         )
     for beam in sorted({1, translator.search.beam}):
-        found["greedy" if beam == 1 else f"beam_{beam}"] = translations(
+        found["greedy" if beam == 1 else f"beam_{beam}"] = compare_translations(
             translator, exported, lines, beam, (tolerance, near_tie)
         )
     return found
@@ -84,7 +84,7 @@ def log_probs(
     }
 
 
-def translations(
+def compare_translations(
     translator: Translator,
     exported: LineTranslator,
     lines: Sequence[str],
@@ -121,7 +121,7 @@ def translations(
 
 
 def score_gap(
-    translator: Translator, line: str, ours: Translation, theirs: Translation, *, greedy: bool
+    translator: Translator, line: str, ours: RankedTranslation, theirs: RankedTranslation, *, greedy: bool
 ) -> float:
     """How far apart the model's own scores of two translations of a line are, in nats a token."""
     a, b = translator.score([line] * 2, [ours.text, theirs.text])

@@ -86,13 +86,13 @@ class ProgramSteps:
         self.length += 1
         log_p = log_softmax(logits[:, :, 0])  # (B, k, V)
         if position < len(specials.forced):
-            rule_out(log_p, specials.forced[position])
+            rule_out_others(log_p, specials.forced[position])
             log_p[:, :, specials.forced[position]] = 0.0
         else:
             log_p[:, :, list(specials.never_produced)] = -np.inf
             if position < self.translator.search.min_length:
                 log_p[~at_limit, :, specials.end] = -np.inf
-            log_p[at_limit] = rule_out(log_p[at_limit], specials.end)
+            log_p[at_limit] = rule_out_others(log_p[at_limit], specials.end)
         return largest((log_p + scores[:, :, None]).reshape(len(scores), -1), most)
 
     def select(self, rows: np.ndarray, sentences: np.ndarray | None) -> None:
@@ -103,7 +103,7 @@ class ProgramSteps:
             self.past[i] = flat[rows].reshape(len(rows) // self.k, self.k, *past.shape[2:])
 
 
-def rule_out(log_p: np.ndarray, token: int) -> np.ndarray:
+def rule_out_others(log_p: np.ndarray, token: int) -> np.ndarray:
     """Set all but one token's to -inf, in place, and return them."""
     kept = log_p[..., token].copy()
     log_p[...] = -np.inf

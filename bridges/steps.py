@@ -60,7 +60,9 @@ class Embed(nn.Module):
         return self.norm(self.table(ids) * scale + positions)
 
 
-def attend(attention: MultiHeadAttention, x: Tensor, past: Sequence[Tensor], bias: Tensor) -> Tensor:
+def attend_written_out(
+    attention: MultiHeadAttention, x: Tensor, past: Sequence[Tensor], bias: Tensor
+) -> Tensor:
     """The attention's output (N, L, D) for queries x (N, L, D), written out: models/attention.py chooses its
     way by the shapes. past: keys and values, none where it has no heads."""
     if not past:
@@ -77,7 +79,7 @@ def keys_values(attention: MultiHeadAttention, x: Tensor) -> Sequence[Tensor]:
 
 
 def self_attend(attention: MultiHeadAttention, bias: Tensor, x: Tensor) -> Tensor:
-    return attend(attention, x, keys_values(attention, x), bias)
+    return attend_written_out(attention, x, keys_values(attention, x), bias)
 
 
 def go_on(unit: SSRU, x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,7 +165,7 @@ class DecoderProgram(nn.Module):
             else:
                 # (N, H, T + L, K)
                 both = [torch.cat(pair, dim=2) for pair in zip(old, keys_values(mixer, h), strict=True)]
-                y = attend(mixer, h, both, causal)
+                y = attend_written_out(mixer, h, both, causal)
             grown.extend(tensor.unflatten(0, (sentences, beams)) for tensor in both)
             return y
 
@@ -171,7 +173,7 @@ class DecoderProgram(nn.Module):
             """Cross-attention. The beams of a sentence are query positions of one attention, so its source
             keys are never copied."""
             h = h.unflatten(0, (sentences, beams)).flatten(1, 2)  # (B, k * L, D)
-            y = attend(attention, h, list(islice(cross_left, 2 if attention.heads else 0)), bias)
+            y = attend_written_out(attention, h, list(islice(cross_left, 2 if attention.heads else 0)), bias)
             return y.unflatten(1, (beams, positions)).flatten(0, 1)
 
         for layer in self.layers:
@@ -210,14 +212,14 @@ def trace(model: Transformer) -> dict[str, Program]:
         for part in ("cross_attention", "self_attention")
     )
     cross_names, past_names = [f"cross_{name}" for name in cross], [f"past_{name}" for name in past]
-    encoder = traced(
+    encoder = traced_program(
         EncoderProgram(model),
         (torch.full((b, s), 3),),
         ({0: sentences, 1: sources},),
         ["source"],
         ["bias", *cross_names],
     )
-    decoder = traced(
+    decoder = traced_program(
         DecoderProgram(model),
         (
             torch.full((b, k, length), 3),
@@ -247,7 +249,7 @@ def past_sizes(mixer: MultiHeadAttention | SSRU) -> dict[str, tuple[int, int]]:
     return dict.fromkeys(("keys", "values"), (mixer.heads, mixer.head_width)) if mixer.heads else {}
 
 
-def traced(
+def traced_program(
     module: nn.Module,
     arguments: tuple[Any, ...],
     dimensions: tuple[Any, ...],

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgates.configs.fields import check_plain_name, check_ranges, setting
-from headgates.configs.kinds import KIND_WORDS, KINDS, OF_KINDS, kinds_named
+from headgates.configs.kinds import KIND_CHOICES, KINDS, OF_KINDS, kinds_named
 from headgates.configs.source import SourceOptions
 
 WHAT = [
@@ -28,7 +28,7 @@ class Analyses(SourceOptions):
     what: list[str] = setting(
         [], f"Analyses: some of {', '.join(WHAT)}. Default all that can be made.", items=WHAT
     )
-    kinds: list[str] = setting([], OF_KINDS, items=KIND_WORDS)
+    kinds: list[str] = setting([], OF_KINDS, items=KIND_CHOICES)
     system: str | None = setting(
         None, "System of the run: base, base-continued or pruned. Default its own; analyze looks at the base."
     )

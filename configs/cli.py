@@ -64,13 +64,13 @@ def parse(
         raise SystemExit(2) from None
 
 
-def read(config_class: type[C], argv: Sequence[str]) -> C:
+def read_command(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
     return read_given(config_class, argv)[0]
 
 
 def read_given(config_class: type[C], argv: Sequence[str]) -> tuple[C, dict[str, Any]]:
-    """`read`, and what was given."""
+    """`read_command`, and what was given."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
     flagged = {name: each for name, each in settings.items() if each.about.help}  # or `--set`
@@ -177,7 +177,7 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
         shown = SCRIPT.sub(prog, "\n\n".join(filter(None, (about, "\n".join(examples), OF_ALL))))
         listed = [each for each in settings if not each.about.positional]
         parser = _parser(listed, headings, prog=prog, usage=usage, description=shown)
-        for setting in positional:  # `read` takes these words itself; here they are only listed
+        for setting in positional:  # `read_command` takes these words itself; here they are only listed
             parser.add_argument(setting.name, metavar=setting.display_name, help=setting.about.help)
         entries = [
             f"{setting.name}: {setting.about.help} (default: {json.dumps(setting.default)})"
@@ -211,7 +211,7 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
 def _parser(
     settings: Iterable[Setting], headings: Mapping[str, str], **options: Any
 ) -> argparse.ArgumentParser:
-    """For help and completion; `read` reads the words itself. headings: of the groups."""
+    """For help and completion; `read_command` reads the words itself. headings: of the groups."""
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
     groups: dict[str, Any] = {"": parser}
     for setting in settings:

@@ -11,7 +11,7 @@ KINDS = ["enc-self", "dec-self", "cross"]
 FFN_KINDS = ["enc-ffn", "dec-ffn"]  # of feed-forward layers
 ALL_KINDS = [*KINDS, *FFN_KINDS]
 KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": ALL_KINDS}  # words for several kinds
-KIND_WORDS = [*KIND_GROUPS, *KINDS, *FFN_KINDS]
+KIND_CHOICES = [*KIND_GROUPS, *KINDS, *FFN_KINDS]
 OF_KINDS = (  # of --kinds
     f"Kinds of parts: heads, ffn or all. Or some of {', '.join(ALL_KINDS)}. Default heads; all where a plan "
     "decides."
@@ -19,7 +19,7 @@ OF_KINDS = (  # of --kinds
 
 
 def kinds_named(words: Sequence[str]) -> list[str]:
-    """The kinds that words of `KIND_WORDS` stand for, in the house's order."""
+    """The kinds that words of `KIND_CHOICES` stand for, in the house's order."""
     named = {kind for word in words for kind in KIND_GROUPS.get(word, [word])}
     return [kind for kind in KIND_GROUPS["all"] if kind in named]
 

@@ -22,8 +22,8 @@ from headgates.configs.learned import LEARNED
 UNPRUNED = "unpruned"  # in the place of a choice: everything stays
 LAYERS = "layers"  # in its place: the layers that the command names go
 PIECES = "pieces"  # in its place: the pieces of the vocabulary that a text needs stay
-LARGEST = 10_000  # values of a list; numbers are at most its cube
-LABELS = {  # what figures and tables call a choice, where that is not its name
+MOST_VALUES = 10_000  # values of a list; numbers are at most its cube
+CHOICE_LABELS = {  # what figures and tables call a choice, where that is not its name
     UNPRUNED: "unpruned",
     LAYERS: "layers dropped",
     PIECES: "vocabulary trimmed",
@@ -250,7 +250,7 @@ class Recipe:
     def label(self) -> str:
         """What figures and tables call it beside others of the same budget and training."""
         learned = LEARNED.get(self.choose)
-        words = [learned.label if learned else LABELS.get(self.choose, self.choose)]
+        words = [learned.label if learned else CHOICE_LABELS.get(self.choose, self.choose)]
         words += [f"{self.refit} refitted"] * bool(self.refit)
         return ", ".join(words + [self.closed_output] * (self.closed_output != ZERO))
 
@@ -317,36 +317,38 @@ class Recipe:
         try:
             given = dict(content["budget"])
             kind = BUDGETS[given.pop("name")]
-            budget = kind(**{name: checked(kind, name, value) for name, value in given.items()})
-            rest = {name: checked(cls, name, value) for name, value in content.items() if name != "budget"}
+            budget = kind(**{name: checked_value(kind, name, value) for name, value in given.items()})
+            rest = {
+                name: checked_value(cls, name, value) for name, value in content.items() if name != "budget"
+            }
             return cls(budget=budget, **rest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"expected a recipe, got another content ({error})") from error
 
 
-def checked(kind: type[Any], name: str, value: Any) -> Any:
+def checked_value(kind: type[Any], name: str, value: Any) -> Any:
     """A field's value in its type, as JSON brings it. Raises ValueError at another."""
     (hint,) = (each.type for each in fields(kind) if each.name == name)
     if isinstance(value, list):
         value = tuple(tuple(each) if isinstance(each, list) else each for each in value)
-    if not fits(value, hint):
+    if not fits_type(value, hint):
         raise ValueError(f"{name} is {shortened(value)}")
     return value
 
 
-def fits(value: Any, hint: Any) -> bool:
+def fits_type(value: Any, hint: Any) -> bool:
     """Whether a value that a file holds is of a field's type, and of a size that a recipe may have."""
     arguments = get_args(hint)
     if isinstance(hint, UnionType):
-        return any(fits(value, each) for each in arguments)
+        return any(fits_type(value, each) for each in arguments)
     if get_origin(hint) is tuple:
-        if not isinstance(value, tuple) or len(value) > LARGEST:
+        if not isinstance(value, tuple) or len(value) > MOST_VALUES:
             return False
         each = arguments[:1] * len(value) if arguments[-1] is ... else arguments
-        return len(value) == len(each) and all(map(fits, value, each))
+        return len(value) == len(each) and all(map(fits_type, value, each))
     if hint in (int, float):
         numbers = (int, float) if hint is float else (int,)
-        return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value <= LARGEST**3
+        return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value <= MOST_VALUES**3
     return isinstance(value, hint)
 
 
@@ -359,7 +361,7 @@ def kinds_words(kinds: tuple[str, ...], budget: Budget) -> list[str]:
     return [next((word for word, group in groups.items() if set(group) == set(kinds)), "+".join(kinds))]
 
 
-def plain(recipe: Recipe) -> Recipe:
+def plain_recipe(recipe: Recipe) -> Recipe:
     """The recipe without what makes no difference to it, so that one model has one recipe."""
     if recipe.choose == UNPRUNED:
         return recipe.trained_as_long

@@ -10,7 +10,7 @@ from headgates.configs.closing import CLOSED_OUTPUTS, NO_REFIT, REFITS, RESAMPLE
 from headgates.configs.fields import setting
 from headgates.configs.kinds import (
     FFN_KINDS,
-    KIND_WORDS,
+    KIND_CHOICES,
     KINDS,
     OF_KINDS,
     kinds_named,
@@ -29,13 +29,13 @@ from headgates.configs.recipe import (
     Share,
     Speed,
     Units,
-    plain,
+    plain_recipe,
 )
 
 PLAN = "plan"
 LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
 LEARNED_EPOCHS = 3  # of training where gates learn, unless --epochs says otherwise
-FLAGS = ("lambda", "heads", "speedup", "params", "macs", "max_drop", "drop_layers", "trim_vocabulary")
+BUDGET_FLAGS = ("lambda", "heads", "speedup", "params", "macs", "max_drop", "drop_layers", "trim_vocabulary")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class RecipeFlags:
     kinds: list[str] = setting(
         [],
         OF_KINDS,
-        items=KIND_WORDS,
+        items=KIND_CHOICES,
     )
     closed_output: str = setting(
         ZERO,
@@ -105,7 +105,7 @@ class RecipeFlags:
         where no flag gives one. Raises ValueError at values that make no recipe."""
         budgets, none = self.budgets() or list(default), list[int | None]([None])
         choices = product(
-            range(seed, seed + self.seeds), self.epochs or none, budgets, names_for(choosers, budgets)
+            range(seed, seed + self.seeds), self.epochs or none, budgets, default_choosers(choosers, budgets)
         )
         found = dict[Recipe, None]()
         for each_seed, epochs, budget, choose in choices:
@@ -122,8 +122,8 @@ class RecipeFlags:
                     epochs,
                     each_seed,
                 )
-                check(recipe)
-                found[plain(recipe)] = None
+                check_recipe(recipe)
+                found[plain_recipe(recipe)] = None
         return list(found)
 
     def refits(self, choose: str, budget: Budget) -> list[str | None]:
@@ -137,7 +137,7 @@ class RecipeFlags:
     def budgets(self) -> list[Budget]:
         """How much may stay, from the most to the least; none where no flag says so. Raises ValueError at two
         flags that say it in different ways."""
-        given = [name for name in FLAGS if self.value(name)]
+        given = [name for name in BUDGET_FLAGS if self.value(name)]
         given += ["neurons"] * bool(self.neurons and not self.heads)
         over = self.max_drop is not None and given in (["speedup", "max_drop"], ["heads", "max_drop"])
         if len(given) > 1 and not over:
@@ -208,7 +208,7 @@ def decides(choose: str, budget: Budget) -> bool:
     return isinstance(budget, Share | Speed) or (isinstance(budget, MaxDrop) and choose == PLAN)
 
 
-def names_for(choosers: Sequence[str], budgets: Sequence[Budget]) -> Sequence[str]:
+def default_choosers(choosers: Sequence[str], budgets: Sequence[Budget]) -> Sequence[str]:
     """What chooses, where the command does not say: learned gates for a price, a plan for a speed, a size
     or a drop, else importance, as for a drop among numbers of heads."""
     if choosers:
@@ -225,7 +225,7 @@ def name_for(choose: str, budget: Budget) -> str:
     return LAYERS if isinstance(budget, Layers) else PIECES if isinstance(budget, Pieces) else choose
 
 
-def check(recipe: Recipe) -> None:
+def check_recipe(recipe: Recipe) -> None:
     """Raises ValueError at a budget that what chooses cannot have, or that does not fit the kinds."""
     choose, budget = recipe.choose, recipe.budget
     learned = LEARNED.get(choose)

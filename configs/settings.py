@@ -13,9 +13,9 @@ from typing import Any, Literal
 from headgates.configs.cli import from_dict
 from headgates.configs.fields import check_plain_name, check_ranges, setting
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, StageConfig
-from headgates.configs.tasks import TASKS
+from headgates.configs.tasks import TASK_NAMES
 
-POSITIONS = {
+POSITION_KINDS = {
     "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
     "sinusoidal-halves": "the same numbers, all sines first",
     "tensor2tensor": "all sines first, frequencies 10000^(-i / (D / 2 - 1))",
@@ -59,7 +59,7 @@ class ModelConfig(Architecture):
     norm: Literal["pre", "post"] = setting("pre", "Layer norm before (pre) or after (post) each sub-layer.")
     positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned"] = setting(
         "sinusoidal",
-        f"Position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}.",
+        f"Position vectors: {', '.join(f'{name}: {about}' for name, about in POSITION_KINDS.items())}.",
     )
     max_positions: int = setting(
         256, "Longest sequence, in tokens (rows of the learned table).", at_least=2, rare=True
@@ -173,7 +173,10 @@ class Settings:
     src: str = setting("en", "Source language: the files' suffix.")
     tgt: str = setting("de", "Target language.")
     task: str = setting(
-        "translation", f"What the model is trained for: {', '.join(TASKS)}.", choices=TASKS, more=True
+        "translation",
+        f"What the model is trained for: {', '.join(TASK_NAMES)}.",
+        choices=TASK_NAMES,
+        more=True,
     )
     encoder: str | None = setting(
         None, "The Hugging Face encoder of --task classify, a folder or a name on the hub.", more=True

@@ -1,3 +1,3 @@
 """What a model may be trained for, by name; tasks/__init__.py has the classes. Nothing here imports torch."""
 
-TASKS = ("translation", "classify")
+TASK_NAMES = ("translation", "classify")

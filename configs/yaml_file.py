@@ -15,8 +15,8 @@ class ConfigError(ValueError):
     """A flag, key or value that the configuration does not take; the text is one line for the user."""
 
 
-HERE = Path(__file__).parent  # with the configurations that come with headgates
-LARGEST = 2**20  # bytes; a sweep of thousands of trials stays below
+CONFIGS_FOLDER = Path(__file__).parent  # with the configurations that come with headgates
+LARGEST_FILE = 2**20  # bytes; a sweep of thousands of trials stays below
 
 
 class _Loader(yaml.SafeLoader):
@@ -88,9 +88,9 @@ def config_file(name: str) -> Path:
     lists the names, where there is neither."""
     if os.path.exists(name) and not os.path.isdir(name):
         return Path(name)
-    shipped = {path.stem: path for path in sorted(HERE.rglob("*.yaml"))}
+    shipped = {path.stem: path for path in sorted(CONFIGS_FOLDER.rglob("*.yaml"))}
     for stem, path in shipped.items():
-        if name in (stem, f"configs/{path.relative_to(HERE).as_posix()}"):
+        if name in (stem, f"configs/{path.relative_to(CONFIGS_FOLDER).as_posix()}"):
             return path
     raise ConfigError(
         f"{name}: no such file{did_you_mean(Path(name).stem, shipped)}; give the path of a YAML file, or one "
@@ -105,7 +105,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     YAML, or no mapping."""
     try:
         with Path(path).open("rb") as file:
-            text = file.read(LARGEST + 1)
+            text = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give the path of a YAML file") from None
     return parse_yaml(text, path)
@@ -114,8 +114,8 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
 def parse_yaml(text: bytes, path: str | Path) -> dict[str, Any]:
     """The mapping that a YAML text is, as `load_yaml` reads it. path: the file that it is from, for
     errors."""
-    if len(text) > LARGEST:
-        raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
+    if len(text) > LARGEST_FILE:
+        raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST_FILE // 2**20} MiB")
     try:
         content = yaml.load(text.decode(), Loader=_Loader)
     except UnicodeDecodeError as error:

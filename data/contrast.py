@@ -19,7 +19,7 @@ from headgates.data.text_file import lines_of
 
 LEAST = 4  # contrasts of a file: half of them name heads, half test them
 OPEN = " ..."  # the end of an output that is a beginning
-FILES = Path(__file__).parent / "contrasts"
+CONTRASTS_FOLDER = Path(__file__).parent / "contrasts"
 # prefix -> name -> what it is about; of the toy language they are generated, of English to German files
 NAMED = {
     "toy": {
@@ -68,7 +68,7 @@ def read_contrasts(name: str) -> list[Contrast]:
     if prefix in GENERATORS:
         found: list[Contrast] = imported(GENERATORS[prefix])(own)
         return found
-    return read_file(FILES / f"{prefix}-{own}.tsv")
+    return read_file(CONTRASTS_FOLDER / f"{prefix}-{own}.tsv")
 
 
 def names_for(data: str, pair: str) -> list[str]:

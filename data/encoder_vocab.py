@@ -13,9 +13,9 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.hf_vocab import check_tokens, library
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
-from headgates.data.vocab import ABOUT
+from headgates.data.vocab import VOCAB_ABOUT
 
-KIND = "encoder"
+ENCODER_KIND = "encoder"
 TOKENIZER = "vocab.tokenizer.json"
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # one of which an encoder's tokenizer has
 
@@ -43,8 +43,11 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
             f"the tokenizer in {encoder} has no token for {', '.join(missing)}; expected one of an encoder "
             "such as BERT"
         )
-    about = {"kind": KIND, "specials": ids, "max_positions": max_positions, "labels": list(labels)}
-    for name, text in ((TOKENIZER, content), (ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")):
+    about = {"kind": ENCODER_KIND, "specials": ids, "max_positions": max_positions, "labels": list(labels)}
+    for name, text in (
+        (TOKENIZER, content),
+        (VOCAB_ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n"),
+    ):
         with atomic_file(folder / name) as file:
             file.write(text.encode())
 
@@ -57,11 +60,11 @@ def load(
     path = folder / TOKENIZER
     if not path.is_file():
         raise DataError(f"{path} is missing, the tokenizer of the run; bring it back, or repeat with --fresh")
-    with reworded(f"{path} or {ABOUT} beside it is broken", "repeat with --fresh"):
+    with reworded(f"{path} or {VOCAB_ABOUT} beside it is broken", "repeat with --fresh"):
         tokenizer = library("tokenizers").Tokenizer.from_file(str(path))
         specials = source or SpecialTokens(**about["specials"])
         sentences = EncoderVocab(tokenizer, path, specials, int(about["max_positions"]))
-        return sentences, LabelVocab(about["labels"], folder / ABOUT)
+        return sentences, LabelVocab(about["labels"], folder / VOCAB_ABOUT)
 
 
 class EncoderVocab:

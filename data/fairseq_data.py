@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from headgates.configs.own_file import own_file
-from headgates.data.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join
+from headgates.data.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join_pieces
 from headgates.data.parallel import SPLIT_NAMES
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
@@ -31,7 +31,7 @@ TYPES = {
     9: "<u4",
     10: "<u8",
 }  # those of whole numbers
-NAME = re.compile(
+DATA_FILE = re.compile(
     r"(?P<split>[A-Za-z]+)(?P<part>\d*)\.(?P<src>[^.-]+)-(?P<tgt>[^.-]+)\.(?P<language>[^.-]+)\.idx"
 )
 
@@ -68,7 +68,7 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
     for name in [name for name in texts if name.startswith("train")]:
         more = texts.pop(name)
         train = ParallelText([*train.sources, *more.sources], [*train.targets, *more.targets])
-    train, valid = without_empty(train), without_empty(valid)
+    train, valid = without_empty_lines(train), without_empty_lines(valid)
     about = f"binarised text in {folder}, {src} to {tgt}"
     return Corpus(
         train, valid, test, name=folder.resolve().name, description=about, src=src, tgt=tgt, extra=texts
@@ -82,7 +82,7 @@ def read_pieces(place: str, *, src: str | None, tgt: str | None) -> Corpus:
 
 def index_names(folder: Path) -> list[re.Match[str]]:
     """The names of a folder's index files, in their parts."""
-    return [match for path in folder.glob("*.idx") if (match := NAME.fullmatch(path.name))]
+    return [match for path in folder.glob("*.idx") if (match := DATA_FILE.fullmatch(path.name))]
 
 
 def language_pairs(folder: Path) -> set[tuple[str, str]]:
@@ -183,10 +183,10 @@ def words(pieces: list[str]) -> str:
         if piece.endswith(MARK) and end < len(pieces):
             continue
         word = pieces[begin:end]
-        out.append(" ".join(word) if whole or UNKNOWN in word or piece.endswith(MARK) else join(word))
+        out.append(" ".join(word) if whole or UNKNOWN in word or piece.endswith(MARK) else join_pieces(word))
         begin, whole = end, piece == UNKNOWN
     return " ".join(out)
 
 
-def without_empty(text: ParallelText) -> ParallelText:
+def without_empty_lines(text: ParallelText) -> ParallelText:
     return text.only([i for i in range(len(text)) if text.sources[i] and text.targets[i]], reason="empty")

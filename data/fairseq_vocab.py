@@ -15,7 +15,7 @@ from headgates.configs.own_file import own_file
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
 from headgates.data.text_file import decode_line, opened
-from headgates.data.vocab import ABOUT, Vocab, Vocabulary
+from headgates.data.vocab import VOCAB_ABOUT, Vocab, Vocabulary
 
 SPECIALS = SpecialTokens(padding=1, beginning=2, end=2, unknown=3)
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # of the ids 0 to 3
@@ -73,7 +73,7 @@ def file_lines(path: Path) -> list[str]:
     return [decode_line(line, number, str(path)) for number, line in enumerate(raw, start=1)]
 
 
-def join(pieces: Sequence[str]) -> str:
+def join_pieces(pieces: Sequence[str]) -> str:
     """The text of pieces of words cut by subword-nmt."""
     return (" ".join(pieces) + " ").replace(f"{MARK} ", "").rstrip(" ")
 
@@ -140,7 +140,7 @@ class FairseqVocab(DictionaryVocab):
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
         """As in `Vocabulary`, without BPE's marks where there are codes; an unknown piece is <unk>."""
         texts = (self.pieces(self.text(ids)) for ids in ids_list)
-        return [join(pieces) if self.cut else " ".join(pieces) for pieces in texts]
+        return [join_pieces(pieces) if self.cut else " ".join(pieces) for pieces in texts]
 
     def characters(self, text: str) -> list[list[int]]:
         """As in `Vocabulary`: pieces are the parts of words, in order."""
@@ -194,7 +194,7 @@ def load(
         {name: own_file(folder, Path(file).name) for name, file in about[side].items()}
         for side in ("source", "target")
     )
-    return fairseq_vocabs(of_source, of_target, folder / ABOUT)
+    return fairseq_vocabs(of_source, of_target, folder / VOCAB_ABOUT)
 
 
 def fairseq_vocabs(

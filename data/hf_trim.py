@@ -11,10 +11,10 @@ from headgates.configs.json_file import load_json
 from headgates.data.hf_vocab import PREFIX, SIDES, HuggingFaceVocab, kind, languages
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError
-from headgates.data.trimming import Ids, Kept, PieceFile, merged, numbered_needs
+from headgates.data.trimming import Ids, Kept, PieceFile, merged_symbols, numbered_needs
 from headgates.data.vocab import read_about, write_about
 
-SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 Files = dict[str, bytes]
 
 
@@ -46,9 +46,11 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
             f"a {kind(tokenizer)} cannot be trimmed; close heads or neurons instead, which leave the "
             "tokenizer as it is"
         )
-    for name in SETTINGS:
+    for name in TOKENIZER_SETTINGS:
         if name in paths:
-            content = settings(name, load_json(paths[name], cure="make the run again"), numbered(sides[0]))
+            content = renumbered_settings(
+                name, load_json(paths[name], cure="make the run again"), numbered(sides[0])
+            )
             files[name] = json.dumps(content, indent=1, ensure_ascii=False).encode()
     for side, ids in zip(SIDES, sides, strict=True):
         own, places = about[side], numbered(ids)
@@ -89,7 +91,10 @@ def fast(content: dict[str, Any], used: Ids) -> tuple[list[int], Files]:
         ids = model["vocab"]
         ranks = {(first, second): i for i, (first, second) in enumerate(model["merges"])}
         names = {name for name, i in ids.items() if i in stay or is_basic(name) or name == model["unk_token"]}
-        names = names.union(*(merged(name, lambda a, b: ranks.get((a, b))) for name in names)) & ids.keys()
+        names = (
+            names.union(*(merged_symbols(name, lambda a, b: ranks.get((a, b))) for name in names))
+            & ids.keys()
+        )
         places = numbered(kept := sorted(stay | {ids[name] for name in names}))
         model["vocab"] = {name: places[i] for name, i in ids.items() if name in names}
         model["merges"] = [pair for pair in model["merges"] if names.issuperset([*pair, "".join(pair)])]
@@ -124,7 +129,7 @@ def renumber(content: dict[str, Any], places: Mapping[int, int]) -> None:
             around[side][1] = places[around[side][1]]
 
 
-def settings(name: str, content: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
+def renumbered_settings(name: str, content: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
     """What a file beside the pieces says, with new ids where it has any."""
     if name == "added_tokens.json":  # token -> id
         return {token: places[i] for token, i in content.items() if i in places}

@@ -22,11 +22,11 @@ from headgates.configs.own_file import own_file
 from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
-from headgates.data.vocab import ABOUT, spelt
+from headgates.data.vocab import VOCAB_ABOUT, spelt
 
 KIND = "huggingface"
 SIDES = ("source", "target")
-FLAGS = {"source": "src_lang", "target": "tgt_lang"}  # the option, and the tokenizers' setting, of a side
+LANGUAGE_OPTIONS = {"source": "src_lang", "target": "tgt_lang"}  # our option and theirs, of a side
 PREFIX = "vocab.hf."  # of a tokenizer's file in a run folder, before its own name
 TOKENIZERS = (
     "MarianTokenizer",
@@ -86,8 +86,8 @@ def load(
         for name, own in about["files"].items():
             if Path(name).name != name or Path(own).name != own:
                 raise DataError(
-                    f"{folder / ABOUT} names the file {shortened(name)} or {shortened(own)}, which is none "
-                    "of this folder"
+                    f"{folder / VOCAB_ABOUT} names the file {shortened(name)} or {shortened(own)}, which is "
+                    "none of this folder"
                 )
             if not own_file(folder, name).is_file():
                 raise DataError(
@@ -98,7 +98,11 @@ def load(
         tokenizer = read_tokenizer(Path(restored), about["class"])
     source, target = (
         HuggingFaceVocab(
-            tokenizer, folder / ABOUT, side, about[side], given or SpecialTokens(**about[side]["specials"])
+            tokenizer,
+            folder / VOCAB_ABOUT,
+            side,
+            about[side],
+            given or SpecialTokens(**about[side]["specials"]),
         )
         for side, given in zip(SIDES, specials, strict=True)
     )
@@ -280,7 +284,7 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
     names = shortened(", ".join(sorted(known)))
     needed = () if not known else SIDES[1:] if kind(tokenizer) == "MarianTokenizer" else SIDES
     found = {}
-    for side, option in FLAGS.items():
+    for side, option in LANGUAGE_OPTIONS.items():
         flag, code = option.removesuffix("_lang"), getattr(options, option)
         if code is None and side in needed:
             raise ValueError(

@@ -15,12 +15,12 @@ from typing import Any
 from headgates.configs.fields import shortened
 from headgates.configs.own_file import check_unpacked
 from headgates.data.hub import HUB, hub_name, load_hub
-from headgates.data.parallel import SPLIT_NAMES, gathered, named_split
+from headgates.data.parallel import SPLIT_NAMES, gathered_pairs, named_split
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, reworded
 from headgates.data.text_file import json_lines
 
-ENDINGS = (".parquet", ".arrow", ".jsonl", ".jsonl.gz")
+HUB_ENDINGS = (".parquet", ".arrow", ".jsonl", ".jsonl.gz")
 MOST_ROWS = 2**20  # that any file may have; more need a byte each
 COLUMN = "translation"  # of which each language is a field
 
@@ -40,7 +40,7 @@ def read_hub(place: str, *, src: str | None, tgt: str | None) -> Corpus:
     for split in SPLIT_NAMES:
         own = named_split(parts, split, HUB + place)
         rows = partial(pairs_of_parts, own, src, tgt)
-        texts.append(gathered(own, rows, skip_empty=split != "test", key=(src, tgt)))
+        texts.append(gathered_pairs(own, rows, skip_empty=split != "test", key=(src, tgt)))
         if not len(texts[-1]):
             raise DataError(f"{HUB}{place}: the split {split} has no pair with text on both sides")
     about = f"{HUB}{place}, {src} to {tgt}"
@@ -52,7 +52,9 @@ def folder_parts(folder: Path) -> dict[str, list[Path]]:
     """Split -> its files, in order, of a folder; a split's name is what stands before the first dot or dash,
     or a folder's name."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()):
+    for path in sorted(
+        path for path in folder.rglob("*") if path.name.endswith(HUB_ENDINGS) and path.is_file()
+    ):
         inside = path.relative_to(folder).parts
         names = {name for names in SPLIT_NAMES.values() for name in names}
         words = [name.split(".")[0].split("-")[0] for name in (inside[-1], *inside[-2:-1])]
@@ -65,7 +67,7 @@ def pairs_of_parts(parts: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[
     """The pairs of some files, without white space at their ends. Raises DataError, naming file and row, at
     one that lacks a language."""
     for path in parts:
-        for number, row in rows_of(path):
+        for number, row in file_rows(path):
             languages = row.get(COLUMN, row)
             sides = [isinstance(languages, dict) and languages.get(language) for language in (src, tgt)]
             if not all(isinstance(side, str) for side in sides):
@@ -77,7 +79,7 @@ def pairs_of_parts(parts: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[
             yield source, target
 
 
-def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def file_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number, row) of the rows of one file, an .arrow file being a stream as the package `datasets` writes
     it. Raises DataError where it is broken."""
     if ".jsonl" in path.name:

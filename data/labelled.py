@@ -20,10 +20,10 @@ from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText, line_error
 from headgates.data.text_file import json_lines, read_lines
 
-LABEL = "label"
-NUMBERS = ("idx", "index", "id")  # fields that only number the examples
-ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
-Row = tuple[str, Mapping[str, Any]]  # where it stands, and its fields
+LABEL_FIELD = "label"
+NUMBER_FIELDS = ("idx", "index", "id")  # fields that only number the examples
+LABELLED_ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+LabelledRow = tuple[str, Mapping[str, Any]]  # where it stands, and its fields
 
 
 def labelled_corpus(place: str | None) -> Corpus:
@@ -62,7 +62,7 @@ def split_text(place: str | None, split: str, *, like: ParallelText | None) -> P
     if place is not None and place.startswith(HUB):
         name, _, subset = place.removeprefix(HUB).partition(":")
         rows, where = named_split(load_hub(name, subset), split, place), f"{place}, {split}"
-        return checked(hub_rows(rows, where), like, where)
+        return checked_examples(hub_rows(rows, where), like, where)
     if place is None or not Path(place).is_dir():
         raise DataError(
             f"no labelled text at {place}: expected a folder of train, valid and test as .tsv (label TAB "
@@ -72,7 +72,7 @@ def split_text(place: str | None, split: str, *, like: ParallelText | None) -> P
         name: path
         for names in SPLIT_NAMES.values()
         for name in names
-        for ending in reversed(ENDINGS)
+        for ending in reversed(LABELLED_ENDINGS)
         if (path := Path(place) / f"{name}{ending}").is_file()
     }
     return read_labelled(named_split(files, split, place), like=like)
@@ -85,7 +85,7 @@ def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText
     Raises DataError where there is none, or its labels or its number of sentences an example are not those of
     `like`."""
     path = Path(place)
-    if place.endswith(ENDINGS):
+    if place.endswith(LABELLED_ENDINGS):
         return f"{path.resolve().parent.name}-{path.name.split('.')[0]}", read_labelled(path, like=like)
     return place_name(place), split_text(place, "test", like=like)
 
@@ -98,21 +98,21 @@ def read_labelled(path: str | Path, *, like: ParallelText | None = None) -> Para
     two sentences where others, or those of `like`, have one."""
     path = Path(path)
     lines = read_lines(path)
-    if not path.name.endswith(ENDINGS):
-        raise DataError(f"{path}: expected a file whose name ends in {', '.join(ENDINGS)}")
+    if not path.name.endswith(LABELLED_ENDINGS):
+        raise DataError(f"{path}: expected a file whose name ends in {', '.join(LABELLED_ENDINGS)}")
     rows = json_lines(path) if ".jsonl" in path.name else tab_lines(path, lines)
     where = ((f"{path}, line {number}", row) for number, row in rows)
-    return checked(where, like, str(path), empty=lines.count(""))
+    return checked_examples(where, like, str(path), empty=lines.count(""))
 
 
 def tab_lines(path: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """(line number, fields) of every line that is not empty."""
     rows = [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
     columns = rows[0][1] if rows else []
-    if LABEL in columns:
+    if LABEL_FIELD in columns:
         del rows[0]
     else:
-        columns = [LABEL, "first", "second"][: len(columns)]
+        columns = [LABEL_FIELD, "first", "second"][: len(columns)]
     for number, fields in rows:
         if len(fields) != len(columns):
             expected, came = " TAB ".join(columns), f"{len(fields)} columns: {shortened(fields)}"
@@ -120,19 +120,21 @@ def tab_lines(path: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, str
         yield number, dict(zip(columns, fields, strict=True))
 
 
-def hub_rows(rows: Any, place: str) -> Iterator[Row]:
+def hub_rows(rows: Any, place: str) -> Iterator[LabelledRow]:
     """The rows of a split of a data set, with the names of labels that it numbers."""
-    names = getattr(rows.features.get(LABEL), "names", None)
+    names = getattr(rows.features.get(LABEL_FIELD), "names", None)
     for number, row in enumerate(rows):
-        where, label = f"{place}, example {number}", row.get(LABEL)
+        where, label = f"{place}, example {number}", row.get(LABEL_FIELD)
         if label == -1:
             raise DataError(
                 f"{where}: its labels are hidden (-1); give a folder of files whose test set has labels"
             )
-        yield where, {**row, LABEL: names[label] if names and isinstance(label, int) else label}
+        yield where, {**row, LABEL_FIELD: names[label] if names and isinstance(label, int) else label}
 
 
-def checked(rows: Iterable[Row], like: ParallelText | None, place: str, empty: int = 0) -> ParallelText:
+def checked_examples(
+    rows: Iterable[LabelledRow], like: ParallelText | None, place: str, empty: int = 0
+) -> ParallelText:
     """The examples as a text: source lines and labels. Raises DataError unless each has a label, of those of
     `like`, and as many sentences as the first."""
     known = None if like is None else set(like.targets)
@@ -140,8 +142,8 @@ def checked(rows: Iterable[Row], like: ParallelText | None, place: str, empty: i
     sources: list[str] = []
     labels: list[str] = []
     for where, fields in rows:
-        label = fields.get(LABEL)
-        sentences = [value for name, value in fields.items() if name not in (LABEL, *NUMBERS)]
+        label = fields.get(LABEL_FIELD)
+        sentences = [value for name, value in fields.items() if name not in (LABEL_FIELD, *NUMBER_FIELDS)]
         if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
             raise DataError(
                 f"{where}: expected a `label`, a name or a whole number, got {shortened(label)}; the fields "

@@ -17,12 +17,12 @@ from headgates.configs.own_file import own_file
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
 from headgates.data.trimming import Ids, Kept, trim_pieces
-from headgates.data.vocab import ABOUT, Vocab, read_about, write_about
+from headgates.data.vocab import VOCAB_ABOUT, Vocab, read_about, write_about
 
-NOTHING = "<pad>"  # the name of padding and beginning
+PADDING_NAME = "<pad>"  # the name of padding and beginning
 EVENTS = (yaml.StreamStartEvent, yaml.DocumentStartEvent, yaml.MappingStartEvent)  # of a flat mapping
 END, UNKNOWN = "</s>", "<unk>"
-COLUMNS = 8  # intgemm multiplies so many columns of the output layer at once, and Marian stops at a rest
+MULTIPLE = 8  # intgemm multiplies so many columns of the output layer at once, and Marian stops at a rest
 LANGUAGE = re.compile(
     r">>.+<<"
 )  # how models of many languages are told which one to write, before the source's pieces
@@ -41,12 +41,12 @@ class MarianVocab:
         language: str | None = None,
     ):
         self.file, self.ids, self.specials, self.cutter = file, ids, specials, cutter
-        self.names = {number: name for name, number in ids.items()} | {specials.padding: NOTHING}
+        self.names = {number: name for name, number in ids.items()} | {specials.padding: PADDING_NAME}
         self.before = [] if language is None else [ids[language]]
 
     @property
     def path(self) -> Path:
-        return self.file.with_name(ABOUT)
+        return self.file.with_name(VOCAB_ABOUT)
 
     def __len__(self) -> int:
         return self.specials.padding + 1
@@ -173,7 +173,7 @@ def trim(folder: Path, source: MarianVocab, target: MarianVocab, used: tuple[Ids
                 "close heads or neurons instead"
             )
         padding = vocab.specials.padding  # no piece of the file
-        stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids - {padding}, multiple=COLUMNS)
+        stay = trim_pieces(folder / vocab.file.name, vocab.cutter, ids - {padding}, multiple=MULTIPLE)
         kept.append([*stay, padding])
     write_about(folder, read_about(source.path) | {"sizes": [len(ids) - 1 for ids in kept]})
     return kept[0], kept[1]

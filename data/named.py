@@ -40,7 +40,7 @@ MULTI30K_SHA256 = {
     "test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
 }
 # bytes and seconds of one download; the largest published file has less than a megabyte
-LARGEST, PATIENCE = 2**25, 600
+LARGEST_REPLY, DOWNLOAD_PATIENCE = 2**25, 600
 
 
 def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
@@ -102,11 +102,11 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as part, urllib.request.urlopen(url, timeout=30) as reply:
-            content, late = b"", time.monotonic() + PATIENCE
-            while len(content) < LARGEST and (block := reply.read1(LARGEST - len(content))):
+            content, late = b"", time.monotonic() + DOWNLOAD_PATIENCE
+            while len(content) < LARGEST_REPLY and (block := reply.read1(LARGEST_REPLY - len(content))):
                 content += block
                 if time.monotonic() > late:  # each read may take 30 s, and one of a byte is a read
-                    raise OSError(f"only {len(content):,} bytes came in {PATIENCE} seconds")
+                    raise OSError(f"only {len(content):,} bytes came in {DOWNLOAD_PATIENCE} seconds")
             found = hashlib.sha256(content).hexdigest()
             if found != sha256:
                 raise OSError(

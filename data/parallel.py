@@ -22,7 +22,7 @@ def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> P
     skip_empty: leave out pairs with an empty side and count them under 'empty'; test sets are read without
     it, to keep their line numbers. Raises DataError if the files have different numbers of lines, or no
     text."""
-    text = gathered((source, target), partial(pairs_of, source, target), skip_empty=skip_empty)
+    text = gathered_pairs((source, target), partial(pairs_of, source, target), skip_empty=skip_empty)
     if not len(text):
         raise DataError(
             f"{source} and {target} have no pair of lines with text on both sides; expected one sentence a "
@@ -48,7 +48,7 @@ def pairs_of(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]
         yield pair
 
 
-def gathered(
+def gathered_pairs(
     files: Sequence[str | Path],
     pairs: Callable[[], Iterable[tuple[str, str]]],
     *,

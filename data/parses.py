@@ -26,7 +26,7 @@ def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
     model is missing."""
     kind, _, where = spec.partition(":")
     if kind == "spacy" and where:
-        return parse(where, lines)
+        return parse_lines(where, lines)
     if kind == "conllu" and where:
         return match(read_conllu(where), lines, origin=where)
     if spec == "gold":
@@ -72,7 +72,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def parse(model: str, lines: Sequence[str]) -> list[Tree]:
+def parse_lines(model: str, lines: Sequence[str]) -> list[Tree]:
     """Return the trees that a spaCy pipeline gives, with each line as one sentence.
 
     Raises DataError if spaCy, the model or its parser is missing."""

@@ -32,18 +32,17 @@ from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
 from headgates.data.file_digest import file_digest
 from headgates.data.ranks import alone, processor_cores, sendable
 from headgates.data.text import DataError, ParallelText, reworded, without_empty
-from headgates.data.vocab import ABOUT as VOCAB_ABOUT
-from headgates.data.vocab import Vocabulary
+from headgates.data.vocab import VOCAB_ABOUT, Vocabulary
 
 T = TypeVar("T")
 Work = tuple[Vocabulary, Vocabulary, pa.DataType]  # source, target, the type of ids
-VERSION = 1  # of what is in a store; another one is another key
-ROWS = 2**14  # pairs of a record batch: what a process holds at once
-FEW = 4  # record batches that are tokenised sooner than processes start
+STORE_VERSION = 1  # of what is in a store; another one is another key
+BATCH_ROWS = 2**14  # pairs of a record batch: what a process holds at once
+FEW_BATCHES = 4  # record batches that are tokenised sooner than processes start
 PROCESSES = 16  # that tokenise, at most
-CURE = "was there too little memory? repeat the command"  # where one of them ended
+MEMORY_CURE = "was there too little memory? repeat the command"  # where one of them ended
 PAIRS, ABOUT = "pairs.arrow", "about.json"
-TEXT = pa.schema([(side, pa.large_string()) for side in SIDES])
+TEXT_SCHEMA = pa.schema([(side, pa.large_string()) for side in SIDES])
 
 
 class StoredLines(Sequence[str]):
@@ -104,7 +103,7 @@ def stored_text(
     pairs: reads the files; skip_empty: leave out and count pairs with an empty side; key: what else the pairs
     depend on. Raises DataError where `pairs` does, or the store cannot be written."""
     with ThreadPoolExecutor() as threads:  # hashing leaves other threads free to run
-        known = [VERSION, skip_empty, *key, *threads.map(file_digest, files)]
+        known = [STORE_VERSION, skip_empty, *key, *threads.map(file_digest, files)]
     folder = cache_folder() / "text" / hashlib.sha256(json.dumps(known).encode()).hexdigest()[:20]
     doing = f"reading {' and '.join(map(str, files))}"
     return made_once(folder, open_text, lambda: write_text(folder, pairs(), skip_empty=skip_empty), doing)
@@ -128,10 +127,10 @@ def write_text(folder: Path, pairs: Iterable[tuple[str, str]], *, skip_empty: bo
     skipped: dict[str, int] = {}
     kept = without_empty(pairs, skipped) if skip_empty else iter(pairs)
     with atomic_folder(folder) as draft:
-        with pa.OSFile(str(draft / PAIRS), "wb") as file, pa.ipc.new_file(file, TEXT) as writer:
-            while some := list(islice(kept, ROWS)):
+        with pa.OSFile(str(draft / PAIRS), "wb") as file, pa.ipc.new_file(file, TEXT_SCHEMA) as writer:
+            while some := list(islice(kept, BATCH_ROWS)):
                 sides = [[pair[i] for pair in some] for i in range(len(SIDES))]
-                writer.write_batch(pa.record_batch(sides, schema=TEXT))
+                writer.write_batch(pa.record_batch(sides, schema=TEXT_SCHEMA))
         (draft / ABOUT).write_text(json.dumps({"skipped": skipped}) + "\n", encoding="utf-8")
 
 
@@ -142,7 +141,7 @@ def mapped(path: Path) -> list[pa.RecordBatch] | None:
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
     except (OSError, pa.ArrowException):
         return None
-    sound = [batch.num_rows for batch in batches[:-1]] == [ROWS] * (len(batches) - 1)
+    sound = [batch.num_rows for batch in batches[:-1]] == [BATCH_ROWS] * (len(batches) - 1)
     return batches if sound else None
 
 
@@ -180,7 +179,7 @@ def vocabulary_key(*vocabs: Vocabulary) -> str:
             else [vocab.path]
         )
         about.append([type(vocab).__name__, len(vocab), *((file.name, file_digest(file)) for file in files)])
-    return hashlib.sha256(json.dumps([VERSION, about]).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps([STORE_VERSION, about]).encode()).hexdigest()[:20]
 
 
 def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vocabulary) -> None:
@@ -191,7 +190,7 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
     with ExitStack() as stack:
         file = stack.enter_context(atomic_file(path))
         writer = stack.enter_context(pa.ipc.new_file(file, record_batch([], [], ids).schema))
-        if len(batches) <= FEW:
+        if len(batches) <= FEW_BATCHES:
             found: Iterable[pa.RecordBatch] = map(partial(encode_batch, work=work), batches)
         else:
             found = in_processes(stack, len(batches), text, work)
@@ -227,11 +226,13 @@ def in_processes(stack: ExitStack, count: int, text: Path, work: Work) -> Iterat
         )
         stack.callback(process.kill)
         processes.append(process)
-        with reworded(f"a process that tokenises {text} did not start", CURE, OSError):
+        with reworded(f"a process that tokenises {text} did not start", MEMORY_CURE, OSError):
             pickle.dump((text, range(start, count, share), work), process.stdin)
             process.stdin.close()
     for number in range(count):
-        with reworded(f"a process that tokenised {text} was killed", CURE, EOFError, pickle.UnpicklingError):
+        with reworded(
+            f"a process that tokenised {text} was killed", MEMORY_CURE, EOFError, pickle.UnpicklingError
+        ):
             found = pickle.load(processes[number % share].stdout)
         if isinstance(found, Exception):
             raise found

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from headgates.configs.registry import imported
 from headgates.data.text import DataError, reworded
-from headgates.data.vocab import ABOUT, Vocab, Vocabulary, read_about
+from headgates.data.vocab import VOCAB_ABOUT, Vocab, Vocabulary, read_about
 
 Ids = set[int]
 Kept = tuple[list[int], list[int]]  # of source and target: the old id of every new one, in order
@@ -39,7 +39,7 @@ def trimmed_vocabs(folder: Path, source: Vocabulary, target: Vocabulary, used: t
     for vocab, ids in zip((source, target), used, strict=True):
         own = vocab.specials
         ids.update((own.padding, own.beginning, own.end, own.unknown, *own.forced))
-    if source.path.name == ABOUT:
+    if source.path.name == VOCAB_ABOUT:
         kind = read_about(source.path)["kind"]
         if kind not in TRIMMERS:
             raise DataError(f"a tokenizer of kind {kind} cannot be trimmed; these can: {', '.join(TRIMMERS)}")
@@ -66,7 +66,7 @@ def trim_pieces(place: Path, vocab: Any, used: Ids, *, multiple: int = 1) -> lis
     return [i for i, piece in enumerate(file.pieces) if piece.name in stay]
 
 
-def merged(symbols: Sequence[str], rank: Callable[[str, str], float | None]) -> set[str]:
+def merged_symbols(symbols: Sequence[str], rank: Callable[[str, str], float | None]) -> set[str]:
     """Every symbol that byte-pair encoding has on its way from `symbols` on: the two neighbours of lowest
     rank become one, of equal ones the first, until none has a rank. O(L^2) of L symbols."""
     left = list(symbols)
@@ -114,7 +114,7 @@ class PieceFile:
             return stay | {piece.name for piece in (*by_score[:1], *by_score[-1:])}
         made = (NORMAL, USER_DEFINED, UNUSED)
         ranks = {piece.name: -piece.score for piece in self.pieces if piece.kind in made}
-        on_the_way = (merged(name, lambda a, b: ranks.get(a + b)) for name in stay & ranks.keys())
+        on_the_way = (merged_symbols(name, lambda a, b: ranks.get(a + b)) for name in stay & ranks.keys())
         return stay.union(*on_the_way) & {piece.name for piece in self.pieces}
 
     def only(self, names: set[str]) -> bytes:

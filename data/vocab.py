@@ -24,7 +24,7 @@ from headgates.data.text import DataError, reworded
 NORMALIZATION = "nmt_nfkc"
 SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
 # of a folder whose tokenizer is not SentencePiece by our own names: its kind, and what that kind needs
-ABOUT = "vocab.json"
+VOCAB_ABOUT = "vocab.json"
 # kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same
 # object twice where joint
 VOCABULARIES: dict[str, str] = {
@@ -183,9 +183,11 @@ def load_vocabs(
     The special tokens are numbered as given, which should be as the model numbers them, or else as the files
     do. Raises DataError where files are missing or broken."""
     own_files(folder, "vocab*")
-    if (folder / ABOUT).is_file():
-        about = read_about(folder / ABOUT)
-        with reworded(f"{folder / ABOUT} does not describe the vocabularies beside it", "make the run again"):
+    if (folder / VOCAB_ABOUT).is_file():
+        about = read_about(folder / VOCAB_ABOUT)
+        with reworded(
+            f"{folder / VOCAB_ABOUT} does not describe the vocabularies beside it", "make the run again"
+        ):
             both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(
                 folder, about, source_specials, target_specials
             )
@@ -214,5 +216,5 @@ def read_about(path: Path) -> dict[str, Any]:
 def write_about(folder: Path, about: dict[str, Any]) -> None:
     """Write the vocab.json of a folder."""
     text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
-    with atomic_file(folder / ABOUT) as file:
+    with atomic_file(folder / VOCAB_ABOUT) as file:
         file.write(text.encode())

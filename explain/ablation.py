@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from headgates.analysis.significance import (
+    BOOTSTRAP_SEED,
     LEVEL,
     P_VALUES,
-    SEED,
     TEST,
     Scored,
     compare_many,
@@ -36,7 +36,7 @@ from headgates.pruning.ablation import (
 )
 from headgates.pruning.scores import beam_of, kinds_suffix
 from headgates.records.source import Lines, Source
-from headgates.records.table import Row, cached_table, with_ends
+from headgates.records.table import TableRow, cached_table, with_ends
 
 ONE: Final = "one"
 ALL_BUT_ONE: Final = "all-but-one"
@@ -63,7 +63,7 @@ def ablate(
     facts: Mapping[str, Any],
     resamples: int | None = None,
     fresh: bool = False,
-) -> list[Row]:
+) -> list[TableRow]:
     """Make a table and write its files, `ablation/<table>`.
 
     one: every head of the kinds is removed alone; a row for each head, site after site. all-but-one: every
@@ -87,7 +87,7 @@ def ablate(
         named = dict(zip(texts, values, strict=True))
         return named if len(named) > 1 else next(iter(named.values()))
 
-    def make() -> tuple[list[Row], dict[str, Any]]:
+    def make() -> tuple[list[TableRow], dict[str, Any]]:
         found = [
             score_ablations(source, text, ablations, name=name if alone else f"{name}-{split}", fresh=fresh)
             for split, text in texts.items()
@@ -119,13 +119,13 @@ def ablate(
         "sentences": by_text(len(text[0]) for text in texts.values()),
         "split": by_text(texts),
         "resamples": resamples,
-        "bootstrap_seed": SEED,
+        "bootstrap_seed": BOOTSTRAP_SEED,
         "significance_test": TEST,
     }
     return cached_table(source.folder, name, cache_key, make, fresh=fresh)
 
 
-def one_rows(sites: Sequence[HeadSite], scored: Sequence[AblationScores], resamples: int) -> list[Row]:
+def one_rows(sites: Sequence[HeadSite], scored: Sequence[AblationScores], resamples: int) -> list[TableRow]:
     (found,) = scored
     heads = [site.row(head) for site in sites for head in range(site.heads)]
     compared = compare_many(found.systems, found.base, resamples=resamples)
@@ -145,7 +145,7 @@ def one_rows(sites: Sequence[HeadSite], scored: Sequence[AblationScores], resamp
     ]
 
 
-def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row:
+def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> TableRow:
     """The metrics of an ablation and their differences from the unpruned model; compared: its entry of
     `compare_many`."""
     main = base.main_name
@@ -159,19 +159,19 @@ def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row
     return row | {p: compared[f"{main}_{p}"] for p in P_VALUES if f"{main}_{p}" in compared}
 
 
-def by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def rows_by_kind(rows: Sequence[TableRow]) -> dict[str, list[TableRow]]:
     """All rows, and those of each kind."""
     kinds = dict.fromkeys(row["kind"] for row in rows)
     return {"all": [*rows]} | {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
 
 
-def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
+def significance_counts(rows: Sequence[TableRow], difference: str) -> dict[str, Any]:
     """How many rows differ significantly at LEVEL, and how many of those improve: raw and Holm-adjusted, in
     all and by kind. difference: the column of differences in the deciding metric."""
     out: dict[str, Any] = {"level": LEVEL}
     for label, column in (("raw", "p_value"), ("holm", "p_value_holm")):
         counts = {}
-        for kind, kind_rows in by_kind(rows).items():
+        for kind, kind_rows in rows_by_kind(rows).items():
             passed = [row for row in kind_rows if row[column] < LEVEL]
             improve = sum(row[difference] > 0 for row in passed)
             counts[kind] = {"tested": len(kind_rows), "significant": len(passed), "improve": improve}
@@ -181,7 +181,7 @@ def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
 
 def all_but_one_rows(
     sites: Sequence[HeadSite], scored: Sequence[AblationScores], resamples: int
-) -> list[Row]:
+) -> list[TableRow]:
     valid, test = scored
     main = test.base.main_name
     offsets = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # index of each site's first head

@@ -30,7 +30,7 @@ from headgates.records.source import Source, find_run, open_source
 
 TEXT = "text"  # the split that --text makes
 EXAMPLES = "examples"  # the split that --examples-from makes
-BATCH_TOKENS = 4000  # in one batch of the pass; no result depends on it
+PASS_TOKENS = 4000  # in one batch of the pass; no result depends on it
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class AnalysedModel:
             raise ValueError(f"{source.folder.path}: {source.system} has no attention heads to look at")
         if corpus is not None:
             source.corpus = corpus
-        corpus = cut(source.corpus, config.split, config.sentences)
+        corpus = cut_corpus(source.corpus, config.split, config.sentences)
         if config.text is not None:
             corpus = replace(corpus, extra={TEXT: source_text(config.text, config.sentences)})
             config = replace(config, kinds=["enc-self"])
@@ -161,7 +161,7 @@ class AnalysedModel:
 
     def batches(self, what: str) -> Iterator[Batch]:
         """All pairs once; from time to time a line says how far `what` is."""
-        batches, pairs = self.data.batches(self.split, BATCH_TOKENS), len(self.data.split(self.split))
+        batches, pairs = self.data.batches(self.split, PASS_TOKENS), len(self.data.split(self.split))
         return reported(batches, pairs, len, what=what, report=self.report)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def one_base(folders: list[RunFolder]) -> RunFolder:
     return bases[first]
 
 
-def cut(corpus: Corpus, split: str, sentences: int) -> Corpus:
+def cut_corpus(corpus: Corpus, split: str, sentences: int) -> Corpus:
     """The corpus with the split cut to its first `sentences` pairs; 0 leaves all of them."""
     first: Any = {split: corpus.split(split).first(sentences)}
     return replace(corpus, **first)

@@ -50,7 +50,7 @@ from headgates.records.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
 StartedAnalysis = tuple[Sequence[Observer], Callable[[], AnalysisResult]]
-SENTENCES = 50  # whose effects are measured: each costs a pass for every head
+MEASURED_SENTENCES = 50  # whose effects are measured: each costs a pass for every head
 DRAWN_PIECES = 24  # on either side, of a sentence whose attention the page draws
 SHOWN = 3  # sentences of a head
 
@@ -70,12 +70,12 @@ class Analysis:
 # ---------------------------------------------------------------- the analyses
 
 
-def confidence(analysed: AnalysedModel) -> StartedAnalysis:
+def start_confidence(analysed: AnalysedModel) -> StartedAnalysis:
     observer = Confidence()
     return [observer], lambda: AnalysisResult({"confidence": observer.head_map()})
 
 
-def positions(analysed: AnalysedModel) -> StartedAnalysis:
+def start_positions(analysed: AnalysedModel) -> StartedAnalysis:
     observer = Positions()
 
     def finish() -> AnalysisResult:
@@ -87,7 +87,7 @@ def positions(analysed: AnalysedModel) -> StartedAnalysis:
     return [observer], finish
 
 
-def rare(analysed: AnalysedModel) -> StartedAnalysis:
+def start_rare(analysed: AnalysedModel) -> StartedAnalysis:
     # copies: torch warns of read-only arrays
     ids = (part.copy() for part in analysed.data.train_pairs.flat("source"))
     counts = token_counts(ids, len(analysed.predictor.source_vocab))
@@ -108,7 +108,7 @@ def rare_rank(analysed: AnalysedModel) -> int:
     return analysed.config.rare_rank or (50 if analysed.toy else 500)
 
 
-def alignment(analysed: AnalysedModel) -> StartedAnalysis:
+def start_alignment(analysed: AnalysedModel) -> StartedAnalysis:
     """Entropy always; agreement too where the gold alignments are known and cross attention is looked at."""
     entropy = Entropy()
     gold = Alignment(toy_links(analysed)) if analysed.toy and "cross" in analysed.config.attention else None
@@ -136,7 +136,7 @@ def toy_links(analysed: AnalysedModel) -> dict[int, Sequence[tuple[int, int]]]:
     return links
 
 
-def syntax(analysed: AnalysedModel) -> StartedAnalysis:
+def start_syntax(analysed: AnalysedModel) -> StartedAnalysis:
     config, sources = analysed.config, analysed.text.sources
     numbers = analysed.data.split(analysed.split).numbers
     trees = dict(
@@ -175,7 +175,7 @@ def parses_source(analysed: AnalysedModel) -> str | None:
     return analysed.config.parses or ("gold" if analysed.toy else None)
 
 
-def lrp(analysed: AnalysedModel) -> StartedAnalysis:
+def start_lrp(analysed: AnalysedModel) -> StartedAnalysis:
     config, logits = analysed.config, analysed.source.task.top_logits
 
     def finish() -> AnalysisResult:
@@ -193,14 +193,14 @@ def lrp(analysed: AnalysedModel) -> StartedAnalysis:
     return [], finish
 
 
-def sentences(analysed: AnalysedModel) -> StartedAnalysis:
-    """For every head the sentences on which closing it alone costs most, of the first SENTENCES of the text
-    that are short enough to be drawn."""
+def start_sentences(analysed: AnalysedModel) -> StartedAnalysis:
+    """For every head the sentences on which closing it alone costs most, of the first MEASURED_SENTENCES of
+    the text that are short enough to be drawn."""
 
     def finish() -> AnalysisResult:
         split = analysed.data.split(analysed.split)
         longest = np.maximum(split.pairs.lengths("source"), split.pairs.lengths("target"))
-        chosen = np.flatnonzero(longest <= DRAWN_PIECES)[:SENTENCES].tolist()
+        chosen = np.flatnonzero(longest <= DRAWN_PIECES)[:MEASURED_SENTENCES].tolist()
         if not chosen:
             raise ValueError(f"no sentence of {analysed.split} has at most {DRAWN_PIECES} pieces")
         model, losses = analysed.predictor.model, analysed.source.task.losses
@@ -246,17 +246,18 @@ def causes_settings(analysed: AnalysedModel) -> dict[str, Any]:
 
 
 ANALYSES: dict[str, Analysis] = {
-    "confidence": Analysis(confidence),
+    "confidence": Analysis(start_confidence),
     "lrp": Analysis(
-        lrp,
+        start_lrp,
         lambda analysed: {"rule": analysed.config.lrp_rule, "aggregation": analysed.config.lrp_aggregation},
     ),
-    "positions": Analysis(positions),
-    "syntax": Analysis(syntax, syntax_settings, ("enc-self",)),
-    "rare": Analysis(rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),
-    "alignment": Analysis(alignment, lambda analysed: {"alignments": "toy" if analysed.toy else None}),
+    "positions": Analysis(start_positions),
+    "syntax": Analysis(start_syntax, syntax_settings, ("enc-self",)),
+    "rare": Analysis(start_rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),
+    "alignment": Analysis(start_alignment, lambda analysed: {"alignments": "toy" if analysed.toy else None}),
     "sentences": Analysis(
-        sentences, lambda analysed: {"first": SENTENCES, "of at most": f"{DRAWN_PIECES} pieces"}
+        start_sentences,
+        lambda analysed: {"first": MEASURED_SENTENCES, "of at most": f"{DRAWN_PIECES} pieces"},
     ),
     "causes": Analysis(lambda analysed: ([], lambda: causes(analysed)), causes_settings, by_flag=True),
     "contrast": Analysis(

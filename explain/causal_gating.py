@@ -17,43 +17,43 @@ from typing import Any
 
 import torch
 
-from headgates.analysis.causal_gating import LABELS, gates_of, is_labelled, means, spreads
+from headgates.analysis.causal_gating import CAUSAL_ROLES, gates_of, is_labelled, means, spreads
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.scores.exact_effects import loss_rises
 from headgates.data import ranks
 from headgates.gates import HeadMap
 from headgates.pruning.scores import ScoreRequest, score_parts
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 
 
 def causal_gating(request: ScoreRequest, exact: HeadMap) -> AnalysisResult:
     """The tables of the heads in `exact`, the rise of the loss without each; the gates are those of the
     score's file."""
-    maps = score_parts(next(iter(LABELS)), request)
+    maps = score_parts(next(iter(CAUSAL_ROLES)), request)
     fits = gates_of({name: head_map.select(exact.kinds) for name, head_map in maps.items()})
     mean, spread = means(fits), spreads(fits)
-    by_mean = {name: is_labelled(mean, name) for name in LABELS}
-    by_seed = {name: [is_labelled(fit.quantities, name) for fit in fits] for name in LABELS}
-    in_seeds = {name: torch.stack([each.flat() for each in by_seed[name]]) for name in LABELS}  # (S, N)
-    alike = {name: exact.like(in_seeds[name].sum(0)) for name in LABELS}
-    rows: list[Row] = []
+    by_mean = {name: is_labelled(mean, name) for name in CAUSAL_ROLES}
+    by_seed = {name: [is_labelled(fit.quantities, name) for fit in fits] for name in CAUSAL_ROLES}
+    in_seeds = {name: torch.stack([each.flat() for each in by_seed[name]]) for name in CAUSAL_ROLES}  # (S, N)
+    alike = {name: exact.like(in_seeds[name].sum(0)) for name in CAUSAL_ROLES}
+    rows: list[TableRow] = []
     for site, losses in exact.items():
         for head in range(site.heads):
-            (label,) = (name for name in LABELS if by_mean[name][site][head])
+            (label,) = (name for name in CAUSAL_ROLES if by_mean[name][site][head])
             numbers = {
                 f"{name}{end}": float(each[name][site][head])
-                for name in LABELS
+                for name in CAUSAL_ROLES
                 for end, each in (("", mean), ("_spread", spread))
             }
             seeds = int(alike[label][site][head])
             rows.append(
                 site.row(head)
                 | numbers
-                | {"label": LABELS[label], "seeds_alike": seeds, "loss": float(losses[head])}
+                | {"label": CAUSAL_ROLES[label], "seeds_alike": seeds, "loss": float(losses[head])}
             )
     chosen = {
         (name, which): each
-        for name in LABELS
+        for name in CAUSAL_ROLES
         for which, each in (("mean", by_mean[name]), ("every", exact.like(in_seeds[name].all(0))))
         if each.count()
     }
@@ -66,9 +66,9 @@ def causal_gating(request: ScoreRequest, exact: HeadMap) -> AnalysisResult:
     )
     together = dict(zip(chosen, rises.tolist(), strict=True))
     labels = []
-    for name, label in LABELS.items():
+    for name, label in CAUSAL_ROLES.items():
         counts = in_seeds[name].sum(1).tolist()
-        row: Row = {"label": label, "by_the_mean": by_mean[name].count()}
+        row: TableRow = {"label": label, "by_the_mean": by_mean[name].count()}
         row |= {"in_one_seed": sum(counts) / len(counts), "fewest": min(counts), "most": max(counts)}
         row |= {
             "in_every_seed": int(in_seeds[name].all(0).sum()),

@@ -32,11 +32,11 @@ from headgates.gates import HeadMap
 from headgates.gates.headmap import Head, head_name
 from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import ScoreRequest, head_scores, scoring_seconds
-from headgates.records.table import Row, read_table
+from headgates.records.table import TableRow, read_table
 
 EXACT = "loss"  # its line in SCORES
 MORE_POINTS = 20
-LABELS = {"importance": "importance, |.|", "integrated": f"integrated, {POINTS} points"}
+SCORE_LABELS = {"importance": "importance, |.|", "integrated": f"integrated, {POINTS} points"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
     """The card and the interactions of the base's heads; scores are kept in the run's scores/."""
     config, source = analysed.config, analysed.source
     request = ScoreRequest(source, sentences=config.causes_sentences, fresh=config.fresh)
-    exact = scored(EXACT, request, config.attention)
+    exact = scored_effects(EXACT, request, config.attention)
     found = [exact, *approximations(analysed, request)]
     removed = metric_effects(analysed, exact.values)
     metric = source.task.metrics[0].name
@@ -70,7 +70,7 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
         loss=source.task.loss,
         ranks=ranks,
     )
-    pair_rows: list[Row] = [
+    pair_rows: list[TableRow] = [
         {
             "head": head_name(each.first),
             "other": head_name(each.second),
@@ -101,7 +101,7 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
         if another or score.by_chance or score.measures_outputs or name == EXACT:
             continue
         try:
-            found = scored(name, request, kinds)
+            found = scored_effects(name, request, kinds)
         except ValueError as error:  # such as a score that this model has not
             analysed.report(f"causes: {name} left out: {error}")
             continue
@@ -119,11 +119,11 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
             yield Effects(f"integrated, {MORE_POINTS} points", more.select(kinds), seconds, signed=True)
 
 
-def scored(name: str, request: ScoreRequest, kinds: list[str]) -> Effects:
+def scored_effects(name: str, request: ScoreRequest, kinds: list[str]) -> Effects:
     score = SCORES[name]
     values = head_scores(name, request).select(kinds).map(lambda row: score.sign * row)
     seconds = scoring_seconds(name, request) or None  # 0 where none were kept
-    label = LABELS.get(name) or (score.label if score.sign < 0 else None) or name
+    label = SCORE_LABELS.get(name) or (score.label if score.sign < 0 else None) or name
     return Effects(label, values, seconds, score.signed)
 
 
@@ -144,8 +144,8 @@ def metric_effects(analysed: AnalysedModel, like: HeadMap) -> HeadMap | None:
         return None
 
 
-def card_row(each: Effects, exact: Effects, removed: HeadMap | None, metric: str) -> Row:
-    row: Row = {"approximation": f"{each.name} (exact)" if each is exact else each.name}
+def card_row(each: Effects, exact: Effects, removed: HeadMap | None, metric: str) -> TableRow:
+    row: TableRow = {"approximation": f"{each.name} (exact)" if each is exact else each.name}
     row |= agreement(each.values.flat(), exact.values.flat(), signed=each.signed)
     if removed is not None:
         of_metric = agreement(each.values.flat(), removed.flat(), signed=each.signed)

@@ -35,12 +35,11 @@ from headgates.data.contrast import NAMED, Contrast, read_contrasts, without_mar
 from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.explain.ablation import least_resamples
 from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.sentence_model import LOGITS
 from headgates.gates import HeadMap
 from headgates.gates.headmap import Head, head_name
 from headgates.models.translator import Translator, token_log_probs
-from headgates.records.table import Row
-
-LOGITS = 2**25  # numbers of one batch, 128 MiB in fp32
+from headgates.records.table import TableRow
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def patches(
     return {column: torch.cat(parts, 1) for column, parts in found.items()}, fmean(corrupted)
 
 
-def head_rows(heads: Sequence[Head], changes: dict[str, Tensor]) -> list[Row]:
+def head_rows(heads: Sequence[Head], changes: dict[str, Tensor]) -> list[TableRow]:
     """A row a head: its place, and each column with interval and p-values."""
     rows = [site.row(head) for site, head in heads]
     for column, change in changes.items():

@@ -16,12 +16,12 @@ from headgates.explain.analyses import base_score
 from headgates.explain.transfer import correlate
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.records.related import MadeRun
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 
 BASE_LABEL = "base"  # of the base among the runs: there all heads are open
 
 
-def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> dict[str, HeadMap]:
+def known_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> dict[str, HeadMap]:
     """LRP share, confidence, importance and what closing the head alone adds to the loss, by these names;
     those that are not known are left out."""
     importance, loss = base_score(analysed, "importance"), base_score(analysed, "loss")
@@ -34,7 +34,7 @@ def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) 
     return {name: head_map for name, head_map in scores.items() if head_map is not None}
 
 
-def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
+def correlation_rows(scores: Mapping[str, HeadMap]) -> list[TableRow]:
     """A row for every two scores and "all" or a kind: first, second, kind, heads, spearman (rho, in [-1, 1])
     and p_value (two-sided); none for fewer than three heads, and where all heads have the same score."""
     rows = []
@@ -54,7 +54,7 @@ def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
 
 def survival_rows(
     analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]
-) -> tuple[list[Row], list[Row]]:
+) -> tuple[list[TableRow], list[TableRow]]:
     """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs that were made of
     the base and by the roles' families.
 

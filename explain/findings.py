@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role, best_of_families, find_roles
 from headgates.explain.analysed_model import AnalysedModel
-from headgates.explain.correlations import correlation_rows, head_scores, survival_rows
+from headgates.explain.correlations import correlation_rows, known_scores, survival_rows
 from headgates.gates import HeadMap
-from headgates.records.table import Row, write_table
+from headgates.records.table import TableRow, write_table
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Findings:
     roles: list[Role] = field(default_factory=list)
     nearest: list[Role] = field(default_factory=list)
     scores: Mapping[str, HeadMap] = field(default_factory=dict)
-    correlations: list[Row] = field(default_factory=list)
-    survival: list[Row] = field(default_factory=list)
-    tests: list[Row] = field(default_factory=list)
+    correlations: list[TableRow] = field(default_factory=list)
+    survival: list[TableRow] = field(default_factory=list)
+    tests: list[TableRow] = field(default_factory=list)
     causes: AnalysisResult | None = None
     contrast: AnalysisResult | None = None
 
@@ -30,7 +30,7 @@ class Findings:
 def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Findings:
     """The findings, whose tables are written."""
     roles, nearest = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
-    scores = head_scores(analysed, results)
+    scores = known_scores(analysed, results)
     found = Findings(
         roles,
         nearest,

@@ -26,14 +26,14 @@ from headgates.gates.exchange import exchanged
 from headgates.gates.headmap import Head
 from headgates.gates.sites import BANK
 from headgates.models.decoder_state import DecoderState, position_first
-from headgates.models.draft_check import MARGIN, traced
-from headgates.models.search import length_limits, next_log_probs, rule_out
+from headgates.models.draft_check import TIE_MARGIN, traced
+from headgates.models.search import next_log_probs, rule_out, source_limits
 from headgates.models.translator import Translator
 from headgates.records.source import Source
 
 ALTERNATIVES = 5  # next tokens that are shown at every step
 LOGITS = 2**25  # numbers of one batch of effects, 128 MiB in fp32
-KEPT = 16  # sentences whose translation is kept as the run has it
+KEPT_SENTENCES = 16  # sentences whose translation is kept as the run has it
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class SentenceModel:
             return Said([prefix[0] if prefix else int(log_p.argmax())], log_p)
         search = self.source.translator.search
         specials, least = self.target_vocab.specials, search.min_length
-        limit = int(length_limits(self.model, source[:1], search.max_ratio, search.max_extra, least)[0])
+        limit = int(source_limits(self.model, source[:1], search.max_ratio, search.max_extra, least)[0])
         if len(prefix) > limit:
             raise ValueError(f"the beginning has {len(prefix)} tokens; expected at most {limit}")
         weights: dict[str, Tensor] = {}
@@ -294,7 +294,7 @@ class SentenceModel:
             log_p[position] = -torch.inf
             log_p[position, token] = 0.0
         best, tokens = (each.cpu() for each in log_p.topk(2, dim=1))
-        takes = (tokens[:, 0] == torch.tensor(draft)) & (best[:, 0] - best[:, 1] >= MARGIN)
+        takes = (tokens[:, 0] == torch.tensor(draft)) & (best[:, 0] - best[:, 1] >= TIE_MARGIN)
         takes[:given] = True
         count = len(draft) if takes.all() else int(takes.int().argmin())
         rows = torch.arange(len(source), device=self.device)
@@ -317,7 +317,7 @@ class SentenceModel:
         """What the model says as the run has it; the last sentences' are kept."""
         if text not in self.kept:
             self.kept[text] = self.say(text, Change(self.start))
-            while len(self.kept) > KEPT:
+            while len(self.kept) > KEPT_SENTENCES:
                 del self.kept[next(iter(self.kept))]
         return self.kept[text]
 

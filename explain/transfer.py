@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from headgates.explain.ablation import ONE, TEST_SET, ablate, by_kind, table_name
+from headgates.explain.ablation import ONE, TEST_SET, ablate, rows_by_kind, table_name
 from headgates.pruning.scores import beam_of
 from headgates.records.source import Lines, Source
-from headgates.records.table import Row, write_table
+from headgates.records.table import TableRow, write_table
 
 
 def transfer(
@@ -25,7 +25,7 @@ def transfer(
     facts: Mapping[str, Any],
     resamples: int | None = None,
     fresh: bool = False,
-) -> tuple[list[Row], dict[str, dict[str, Any]]]:
+) -> tuple[list[TableRow], dict[str, dict[str, Any]]]:
     """The one-head ablations on the run's test set and on another (its name and lines): the rows (site, kind,
     layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set), and by "all" or
     kind how they correlate, see `correlate`.
@@ -50,11 +50,11 @@ def transfer(
     return rows, correlations
 
 
-def correlate_kinds(rows: Sequence[Row], column: str) -> dict[str, dict[str, Any]]:
+def correlate_kinds(rows: Sequence[TableRow], column: str) -> dict[str, dict[str, Any]]:
     """The correlations of a column between the two test sets, over all rows and over those of each kind."""
     return {
         kind: correlate([row[column] for row in of_kind], [row[f"other_{column}"] for row in of_kind])
-        for kind, of_kind in by_kind(rows).items()
+        for kind, of_kind in rows_by_kind(rows).items()
     }
 
 

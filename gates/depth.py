@@ -36,23 +36,23 @@ from .site_walk import SKIPPED
 from .sites import find_sites
 
 STACKS = ("encoder", "decoder")
-Layers = Mapping[str, Iterable[int]]  # stack -> numbers of layers
-Run = Callable[[nn.Module], list[Tensor]]
+StackLayers = Mapping[str, Iterable[int]]  # stack -> numbers of layers
+ModelPass = Callable[[nn.Module], list[Tensor]]
 LAYERS_LEFT = "layers_left"  # attribute of a list of layers that lost some: for each first layer, if it stays
 # fields with the number of layers: of a stack in a configuration that both stacks share, and of the only one
 OF_STACK = {stack: (f"{stack}_layers", f"num_{stack}_layers") for stack in STACKS}
 OF_MODEL = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 # fields with an entry for each layer
-LISTS = (
+LAYER_LISTS = (
     *("layer_types", "mlp_layer_types", "attention_layers", "no_rope_layers", "layers_block_type"),
     *("layer_rope_theta", "layers_num_experts", "num_attention_heads_per_layer"),
     *("num_key_value_heads_per_layer",),
 )
-NUMBERS = ("layer_idx", "layer_id", "layer_number", "layer_num")  # attributes with a layer's own number
+LAYER_NUMBERS = ("layer_idx", "layer_id", "layer_number", "layer_num")  # attributes with a layer's own number
 
 
 @contextmanager
-def skipped(model: nn.Module, layers: Layers) -> Iterator[None]:
+def skipped(model: nn.Module, layers: StackLayers) -> Iterator[None]:
     """Within the context these layers give what they get. A layer that is skipped already stays so, in the
     context and after it.
 
@@ -94,7 +94,7 @@ def passed_on(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any], outp
     return x if isinstance(output, Tensor) else type(output)((x, *output[1:]))
 
 
-def drop_layers(model: nn.Module, layers: Layers, *, inputs: Inputs | None = None) -> None:
+def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None = None) -> None:
     """Take these layers out of the model, in place; those after them move up, in their sites' names too.
 
     Weights that stay are the same parameters; the model gets configurations of its own. Layers of another
@@ -123,16 +123,16 @@ def drop_layers(model: nn.Module, layers: Layers, *, inputs: Inputs | None = Non
 # ---------------------------------------------------------------- what proves it
 
 
-def runs_of(model: nn.Module, inputs: Inputs | None) -> list[Run]:
+def runs_of(model: nn.Module, inputs: Inputs | None) -> list[ModelPass]:
     """Forward passes of what was given and of a short sentence, and `generate` from either."""
     given = [each for each in (inputs, short_sentence(model)) if each is not None]
-    runs: list[Run] = [partial(outputs, inputs=each) for each in given]
+    runs: list[ModelPass] = [partial(outputs, inputs=each) for each in given]
     if getattr(model, "can_generate", bool)():
         runs += [partial(generated, inputs=each) for each in given]
     return runs
 
 
-def tried(run: Run, model: nn.Module) -> list[Tensor]:
+def tried(run: ModelPass, model: nn.Module) -> list[Tensor]:
     """What it gives, nothing where the model does not run on its inputs."""
     try:
         return run(model)
@@ -208,21 +208,21 @@ def count_layers(stacks: "Mapping[str, Stack]", stack: str, keep: Sequence[bool]
         if said and len(keep) not in said.values():
             raise ValueError(f"the {stack} has {len(keep)} layers, its configuration says {said}")
         for name in (name for name, number in said.items() if number == len(keep)):
-            write(owner, name, sum(keep))
-        for name in () if shared else LISTS:
+            set_config_field(owner, name, sum(keep))
+        for name in () if shared else LAYER_LISTS:
             if isinstance(row := getattr(config, name, None), list) and len(row) == len(keep):
-                write(owner, name, list(itertools.compress(row, keep)))
+                set_config_field(owner, name, list(itertools.compress(row, keep)))
     for name in OF_MODEL:
         if vars(owners[-1]).get(name) == len(keep):
             setattr(owners[-1], name, sum(keep))
     for new, old in enumerate(itertools.compress(range(len(keep)), keep)):
         for module in layers[old].modules():
-            for name in NUMBERS:
+            for name in LAYER_NUMBERS:
                 if vars(module).get(name) == old:
                     setattr(module, name, new)
 
 
-def write(owner: Any, name: str, value: Any) -> None:
+def set_config_field(owner: Any, name: str, value: Any) -> None:
     """Set a field of a module's configuration; our own is frozen."""
     try:
         setattr(owner.config, name, value)
@@ -300,7 +300,7 @@ def set_layers_left(model: nn.Module, left: Mapping[str, Sequence[bool]]) -> Non
         setattr(layers, LAYERS_LEFT, tuple(row))
 
 
-def checked_layers(model: nn.Module, layers: Layers) -> dict[str, dict[int, nn.Module]]:
+def checked_layers(model: nn.Module, layers: StackLayers) -> dict[str, dict[int, nn.Module]]:
     """Stack -> number -> layer. Raises ValueError as `skipped` does."""
     chosen: dict[str, dict[int, nn.Module]] = {}
     for stack, numbers in ((stack, set(numbers)) for stack, numbers in layers.items()):

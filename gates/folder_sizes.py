@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
-WEIGHTS = (".safetensors", ".bin")
-LAYERS = 1024  # of a stack, at most: before a model is built nothing else says how many there are
+WEIGHT_ENDINGS = (".safetensors", ".bin")
+MOST_LAYERS = 1024  # of a stack, at most: before a model is built nothing else says how many there are
 SPARE = 2**26  # numbers of a model that need not be in its file: tables of positions, a new head
 
 
-def check_layers(settings: Mapping[str, Any], most: int = LAYERS) -> None:
+def check_layers(settings: Mapping[str, Any], most: int = MOST_LAYERS) -> None:
     """Raises ValueError where settings say more layers than there can be: their modules alone would fill the
     memory, whatever their widths."""
     for name, number in settings.items():
-        if "layers" in str(name)[:60] and isinstance(number, int) and number > min(most, LAYERS):
-            raise ValueError(f"{str(name)[:60]} is {number:.3g}, expected at most {min(most, LAYERS)}")
+        if "layers" in str(name)[:60] and isinstance(number, int) and number > min(most, MOST_LAYERS):
+            raise ValueError(f"{str(name)[:60]} is {number:.3g}, expected at most {min(most, MOST_LAYERS)}")
 
 
 def check_folder(folder: str | Path, settings: Mapping[str, Any], build: Callable[[], nn.Module]) -> None:
@@ -34,7 +34,7 @@ def check_folder(folder: str | Path, settings: Mapping[str, Any], build: Callabl
         if outside := next((name for name in named if not is_plain(name)), None):
             raise ValueError(f"{index} names {str(outside)[:60]!r}, a file outside the folder")
     check_layers(settings)
-    there = sum(path.stat().st_size for end in WEIGHTS for path in Path(folder).glob(f"*{end}"))
+    there = sum(path.stat().st_size for end in WEIGHT_ENDINGS for path in Path(folder).glob(f"*{end}"))
     with torch.device("meta"):
         model = build()
     tensors = {id(each): each for each in (*model.parameters(), *model.buffers())}

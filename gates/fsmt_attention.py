@@ -71,5 +71,5 @@ class SmallerFSMTAttention(Refitted):
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
 
-def refit(module: nn.Module) -> dict[str, Any]:
+def fsmt_refit(module: nn.Module) -> dict[str, Any]:
     return {} if isinstance(module, Refitted) else {"__class__": refitted(type(module), SmallerFSMTAttention)}

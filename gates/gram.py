@@ -117,7 +117,7 @@ def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:
     return found
 
 
-def head_factors(gram: Gram, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
+def least_error_factors(gram: Gram, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
     """One factor a head (H,), those of least error: Kwon et al. 2022 (arXiv:2204.09656), section 3.3.
 
     gram: of z (N, H * K) with a last column of ones. weight (D, H * K) and bias (D,) stay as they are beside

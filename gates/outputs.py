@@ -17,7 +17,7 @@ from .headmap import HeadMap, HeadSite
 from .remove import closed_now, kinds_with
 from .rules import rule_of
 from .site_rule import SiteRule, check_own_weights, columns_of, plain_projection
-from .site_walk import Forward, Mixer, Positions, Sublayer, one_pass, open_sites, rows_of
+from .site_walk import Forward, Mixer, QueryPositions, Sublayer, one_pass, open_sites, rows_where
 from .sites import find_sites
 
 
@@ -109,7 +109,7 @@ def inputs_of(
     model: nn.Module,
     batches: Iterable[Any],
     forward: Forward,
-    positions: Positions | None,
+    positions: QueryPositions | None,
 ) -> Iterator[tuple[HeadSite, Tensor]]:
     """The inputs of W_O (N, H * K) at the positions of one batch after the other, by forward passes in
     evaluation mode."""
@@ -126,4 +126,4 @@ def inputs_of(
             one_pass(model, batch, forward, handles)
         for site, z in found.items():
             where = None if positions is None else positions(model, site, batch)
-            yield site, rows_of(z, outputs[site].rule, where)
+            yield site, rows_where(z, outputs[site].rule, where)

@@ -45,10 +45,10 @@ _WEIGHTS = "model.safetensors"  # of a model that is none of Hugging Face's
 # config fields by which transformers would load code from elsewhere: attention kernels, and classes of a
 # folder's own
 _CODE = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
-_HEADS = ("num_attention_heads", "num_heads")  # config fields with the number of heads of all sites
+_HEAD_FIELDS = ("num_attention_heads", "num_heads")  # config fields with the number of heads of all sites
 
 
-def library(name: str) -> Any:
+def needed_module(name: str) -> Any:
     """A module that pruned folders need. Raises ImportError, naming the extra to install, where it is
     missing."""
     try:
@@ -63,8 +63,8 @@ def library(name: str) -> Any:
 
 def hugging_face() -> Any:
     """The module transformers. Raises ImportError where it or what it works with is missing."""
-    library("tokenizers"), library("safetensors")
-    return library("transformers")
+    needed_module("tokenizers"), needed_module("safetensors")
+    return needed_module("transformers")
 
 
 def save_pruned(model: nn.Module, folder: str | Path) -> Path:
@@ -74,7 +74,7 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
     there is something in the folder, ImportError if the extra `hf` is not installed. What fails leaves no
     folder."""
     theirs = is_hugging_face(model)
-    hugging_face() if theirs else library("safetensors.torch")
+    hugging_face() if theirs else needed_module("safetensors.torch")
     check_ungated(model)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -92,7 +92,7 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
         else:
             content = {FIELD: {"class": type(model).__name__, "heads": numbers_left(model)}}
             (partial / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            library("safetensors.torch").save_model(model, str(partial / _WEIGHTS))
+            needed_module("safetensors.torch").save_model(model, str(partial / _WEIGHTS))
         partial.chmod(0o755)  # mkdtemp's is the owner's alone
         partial.replace(folder)
     finally:
@@ -134,7 +134,7 @@ def config_of_fewer(model: Any, config: Any) -> Any | None:
     cannot."""
     modules = find_sites(model)
     counts = {site.heads for site in modules}
-    field = next((name for name in _HEADS if name in config.to_dict()), None)
+    field = next((name for name in _HEAD_FIELDS if name in config.to_dict()), None)
     if (
         len(counts) > 1
         or field is None
@@ -178,7 +178,7 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
         model = unpruned(model, name, folder)
         take_out(model, *field_content(content, folder))
         with reading(folder, name):
-            missing, unexpected = library("safetensors.torch").load_model(
+            missing, unexpected = needed_module("safetensors.torch").load_model(
                 model, folder / _WEIGHTS, strict=False
             )
         check_keys(folder, {"missing_keys": missing, "unexpected_keys": unexpected})

@@ -30,13 +30,13 @@ import torch
 from torch import nn
 
 from .attach_modes import scale_columns
-from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
+from .gram import Gram, Ranks, choose_ridge, least_error_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
 from .outputs import Output, closing_outputs, inputs_of, outputs_of
-from .site_walk import SKIPPED, Forward, Mixer, Positions, SiteWalk, Sublayer, rows_of, skipped_layers
+from .site_walk import SKIPPED, Forward, Mixer, QueryPositions, SiteWalk, Sublayer, rows_where, skipped_layers
 from .value_fit import choose_value_ridge, value_error, value_fit
 
-EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
+RIDGE_EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
 NO_TEXT = (
     "the calibration text has no positions; give at least one sentence, better a thousand (and batches that "
     "can be read again)"
@@ -60,7 +60,7 @@ def reconstruct(
     batches: Iterable[Any],
     forward: Forward,
     *,
-    positions: Positions | None = None,
+    positions: QueryPositions | None = None,
     ridge: float | None = None,
     sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
     values: bool = False,
@@ -128,7 +128,7 @@ def rescale(
     batches: Iterable[Any],
     forward: Forward,
     *,
-    positions: Positions | None = None,
+    positions: QueryPositions | None = None,
     ranks: Ranks | None = None,
 ) -> list[Refit]:
     """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the
@@ -142,7 +142,7 @@ def rescale(
             return 0.0, 1.0
         weight = output.weight[:, kept]
         bias = weight.new_zeros(len(weight)) if output.bias is None else output.bias
-        factors = head_factors(gram, weight, bias, heads)
+        factors = least_error_factors(gram, weight, bias, heads)
         output.weight[:, kept] = scale_columns(weight.double(), factors, transposed=False).to(weight)
         return 0.0, gram.error(output.old())
 
@@ -155,7 +155,7 @@ def walk_sites(
     batches: Iterable[Any],
     forward: Forward,
     solve: Callable[[Output, Gram, Gram], tuple[float, float]],
-    positions: Positions | None,
+    positions: QueryPositions | None,
     ranks: Ranks | None,
     sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
     values: bool = False,
@@ -195,10 +195,10 @@ def walk_sites(
                     z = z.flatten(2) if output.mixer is not None else z
                     axis = output.rule.batch_axis if z.dim() == 3 else 0
                     held = torch.zeros_like(z[..., :1], dtype=torch.bool)
-                    held.transpose(0, axis)[EVERY - 1 - sentences % EVERY :: EVERY] = True
+                    held.transpose(0, axis)[RIDGE_EVERY - 1 - sentences % RIDGE_EVERY :: RIDGE_EVERY] = True
                     sentences += z.shape[axis]
                     where = None if positions is None else positions(model, site, batch)
-                    x, y, held = (rows_of(each, output.rule, where) for each in (z, y, held))
+                    x, y, held = (rows_where(each, output.rule, where) for each in (z, y, held))
                     x = torch.cat([x[:, output.kept_inputs].double(), x.new_ones(len(x), 1).double()], 1)
                     fit.add(x[~held[:, 0]], y[~held[:, 0]])
                     held_out.add(x[held[:, 0]], y[held[:, 0]])
@@ -262,7 +262,7 @@ def fold_mean(
     batches: Iterable[Any],
     forward: Forward,
     *,
-    positions: Positions | None = None,
+    positions: QueryPositions | None = None,
     ranks: Ranks | None = None,
 ) -> None:
     """Zero the columns of the closed heads, and add what they give on average to the bias, in place: b +=

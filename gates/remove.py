@@ -53,7 +53,7 @@ class Removed:
 
 
 # a module, its attribute, and the new value; a tensor becomes a parameter
-Change = tuple[nn.Module, str, Any]
+AttributeChange = tuple[nn.Module, str, Any]
 
 
 def remove(
@@ -120,7 +120,7 @@ def kinds_with(*maps: Mapping[HeadSite, Any] | None) -> set[str]:
     return {*KINDS, *(site.kind for site in named if isinstance(site, HeadSite))}
 
 
-def apply(model: nn.Module, sites: Mapping[HeadSite, nn.Module], changes: list[Change]) -> None:
+def apply(model: nn.Module, sites: Mapping[HeadSite, nn.Module], changes: list[AttributeChange]) -> None:
     """Make the changes: nothing here can fail, all checks are behind."""
     before = {module: left_of(site, module) for site, module in sites.items()}
     for owner, name, value in changes:
@@ -142,13 +142,13 @@ def apply(model: nn.Module, sites: Mapping[HeadSite, nn.Module], changes: list[C
 
 def planned(
     sites: Mapping[HeadSite, nn.Module], closed: HeadMap, fold: HeadMap | None, original: bool
-) -> tuple[HeadMap, HeadMap, list[Change]]:
+) -> tuple[HeadMap, HeadMap, list[AttributeChange]]:
     """True where a head goes, numbered as before any removal; the gates of the heads that there are now, 0
     where one closes; and what changes. Raises what `remove` does, and warns of sites that keep a head as they
     cannot run without any."""
     closed_rows = closed_now(sites, closed, original=original)
     xi = {} if fold is None else rows_now(sites, fold, "fold", original=original)
-    changes: list[Change] = []
+    changes: list[AttributeChange] = []
     gone: dict[HeadSite, Tensor] = {}
     stay: list[str] = []
     for site, module in sites.items():
@@ -181,7 +181,9 @@ def planned(
 # ---------------------------------------------------------------- one attention
 
 
-def cut(site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Tensor | None) -> list[Change]:
+def cut(
+    site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Tensor | None
+) -> list[AttributeChange]:
     """What one attention changes into. keep: (H,) bool; xi: (H,) or None."""
     class_name, group = type(module).__name__, group_of(module, rule)
     out = plain_projection(module, rule.out)
@@ -202,7 +204,7 @@ def cut(site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Ten
     side = int(rule.transposed)  # the dimension of a weight that is its outputs
     sizes = {name: each.weight.shape[side] for name, each in into.items()}
     columns = out.weight.shape[1 - side]  # H * K
-    changes: list[Change] = [(module, name, value) for name, value in refit.items()]
+    changes: list[AttributeChange] = [(module, name, value) for name, value in refit.items()]
     norms, whole = cut_norms(module, rule, into, stays)
     width = {name: sizes[name] / len(blocks[name]) for name in names}  # of a block of rows
     if (
@@ -232,15 +234,15 @@ def cut(site: HeadSite, module: nn.Module, rule: SiteRule, keep: Tensor, xi: Ten
     left = int(keep.sum())
     for name in filter(None, (rule.heads, *rule.widths)):
         size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
-        changes.append(number(module, name, size // site.heads * left))
+        changes.append(size_change(module, name, size // site.heads * left))
     if rule.keys:
-        changes.append(number(module, rule.keys, int(stays["k"].sum())))
+        changes.append(size_change(module, rule.keys, int(stays["k"].sum())))
     if rule.group and len(stays["k"]) == 1:  # the only key head serves those that are left
-        changes.append(number(module, rule.group, left))
+        changes.append(size_change(module, rule.group, left))
     return changes
 
 
-def number(module: nn.Module, path: str, value: int) -> Change:
+def size_change(module: nn.Module, path: str, value: int) -> AttributeChange:
     """A size that the forward asks for, set; in a config that others share, for this attention alone."""
     owner, _, last = path.rpartition(".")
     holder = attrgetter(owner)(module) if owner else module
@@ -251,10 +253,10 @@ def number(module: nn.Module, path: str, value: int) -> Change:
 
 def cut_norms(
     module: nn.Module, rule: SiteRule, into: Mapping[str, nn.Module], stays: Mapping[str, Tensor]
-) -> tuple[list[Change], set[str]]:
+) -> tuple[list[AttributeChange], set[str]]:
     """What the norms of q and k change into, and the projections that stay whole, as a norm over all heads
     needs all their outputs."""
-    changes: list[Change] = []
+    changes: list[AttributeChange] = []
     whole = set()
     parts = dict(module.named_modules())
     for part, name in zip("qk", rule.norms, strict=False):
@@ -272,7 +274,7 @@ def cut_norms(
     return changes, whole
 
 
-def cut_rows(linear: nn.Module, keep: Tensor, side: int) -> list[Change]:
+def cut_rows(linear: nn.Module, keep: Tensor, side: int) -> list[AttributeChange]:
     """A linear layer or norm without some blocks of its outputs."""
     weight, bias = cast(Tensor, linear.weight), getattr(linear, "bias", None)
     index = kept_rows(keep, weight.shape[side]).to(weight.device)
@@ -280,7 +282,7 @@ def cut_rows(linear: nn.Module, keep: Tensor, side: int) -> list[Change]:
     return changes + ([] if bias is None else [(linear, "bias", bias.detach().index_select(0, index))])
 
 
-def cut_beside(module: nn.Module, path: str, keep: Tensor) -> list[Change]:
+def cut_beside(module: nn.Module, path: str, keep: Tensor) -> list[AttributeChange]:
     """What else has numbers for each head, where the module has it."""
     owner, _, last = path.rpartition(".")
     holder = attrgetter(owner)(module) if owner else module
@@ -318,7 +320,7 @@ def kept_rows(keep: Tensor, size: int) -> Tensor:
     return torch.arange(size).view(len(keep), -1)[keep].flatten()
 
 
-def resized(linear: nn.Module, weight: Tensor, side: int) -> list[Change]:
+def resized(linear: nn.Module, weight: Tensor, side: int) -> list[AttributeChange]:
     """The new weight, whose dimension `side` is its outputs, and its shape where the class keeps that."""
     outputs, inputs = weight.shape[side], weight.shape[1 - side]
     sizes = {"out_features": outputs, "nf": outputs, "in_features": inputs, "nx": inputs}

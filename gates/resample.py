@@ -17,7 +17,7 @@ from .exchange import exchanged
 from .headmap import HeadMap, HeadSite
 from .outputs import closing_outputs, inputs_of
 from .reconstruct import NO_TEXT
-from .site_walk import Forward, Positions
+from .site_walk import Forward, QueryPositions
 
 POOL = 2048  # positions whose outputs are kept at each site
 
@@ -29,7 +29,7 @@ def resampled(
     batches: Iterable[Any],
     forward: Forward,
     *,
-    positions: Positions | None = None,
+    positions: QueryPositions | None = None,
     seed: int = 1,
 ) -> Iterator[None]:
     """Within the context each closed head's output, at every position, is its own at another position of the

@@ -187,11 +187,11 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below:
     # they are refitted
     "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(
-        heads="num_heads", mode="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.refit
+        heads="num_heads", mode="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.fsmt_refit
     ),
     # these read out_proj.weight in fused kernels and do not call out_proj, or not always
     "torch.nn.modules.activation.MultiheadAttention": SiteRule(
-        heads="num_heads", mode="weight", zero_heads=True, refit=torch_attention.refit
+        heads="num_heads", mode="weight", zero_heads=True, refit=torch_attention.torch_refit
     ),
     "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(
         heads="num_heads", mode="weight", widths=("embed_dim",), refit=refit.fairseq

@@ -33,9 +33,9 @@ from .sites import find_sites
 
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
 # (model, site, batch) -> (B, L) bool: query positions that are not padding
-Positions = Callable[[Any, HeadSite, Any], Tensor]
+QueryPositions = Callable[[Any, HeadSite, Any], Tensor]
 SKIPPED = "skipped"  # the attribute of a layer that says so (depth.py)
-_LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
+_NUMBERED_MODULE = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 
 
 class Reached(Exception):
@@ -87,7 +87,7 @@ class SiteWalk:
         self.mixers = {each.site: each.mixer for each in sublayers if mixed and each.mixer is not None}
         self.modules = dict(model.named_modules())
         paths = {module: path for path, module in self.modules.items()}
-        matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
+        matches = {site: _NUMBERED_MODULE.match(paths[module]) for site, module in self.sites.items()}
         self.layers = {
             site: match[0] for site, match in matches.items() if match
         }  # site -> path of its layer
@@ -235,7 +235,7 @@ def stack_of(layer: str) -> str:
     return layer.rpartition(".")[0] or "model"
 
 
-def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
+def rows_where(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
     """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says,
     that `where` (B, L) names."""
     if tensor.dim() == 3 and rule.batch_axis == 1:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from .attach_modes import check_ungated
-from .depth import Layers, cut_layers, drop_layers, skipped, stacks_of
+from .depth import StackLayers, cut_layers, drop_layers, skipped, stacks_of
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, is_rising
 from .outputs import closing_outputs
 from .proof import Inputs, memory_of
@@ -27,7 +27,7 @@ from .remove import apply, planned, remove
 from .sites import detach, find_sites
 
 Rows = Mapping[str, tuple[bool, ...]]
-LARGEST = 2**20  # units of a site, in a file
+LARGEST_SITE = 2**20  # units of a site, in a file
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Subnet:
             {stack: (True,) * len(own.layers) for stack, own in stacks.items()},
         )
 
-    def without(self, closed: HeadMap | None = None, layers: Layers | None = None) -> "Subnet":
+    def without(self, closed: HeadMap | None = None, layers: StackLayers | None = None) -> "Subnet":
         """What stays where these units close and these layers are dropped too. closed: True where a unit
         closes; sites that it lacks keep theirs. Raises ValueError at a site, layer or number of units that
         there is not."""
@@ -150,9 +150,9 @@ class Subnet:
             raise ValueError(
                 f"expected a subnet of version 1, with `sites` and `layers`, got {str(content)[:60]}"
             )
-        rows = {name: torch.tensor(row_of(name, each), dtype=torch.bool) for name, each in sites.items()}
+        rows = {name: torch.tensor(checked_row(name, each), dtype=torch.bool) for name, each in sites.items()}
         units = HeadMap({HeadSite.parse(name, len(row)): row for name, row in rows.items()})
-        return cls(units, {name: row_of(name, each) for name, each in layers.items()})
+        return cls(units, {name: checked_row(name, each) for name, each in layers.items()})
 
     # ---------------------------------------------------------------- what it does to a model
 
@@ -229,11 +229,11 @@ def stays_of(row: Any) -> dict[str, Any]:
     return {"of": len(row), "stay": [number for number, stays in enumerate(row) if stays]}
 
 
-def row_of(name: Any, content: Any) -> tuple[bool, ...]:
+def checked_row(name: Any, content: Any) -> tuple[bool, ...]:
     """The bools of what `stays_of` gave. Raises ValueError at anything else."""
     known = content if isinstance(content, dict) else {}
     of, stay = known.get("of"), known.get("stay")
-    if type(of) is not int or not (0 <= of <= LARGEST and is_rising(stay) and all(n < of for n in stay)):
+    if type(of) is not int or not (0 <= of <= LARGEST_SITE and is_rising(stay) and all(n < of for n in stay)):
         raise ValueError(
             f"expected {str(name)[:60]!r} to be like {{'of': 4, 'stay': [0, 2]}}, numbers below `of` in "
             f"order, got {str(content)[:60]}"

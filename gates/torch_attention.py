@@ -133,7 +133,7 @@ def added(name: str, mask: Tensor, q: Tensor) -> Tensor:
     return mask.to(q.dtype)
 
 
-def refit(module: Any) -> dict[str, Any]:
+def torch_refit(module: Any) -> dict[str, Any]:
     """The attributes of an `nn.MultiheadAttention` that can lose heads. Raises ValueError where it adds keys
     of its own."""
     if isinstance(module, Refitted):

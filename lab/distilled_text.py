@@ -20,7 +20,7 @@ from headgates.models.progress import reported, say
 from headgates.records.folder import RunFolder
 from headgates.records.source import drop_batch
 
-CHUNK = 2000  # lines that are translated between two looks at the clock
+DISTILLED_AT_ONCE = 2000  # lines that are translated between two looks at the clock
 
 
 def distilled_data(text: ExperimentText, folder: RunFolder, base: RunFolder) -> TranslationData:
@@ -48,7 +48,10 @@ def distilled_lines(text: ExperimentText, base: RunFolder) -> list[str]:
         longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
         say(f"{base.path}: the base translates {len(sources):,} training sentences, to be learned from")
         predictor, lines, begin = text.load(base), [""] * len(sources), time.perf_counter()
-        chunks = (longest_first[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
+        chunks = (
+            longest_first[start : start + DISTILLED_AT_ONCE]
+            for start in range(0, len(sources), DISTILLED_AT_ONCE)
+        )
         for places in reported(chunks, len(sources), len, what="translated", report=say):
             outputs = text.task.outputs(predictor, [sources[place] for place in places])
             for place, line in zip(places, outputs, strict=True):

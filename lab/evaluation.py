@@ -28,7 +28,7 @@ from headgates.configs.cli import config_hash
 from headgates.data.ranks import first
 from headgates.data.text import digest_lines
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, heads_left
-from headgates.gates.depth import Layers, layers_left
+from headgates.gates.depth import StackLayers, layers_left
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name
@@ -47,7 +47,7 @@ def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = N
     }
 
 
-def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
+def open_head_fields(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     """The fields of a row that say which heads are open: of the sites of `open_heads` those, elsewhere all
     that were not removed. Heads are numbered as before any removal. Those of neurons, where the model lost
     some or `open_heads` has some; of layers, where some are gone or skipped."""
@@ -76,7 +76,7 @@ def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     }
 
 
-def size_without(model: nn.Module, closed: HeadMap | None, layers: Layers | None = None) -> int:
+def size_without(model: nn.Module, closed: HeadMap | None, layers: StackLayers | None = None) -> int:
     """The parameters of a model, without those of its gates, of the `closed` heads and of some layers."""
     if closed is not None:
         return Subnet.of(model).without(closed, layers).parameters(model)
@@ -128,7 +128,7 @@ class Evaluation:
         begin = time.perf_counter()
         outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
-        heads = heads_of(predictor.model, open_heads)
+        heads = open_head_fields(predictor.model, open_heads)
         gated = hasattr(predictor.model, "head_gates")
         present = heads_left(predictor.model, ALL_KINDS if "neurons_open" in heads else None).count()
         masked = gated and heads["heads_open"] + heads.get("neurons_open", 0) < present

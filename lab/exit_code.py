@@ -12,7 +12,7 @@ from headgates.configs.printable import printable
 from headgates.data.ranks import has_lost_another, speaks_first, world
 from headgates.lab.processes import leave, silence_others
 
-LONGEST = 2000  # characters of an error
+LONGEST_ERROR = 2000  # characters of an error
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
@@ -72,8 +72,8 @@ def error_line(script: str, error: Exception) -> str:
             f"cannot write {error.filename or 'all of its output'}: {error.strerror}; free some space "
             f"and repeat the command"
         )
-    if len(text) > LONGEST:  # a file of others may have put anything into it
-        text = f"{text[:LONGEST]}..."
+    if len(text) > LONGEST_ERROR:  # a file of others may have put anything into it
+        text = f"{text[:LONGEST_ERROR]}..."
     return printable(f"{script}: error: {text}")
 
 

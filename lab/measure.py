@@ -71,7 +71,7 @@ def ratio_by_round(over: Sequence[float], under: Sequence[float]) -> dict[str, A
     return median_and_range([a / b for a, b in zip(over, under, strict=True)])
 
 
-def interval_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+def spread_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
     """`median (lowest to highest)`."""
     median, lowest, highest = (f"{numbers[name]:.{digits}f}" for name in ("median", "lowest", "highest"))
     return f"{median} ({lowest} to {highest})"

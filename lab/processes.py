@@ -19,7 +19,7 @@ from uuid import uuid4
 from headgates.configs.fields import one_line
 from headgates.data.ranks import gathered, group, is_first, wait
 
-PATIENCE = timedelta(
+RANK_PATIENCE = timedelta(
     days=7
 )  # for the first rank, which may wait for another command's run; a process that ends is noticed at once
 MEETING = timedelta(minutes=5)  # in which all processes of a run have to start
@@ -127,7 +127,7 @@ def meet(distributed: Any) -> None:
     ours = ours or [os.environ["HEADGATES_COMMAND"]]
     if any(theirs != ours for theirs in gathered(ours)):
         raise RuntimeError("a process of another command came in place of one of these")
-    distributed.distributed_c10d._set_pg_timeout(PATIENCE)
+    distributed.distributed_c10d._set_pg_timeout(RANK_PATIENCE)
 
 
 def check_machine(devices: int, nodes: int) -> None:

@@ -82,13 +82,13 @@ def is_followed(logger: str) -> bool:
     import wandb  # here: a second to import, and most runs do not use it
 
     try:
-        wandb.Settings(project=project())
+        wandb.Settings(project=project_name())
     except wandb.Error as error:
         raise ValueError(f"WANDB_PROJECT: {error}; choose another name") from error
     return True
 
 
-def project() -> str:
+def project_name() -> str:
     return os.environ.get("WANDB_PROJECT") or PROJECT
 
 
@@ -125,13 +125,13 @@ class FollowedRun:
 
     def finish(self, test: Lines) -> None:
         """Log summary, tables and files, and end the run."""
-        files = [name for name in wandb_tables.FILES if (self.folder / name).is_file()]
+        files = [name for name in wandb_tables.ARTIFACTS if (self.folder / name).is_file()]
         logged = self.attempt(
             {
-                "summary": lambda: self.run.summary.update(wandb_tables.summary(self.folder)),
+                "summary": lambda: self.run.summary.update(wandb_tables.run_summary(self.folder)),
                 "comparison": lambda: self.log_table("comparison", wandb_tables.comparison(self.folder)),
                 "translations": lambda: self.log_table(
-                    "translations", wandb_tables.translations(self.folder, test)
+                    "translations", wandb_tables.translation_table(self.folder, test)
                 ),
                 **{name: lambda name=name: self.log_file(name) for name in files},  # type: ignore[misc]
             }
@@ -140,7 +140,7 @@ class FollowedRun:
         if state_of(self.folder).get("id") == self.state["id"]:
             self.folder.write_json(STATE, {**self.state, "logged": logged})
 
-    def log_table(self, name: str, table: wandb_tables.Table) -> None:
+    def log_table(self, name: str, table: wandb_tables.TableContent) -> None:
         import wandb
 
         self.run.log({name: wandb.Table(columns=table[0], data=table[1])})
@@ -149,7 +149,7 @@ class FollowedRun:
         """Log a file as the artifact `<run>-<file>`."""
         import wandb
 
-        kind, row = wandb_tables.FILES[name], self.folder.row_of(self.folder.own_system())
+        kind, row = wandb_tables.ARTIFACTS[name], self.folder.row_of(self.folder.own_system())
         known = {key: self.config[key] for key in ("run_hash", "base_hash", "seed") if key in self.config}
         about = known | {"heads_open": row.heads_open, row.metric: row.main.value}
         artifact = wandb.Artifact(wandb_tables.artifact_name(self.folder, name), type=kind, metadata=about)
@@ -192,7 +192,7 @@ class WandbWatcher(Remembers, Watcher):
         if module.gating is None or not trainer.is_global_zero:
             return
         epoch = trainer.current_epoch + 1
-        now = wandb_tables.heads(module.gate_bank, epoch)
+        now = wandb_tables.gate_rows(module.gate_bank, epoch)
         self.rows = [*(row for row in self.rows if row["epoch"] < epoch), *now]
         self.followed.attempt({"heat map": lambda: self.draw(now, trainer.global_step - 1)}, WITHOUT)
 
@@ -236,7 +236,7 @@ class WandbTracker(Tracker):
                 os.environ.pop(name, None)
             os.environ.update(self.agent if asked else {})
         config = wandb_tables.configuration(folder, self.facts)
-        self.runs.append(open_run(folder, kind, config, base))
+        self.runs.append(open_followed(folder, kind, config, base))
 
     def loggers(self, stage: str) -> list[Logger]:
         return [StageLogger(self.runs[-1], stage)]
@@ -275,7 +275,7 @@ def state_of(folder: RunFolder) -> dict[str, Any]:
     return dict(folder.read_json(STATE)) if (folder / STATE).is_file() else {}
 
 
-def open_run(folder: RunFolder, kind: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:
+def open_followed(folder: RunFolder, kind: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:
     """The open W&B run of a folder, in the group of its base.
 
     Raises ValueError where W&B refuses: the name, the login, no network."""
@@ -284,7 +284,7 @@ def open_run(folder: RunFolder, kind: str, config: dict[str, Any], base: RunFold
     base_hash = config.get("base_hash") or config.get("run_hash") or ""
     known = state_of(folder)
     run_id = os.environ.get("WANDB_RUN_ID") or known.get("id") or secrets.token_hex(4)
-    where: dict[str, Any] = {"project": project(), "entity": os.environ.get("WANDB_ENTITY") or None}
+    where: dict[str, Any] = {"project": project_name(), "entity": os.environ.get("WANDB_ENTITY") or None}
     if run_id == known.get("id"):  # which stays where it is
         where = {name: known[name] for name in where}
     try:
@@ -346,7 +346,7 @@ def log_grid(
 
     rows = read_table(folder, f"{name}.csv")
     table = list(rows[0]), [list(row.values()) for row in rows]
-    run = open_run(folder, kind, {"base_hash": base.run_hash(), **config}, base)
+    run = open_followed(folder, kind, {"base_hash": base.run_hash(), **config}, base)
     try:
         run.attempt(
             {

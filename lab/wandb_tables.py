@@ -7,31 +7,31 @@ from typing import Any
 
 from headgates.configs.kinds import KINDS
 from headgates.gates import GateBank
-from headgates.records.folder import RunFolder, lines_of, recipe_of
+from headgates.records.folder import RunFolder, lines_in_file, recipe_of
 from headgates.records.row import ResultRow
 from headgates.records.source import Lines
 from headgates.records.table import with_ends
 
 # settings that may be paths
 PATHS = ("data", "data_dir", "base", "runs", "encoder")
-RECORDED = ("commit", "device", "versions")  # facts of the process that trained the run
-NUMBERS = ("log_alpha", "open_prob", "open")  # of a head
-SENTENCES = 50  # number of test sentences in the table of translations
-FILES = {"gates.json": "gates", "best.pt": "model", "report.html": "report"}  # -> type of the artifact
+RECORDED_FACTS = ("commit", "device", "versions")  # facts of the process that trained the run
+HEAD_NUMBERS = ("log_alpha", "open_prob", "open")  # of a head
+SHOWN_SENTENCES = 50  # number of test sentences in the table of translations
+ARTIFACTS = {"gates.json": "gates", "best.pt": "model", "report.html": "report"}  # -> type of the artifact
 
-Table = tuple[list[Any], list[list[Any]]]  # columns, rows
+TableContent = tuple[list[Any], list[list[Any]]]  # columns, rows
 
 
 def configuration(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run with its hashes, and what RECORDED names: of its result.json, or `facts` if there
-    is none yet."""
+    """The settings of a run with its hashes, and what RECORDED_FACTS names: of its result.json, or `facts` if
+    there is none yet."""
     made_by = folder.result() or facts
     settings = folder.config()
     settings |= {name: Path(settings[name]).name for name in PATHS if settings.get(name)}
-    return settings | {name: made_by[name] for name in RECORDED}
+    return settings | {name: made_by[name] for name in RECORDED_FACTS}
 
 
-def summary(folder: RunFolder) -> dict[str, Any]:
+def run_summary(folder: RunFolder) -> dict[str, Any]:
     """The numbers of the run's own system by the names of configs.metrics.SUMMARY, and
     `systems/<system>/...` for every row."""
     numbers = numbers_of(folder.row_of(folder.own_system()))
@@ -53,7 +53,7 @@ def numbers_of(row: ResultRow) -> dict[str, Any]:
     return numbers | heads | {"heads_total": row.heads_total} | speed
 
 
-def comparison(folder: RunFolder) -> Table:
+def comparison(folder: RunFolder) -> TableContent:
     """A row for each system: the numbers of SUMMARY, its reference, and the signatures of the metrics."""
     rows = [
         {"system": row.system, **numbers_of(row), "reference": row.reference}
@@ -63,24 +63,24 @@ def comparison(folder: RunFolder) -> Table:
     return list(rows[0]), [list(row.values()) for row in rows]
 
 
-def translations(folder: RunFolder, test: Lines) -> Table:
+def translation_table(folder: RunFolder, test: Lines) -> TableContent:
     """A row for each of the first test sentences: source, reference, and the output of every system."""
     systems = [row.system for row in folder.rows()]
     # not folder.outputs: the other ranks are not asked
-    outputs = (lines_of(folder / f"hypotheses/{system}.txt") for system in systems)
+    outputs = (lines_in_file(folder / f"hypotheses/{system}.txt") for system in systems)
     columns = [*test, *outputs]
-    rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
+    rows = [list(row) for row in zip(*(column[:SHOWN_SENTENCES] for column in columns), strict=True)]
     return ["source", "reference", *systems], rows
 
 
-def heads(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
+def gate_rows(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
     """A row for each head: where it is, log_alpha (for other gates their position), P(open), is it open."""
     rows = []
     for site, gate in bank.items():
         where = {"epoch": epoch, "site": site.name, "kind": site.kind, "layer": site.layer}
         numbers = {"log_alpha": gate.position(), **gate.numbers()}
         for head in range(site.heads):
-            log_alpha, p_open, is_open = (numbers[name][head].item() for name in NUMBERS)
+            log_alpha, p_open, is_open = (numbers[name][head].item() for name in HEAD_NUMBERS)
             rows.append(where | {"head": head, "log_alpha": log_alpha, "p_open": p_open, "open": is_open})
     return rows
 

@@ -12,7 +12,7 @@ import sys
 
 # batches between two releases; giving back and getting anew costs half of a small step, 2% of so many
 # (LOG.md)
-EVERY = 30
+RELEASE_EVERY = 30
 
 
 def release_memory() -> bool:

@@ -20,9 +20,9 @@ from headgates.models.loss import linear_cross_entropy
 from headgates.models.progress import Report
 from headgates.models.transformer import Transformer
 
-MARGIN = 1.1  # how much faster a step must be in bf16, which rounds more, to be taken
-SECONDS = 1.0  # of a measurement, and a pair of steps at least
-WORK = 1e10  # multiply-adds, about, of the largest step that is measured
+GAIN_MARGIN = 1.1  # how much faster a step must be in bf16, which rounds more, to be taken
+LEAST_SECONDS = 1.0  # of a measurement, and a pair of steps at least
+LARGEST_STEP = 1e10  # multiply-adds, about, of the largest step that is measured
 LENGTH = 20  # tokens of its sentences
 
 
@@ -35,7 +35,7 @@ def resolve_precision(config: Settings, machine: str, report: Report = lambda te
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.get_device_capability() >= (8, 0) else "32"
     gain = ranks.first(lambda: known_gain(config, machine))
-    precision = "bf16" if gain > MARGIN else "32"
+    precision = "bf16" if gain > GAIN_MARGIN else "32"
     report(
         f"precision: {precision}, because a training step in bf16 has {gain:.2f} times the speed of fp32 for "
         "such a model on this machine (measured once)"
@@ -72,10 +72,10 @@ def bf16_gain(config: Settings) -> float:
     with torch.random.fork_rng(devices=[]):
         model = Transformer(replace(config.model, **layers), vocab, vocab)
         weights = sum(weight.numel() for weight in model.parameters())
-        tokens = min(config.text.max_tokens, max(250, int(WORK / (3 * weights))))
+        tokens = min(config.text.max_tokens, max(250, int(LARGEST_STEP / (3 * weights))))
         ids = torch.randint(vocab, (max(1, tokens // LENGTH), LENGTH))
         pairs, begin = list[tuple[float, float]](), time.perf_counter()
-        while len(pairs) < 3 or time.perf_counter() - begin < SECONDS:
+        while len(pairs) < 3 or time.perf_counter() - begin < LEAST_SECONDS:
             pairs.append((step_seconds(model, ids, bf16=False), step_seconds(model, ids, bf16=True)))
     # in turns; the first prepares the products, the least is the undisturbed
     fp32, bf16 = (min(seconds) for seconds in zip(*pairs[1:], strict=True))

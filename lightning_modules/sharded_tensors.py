@@ -15,7 +15,7 @@ def like(tensor: Tensor, weight: Tensor) -> Tensor:
     )  # each process has it all
 
 
-def gathered(tensor: DTensor) -> Tensor | None:
+def whole_tensor(tensor: DTensor) -> Tensor | None:
     """The whole tensor for the first process, which writes it."""
     whole = tensor.full_tensor()
     return whole.cpu() if is_first() else None

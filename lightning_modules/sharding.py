@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map_only
 from headgates.data.ranks import all_sum, world
 from headgates.gates import GateBank
 from headgates.lightning_modules.module import StageModule
-from headgates.lightning_modules.sharded_tensors import gathered, like
+from headgates.lightning_modules.sharded_tensors import like, whole_tensor
 
 
 class ShardedTwin(nn.Module):
@@ -30,9 +30,9 @@ class ShardedTwin(nn.Module):
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh):
         super().__init__()
-        self.model = copy.deepcopy(model, {id(gate): gate for gate in gates_of(model)})
-        whole = {parameter for gate in gates_of(model) for parameter in gate.parameters()}
-        for layer in layers_of(self.model):  # the whole weights of one are there at a time
+        self.model = copy.deepcopy(model, {id(gate): gate for gate in gates_in(model)})
+        whole = {parameter for gate in gates_in(model) for parameter in gate.parameters()}
+        for layer in outermost_layers(self.model):  # the whole weights of one are there at a time
             fully_shard(layer, mesh=mesh, ignored_params=whole)
         fully_shard(self, mesh=mesh, ignored_params=whole)
 
@@ -77,7 +77,7 @@ class Sharded(DDPStrategy):
 
     def post_backward(self, closure_loss: Tensor) -> None:
         # FSDP leaves out what is whole; sums of earlier micro-batches are equal on all ranks, and stay so
-        for parameter in (p for gate in gates_of(self.whole) for p in gate.parameters()):
+        for parameter in (p for gate in gates_in(self.whole) for p in gate.parameters()):
             if parameter.grad is not None:
                 parameter.grad.copy_(all_sum(parameter.grad) / world())
 
@@ -93,7 +93,7 @@ class Sharded(DDPStrategy):
         return super().lightning_module_state_dict()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        super().save_checkpoint(tree_map_only(DTensor, gathered, checkpoint), filepath, storage_options)
+        super().save_checkpoint(tree_map_only(DTensor, whole_tensor, checkpoint), filepath, storage_options)
 
     def load_optimizer_state_dict(self, checkpoint: Any) -> None:
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
@@ -112,21 +112,21 @@ class Sharded(DDPStrategy):
         super().teardown()
 
 
-def gates_of(model: nn.Module) -> list[nn.Module]:
+def gates_in(model: nn.Module) -> list[nn.Module]:
     bank = getattr(model, "head_gates", None)
     return [gate for _, gate in bank.items()] if isinstance(bank, GateBank) else []
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
+def outermost_layers(model: nn.Module) -> list[nn.Module]:
     """The layers of all stacks, outermost ones."""
     if isinstance(model, nn.ModuleList):
         return list(model)
-    return [layer for child in model.children() for layer in layers_of(child)]
+    return [layer for child in model.children() for layer in outermost_layers(child)]
 
 
 def move(model: nn.Module, device: torch.device) -> None:
     """Move a model's own tensors. Its gates stay where they train."""
-    gates = {tensor for gate in gates_of(model) for tensor in (*gate.parameters(), *gate.buffers())}
+    gates = {tensor for gate in gates_in(model) for tensor in (*gate.parameters(), *gate.buffers())}
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor not in gates:
             tensor.data = tensor.data.to(device)

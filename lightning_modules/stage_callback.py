@@ -156,7 +156,7 @@ class StageCallback(Remembers, pl.Callback):
         if self.gating is not None:
             self.history.add(module.gate_bank, trainer.global_step)
         self.average.update(module.trained, trainer.global_step)
-        if (index + 1) % memory.EVERY == 0 and module.device.type == "cpu":
+        if (index + 1) % memory.RELEASE_EVERY == 0 and module.device.type == "cpu":
             memory.release_memory()
 
     def after_batch(self, trainer: pl.Trainer) -> None:

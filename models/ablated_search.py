@@ -3,7 +3,7 @@
 The draft is the unpruned model's translation. One teacher-forced pass under a mask gives the masked model's
 choice at every position of the draft. If all agree with it, the draft is the masked translation; otherwise
 decoding continues from the first that differs. The result is exactly that of a greedy search under the mask.
-A position whose two best logits lie within MARGIN counts as different, because rounding may differ there
+A position whose two best logits lie within TIE_MARGIN counts as different, because rounding may differ there
 between a pass over the whole draft and one step at a time.
 
 A row is one sentence under one mask. Masks whose first closed head is in the same layer go through the model
@@ -25,10 +25,10 @@ from headgates.gates.remove import kinds_with
 from headgates.models.decode_on import decode_on
 from headgates.models.decoder_state import DecodingStart
 from headgates.models.draft_check import Drafts, farthest_distances
-from headgates.models.search import length_limits
+from headgates.models.search import source_limits
 from headgates.models.translator import Translator
 
-BATCH_TOKENS = {
+SEARCH_TOKENS = {
     "cpu": 700,
     "cuda": 4_000,
 }  # source and target tokens, the longer side, of the sentences that are checked together
@@ -121,11 +121,11 @@ def translate_by_drafts(
             starts.clear()
             waiting_bytes = 0
 
-    for chosen in check_batches(sources, drafts, BATCH_TOKENS[device.type]):
+    for chosen in check_batches(sources, drafts, SEARCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
         source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
         least = search.min_length
-        longest = length_limits(model, source, search.max_ratio, search.max_extra, least)
+        longest = source_limits(model, source, search.max_ratio, search.max_extra, least)
         limits = torch.from_numpy(longest).to(device)
         batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, limits, least)
         size = max(1, ROW_TOKENS[device.type] // batch_drafts.target.numel())

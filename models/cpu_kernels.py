@@ -17,12 +17,12 @@ from torch import Tensor, nn
 VECTOR = 16  # numbers that a CPU of today adds at once
 SMALL_PRODUCT = 400  # multiply-adds below which torch takes plain loops for each of a batch of products
 LONGEST = 512  # query positions up to which two products and a softmax are faster than the fused kernel
-WIDTH = 128  # numbers of a chunk of `top`
+CHUNK_WIDTH = 128  # numbers of a chunk of `top`
 # Entries that each cache of prepared products may have, oneDNN's own and torch's above it. Both are read at
 # the first product.
 CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "LRU_CACHE_CAPACITY": "16"}
 LEAST_ROWS, LEAST_PRODUCT = 16, 2_000_000  # below these rows, or multiply-adds, MKL is as fast
-STEPS = 16  # equal steps from one power of 2 to the next, to which a number of rows is rounded
+ROUNDING_STEPS = 16  # equal steps from one power of 2 to the next, to which a number of rows is rounded
 
 
 # ---------------------------------------------------------------- dropout
@@ -153,7 +153,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
     rows = x.numel() // max(1, x.shape[-1])
     large = rows >= LEAST_ROWS and rows * weight.numel() >= LEAST_PRODUCT
-    if not (large and onednn_is_faster() and plain(x) and plain(weight)):
+    if not (large and onednn_is_faster() and is_plain_float(x) and is_plain_float(weight)):
         return F.linear(x, weight, bias)
     rounded = round_up(rows)
     if rounded == rows:
@@ -167,15 +167,15 @@ def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
-def plain(x: Tensor) -> bool:
+def is_plain_float(x: Tensor) -> bool:
     """Whether it is fp32 in the CPU's memory, and of no class that watches or replaces torch's operations."""
     return type(x) in (Tensor, nn.Parameter) and x.is_cpu and x.dtype == torch.float32
 
 
 def round_up(rows: int) -> int:
-    """The next number of rows of which STEPS stand between one power of 2 and the next, and which is a
-    multiple of STEPS."""
-    step = max(STEPS, (1 << (rows - 1).bit_length()) // (2 * STEPS))
+    """The next number of rows of which ROUNDING_STEPS stand between one power of 2 and the next, and which is
+    a multiple of ROUNDING_STEPS."""
+    step = max(ROUNDING_STEPS, (1 << (rows - 1).bit_length()) // (2 * ROUNDING_STEPS))
     return -(-rows // step) * step
 
 
@@ -216,18 +216,18 @@ def top(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     A single one is the first of equal numbers, as torch.max has it; of several equal ones any may come. Only
     the k chunks with the largest maxima, and the row's end, can hold them: a third of torch.topk's time."""
     rows, n = x.shape
-    chunks = n // WIDTH
+    chunks = n // CHUNK_WIDTH
     if x.device.type != "cpu" or chunks <= k:
-        return largest(x, k)
-    parts = x[:, : chunks * WIDTH].unflatten(1, (chunks, WIDTH))  # (R, chunks, WIDTH)
-    chosen = largest(parts.amax(2), k)[1]  # (R, k)
-    position = chosen[:, :, None] * WIDTH + torch.arange(WIDTH)  # (R, k, WIDTH)
-    rest = torch.arange(chunks * WIDTH, n).expand(rows, -1)
+        return largest_by_torch(x, k)
+    parts = x[:, : chunks * CHUNK_WIDTH].unflatten(1, (chunks, CHUNK_WIDTH))  # (R, chunks, CHUNK_WIDTH)
+    chosen = largest_by_torch(parts.amax(2), k)[1]  # (R, k)
+    position = chosen[:, :, None] * CHUNK_WIDTH + torch.arange(CHUNK_WIDTH)  # (R, k, CHUNK_WIDTH)
+    rest = torch.arange(chunks * CHUNK_WIDTH, n).expand(rows, -1)
     position = torch.cat([position.flatten(1), rest], dim=1)
-    values, found = largest(x.gather(1, position), k)
+    values, found = largest_by_torch(x.gather(1, position), k)
     return values, position.gather(1, found)
 
 
-def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def largest_by_torch(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, positions = x.topk(k) if k > 1 else x.max(1, keepdim=True)
     return values, positions

@@ -25,9 +25,9 @@ from headgates.models.search import rule_out
 from headgates.models.transformer import Transformer
 
 # nats between the two best tokens; below it, one pass and step-by-step decoding may round differently
-MARGIN = 1e-4
+TIE_MARGIN = 1e-4
 CANDIDATES = 64
-LOGITS = 512  # positions whose (V,) logits are in memory together
+LOGIT_POSITIONS = 512  # positions whose (V,) logits are in memory together
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def farthest_distances(model: Transformer, drafts: list[list[int]]) -> Tensor:
     )
     others = weight[[token for token in range(len(weight)) if token not in specials.never_produced]]
     distance = torch.zeros(len(weight), device=weight.device)
-    for chunk in tokens.split(LOGITS):
+    for chunk in tokens.split(LOGIT_POSITIONS):
         distance[chunk] = torch.cdist(weight[chunk], others).amax(1) * 1.001  # room for rounding
     return distance
 
@@ -119,7 +119,7 @@ class Drafts:
         self.lead = self.hidden.new_full(
             self.target.shape, torch.inf
         )  # logit_own - the best logit outside the candidates
-        for chunk in (self.target != self.specials.padding).nonzero().split(LOGITS):
+        for chunk in (self.target != self.specials.padding).nonzero().split(LOGIT_POSITIONS):
             b, t = chunk.unbind(1)
             logits = self.model.output(self.hidden[b, t])
             own = self.target[b, t][:, None]
@@ -178,7 +178,7 @@ class Drafts:
 
     def first_differences(self, hidden: Tensor) -> Tensor:
         """(A, B): the first position at which the states (A, B, T, D) do not prefer the draft's token by at
-        least MARGIN; -1 for none."""
+        least TIE_MARGIN; -1 for none."""
         delta = hidden - self.hidden
         by_position = delta.permute(1, 2, 0, 3).flatten(0, 1)  # (B * T, A, D)
         logits = torch.bmm(by_position, self.weights.flatten(0, 1).transpose(1, 2))  # (B * T, A, 1 + C)
@@ -186,13 +186,13 @@ class Drafts:
         ahead = (
             (logits[..., 0] - logits[..., 1:].amax(2)).unflatten(0, self.target.shape).permute(2, 0, 1)
         )  # (A, B, T)
-        differs = (ahead < MARGIN) & ~self.settled
-        sure = self.lead - delta.norm(dim=3) * self.farthest >= MARGIN
+        differs = (ahead < TIE_MARGIN) & ~self.settled
+        sure = self.lead - delta.norm(dim=3) * self.farthest >= TIE_MARGIN
         open_still = differs.cumsum(2) == 0  # only the first difference matters
-        for chunk in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
+        for chunk in (~sure & open_still & ~self.settled).nonzero().split(LOGIT_POSITIONS):
             a, b, t = chunk.unbind(1)
             full = rule_out(self.model.output(hidden[a, b, t]), self.specials, t < self.min_length)
             own = self.target[b, t][:, None]
             own_logits = full.gather(1, own).squeeze(1)
-            differs[a, b, t] = own_logits - full.scatter_(1, own, -torch.inf).amax(1) < MARGIN
+            differs[a, b, t] = own_logits - full.scatter_(1, own, -torch.inf).amax(1) < TIE_MARGIN
         return torch.where(differs.any(2), differs.int().argmax(2), -1)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # so that a stream of lines needs neither torch nor a tokeniz
 
 
 @dataclass(frozen=True)
-class Translation:
+class RankedTranslation:
     """One of a line's n best: text, log probability in nats (end included), the score it was ranked by, its
     number of tokens."""
 
@@ -42,7 +42,7 @@ class LineTranslator:
 
     def translate_n_best(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
-    ) -> list[list[Translation]]:
+    ) -> list[list[RankedTranslation]]:
         """Return the `beam` best translations of every line, best first. Raises ValueError at a beam below 1
         and at a line that is longer than the model's positions."""
         beam = self.search.beam if beam is None else beam
@@ -52,8 +52,8 @@ class LineTranslator:
         found = self.n_best(self.source_vocab.encode(list(lines)), beam, penalty)
         texts = iter(self.target_vocab.decode([one.ids for best in found for one in best]))
         return [
-            [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
-            or [Translation("", 0.0, 0.0, 0)]
+            [RankedTranslation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
+            or [RankedTranslation("", 0.0, 0.0, 0)]
             for best in found
         ]
 

@@ -12,7 +12,7 @@ from headgates.data.ranks import is_first
 
 Report = Callable[[str], None]  # takes a line for the person who waits
 B = TypeVar("B")
-EVERY = 10.0  # seconds between two lines on how far a pass is
+LINE_SECONDS = 10.0  # seconds between two lines on how far a pass is
 
 
 def say(text: str) -> None:
@@ -29,8 +29,8 @@ def minutes(seconds: float) -> str:
 def reported(
     batches: Iterable[B], total: int, size: Callable[[B], int], *, what: str, report: Report
 ) -> Iterator[B]:
-    """Yield the batches; every EVERY seconds a line says how many of the `total` that they hold together, by
-    size, are done.
+    """Yield the batches; every LINE_SECONDS seconds a line says how many of the `total` that they hold
+    together, by size, are done.
 
     Batches come longest first, so what is left takes less time than what was done, item by item: the estimate
     is an upper one."""
@@ -40,7 +40,7 @@ def reported(
         yield batch
         done += size(batch)
         now = time.monotonic()
-        if now - shown >= EVERY and done < total:
+        if now - shown >= LINE_SECONDS and done < total:
             report(
                 f"{what}: {done:,} of {total:,}, at most about "
                 f"{minutes((now - begin) / done * (total - done))} left"

@@ -16,7 +16,7 @@ from headgates.models.description import most_tokens
 from headgates.models.transformer import Transformer
 
 
-def length_limits(
+def source_limits(
     model: Transformer, source: Tensor, max_ratio: float, max_extra: int, min_length: int
 ) -> np.ndarray:
     """The `beam.length_limits` (B,) of sources (B, S), within learned positions."""
@@ -36,7 +36,7 @@ def greedy_search(
     min_length: int = 0,
 ) -> list[Hypothesis]:
     """Return for every source (B, S) the hypothesis that takes the most probable token at every step."""
-    limits = length_limits(model, source, max_ratio, max_extra, min_length)
+    limits = source_limits(model, source, max_ratio, max_extra, min_length)
     return over_steps.greedy(
         ModelSteps(model, source, 1, min_length), limits, model.target_specials, length_penalty
     )
@@ -58,7 +58,7 @@ def beam_search(
     if beam < 1:
         raise ValueError(f"expected a beam of at least 1, got {beam}")
     k = min(beam, model.target_vocab - 1)
-    limits = length_limits(model, source, max_ratio, max_extra, min_length)
+    limits = source_limits(model, source, max_ratio, max_extra, min_length)
     steps = ModelSteps(model, source, k, min_length)
     return over_steps.beam(steps, k, limits, model.target_specials, length_penalty)
 

@@ -21,9 +21,9 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.data.text import DataError
 from headgates.data.text_file import decode_line
-from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.line_translator import LineTranslator, RankedTranslation
 
-CHUNK = 1 << 16  # bytes of one read: what a pipe holds
+READ_BYTES = 1 << 16  # bytes of one read: what a pipe holds
 LONGEST_LINE = 1 << 20  # bytes; text without line ends would otherwise be read whole
 WINDOW_CHARACTERS = 1 << 20  # of all lines of a window
 FIRST_WINDOW = (
@@ -35,7 +35,7 @@ NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
     b"\xfe\xff": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | ...",
 }
-NOT_FOUND = Translation("", -math.inf, -math.inf, 0)
+NOT_FOUND = RankedTranslation("", -math.inf, -math.inf, 0)
 ONE_LINE = str.maketrans("\n\r", "  ")
 ONE_CELL = str.maketrans("\n\r\t", "   ")
 
@@ -43,7 +43,7 @@ ONE_CELL = str.maketrans("\n\r\t", "   ")
 def read_chunks(fd: int, *, wait: float = 0.1) -> Iterator[bytes]:
     """The bytes of an open file descriptor as they come, to its end; b"" wherever nothing more comes within
     `wait` seconds."""
-    while chunk := os.read(fd, CHUNK):
+    while chunk := os.read(fd, READ_BYTES):
         yield chunk
         if not _more(fd, wait):
             yield b""
@@ -130,7 +130,7 @@ def translated(
     left_empty: Callable[[str], None] | None = None,
     tell: Callable[[str], None] | None = None,
     name: str = "standard input",
-) -> Iterator[list[list[Translation]]]:
+) -> Iterator[list[list[RankedTranslation]]]:
     """For every list of lines the n best translations of each line, in order; a line without pieces has one,
     which is empty.
 
@@ -170,7 +170,7 @@ def translated(
         done += len(lines)
 
 
-def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores: bool = False) -> str:
+def as_text(best: Sequence[RankedTranslation], number: int, *, n_best: int = 0, scores: bool = False) -> str:
     """What is written for an input line, "\\n" included: its best translation on one line, or with n_best
     exactly so many lines.
 

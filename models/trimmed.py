@@ -17,10 +17,10 @@ from headgates.models.checkpoint import architecture, as_json, build, filled, lo
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
-WEIGHTS = "best.pt"
+BEST_FILE = "best.pt"
 
 
-def trim(
+def trim_model(
     whole: Translator,
     folder: Path,
     sources: Sequence[str],
@@ -37,8 +37,8 @@ def trim(
         set[int]().union(*written, *whole.target_vocab.encode(targets)),
     )
     kept = trimmed_vocabs(folder, whole.source_vocab, whole.target_vocab, used)
-    save_model(folder / WEIGHTS, with_pieces(whole.model, kept))
-    model = load_model(folder / WEIGHTS).to(whole.device)
+    save_model(folder / BEST_FILE, with_pieces(whole.model, kept))
+    model = load_model(folder / BEST_FILE).to(whole.device)
     vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
     less = Translator(model, *vocabs, whole.search)
     sides = ((whole.source_vocab, sources), (whole.target_vocab, targets))

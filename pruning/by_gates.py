@@ -53,7 +53,7 @@ def by_gates(run: Run, recipe: Recipe) -> Choice:
     targets = None
     if isinstance(recipe.budget, Units):
         check_counts(heads_left(predictor.model, recipe.kinds), recipe.budget.counts)
-        targets = targets_of(recipe.budget)
+        targets = gate_targets(recipe.budget)
     bank, result, seconds = train_gates(run, recipe, predictor, targets)
     return chosen(run, predictor, bank, result, seconds)
 
@@ -74,7 +74,7 @@ def chosen(
     return Choice(predictor, Subnet.of(predictor.model).without(closed), seconds, result, facts)
 
 
-def targets_of(units: Units) -> Targets:
+def gate_targets(units: Units) -> Targets:
     """As gates take it: one number where there are heads alone, else numbers by word."""
     counts = units.counts
     return counts["heads"] if set(counts) == {"heads"} else counts
@@ -210,7 +210,7 @@ def fewest_learned(run: Run, recipe: Recipe) -> Choice:
 
     def tries() -> Iterator[tuple[int, Scored]]:
         for count in counts:
-            smaller(run, recipe, predictor, count)
+            make_smaller(run, recipe, predictor, count)
             yield count, validated(run, predictor)
 
     found = fewest(run, recipe, tries(), validated(run, predictor))
@@ -223,7 +223,7 @@ def fewest_learned(run: Run, recipe: Recipe) -> Choice:
     return Choice(kept, Subnet.of(kept.model), result=stage, facts={"drop": found.to_json()})
 
 
-def smaller(run: Run, recipe: Recipe, predictor: Predictor, count: int) -> None:
+def make_smaller(run: Run, recipe: Recipe, predictor: Predictor, count: int) -> None:
     """Make the predictor's model one with `count` heads, trained from what it was, unless that is on disk."""
     weights = run.folder / f"{count}-heads.pt"
     if first(weights.is_file):

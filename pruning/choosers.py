@@ -68,7 +68,7 @@ SCORES_ROOM = "headgates.analysis.scores"
 GRADIENT = ("kinds", "closed", "loss", "ranks")
 CAUSAL = "headgates.analysis.causal_gating:causal_scores"
 SAMPLE = 1000  # training pairs: seconds on a CPU
-FEW = 200  # training pairs: of a score that goes over them once for each head, or token
+SMALL_SAMPLE = 200  # training pairs: of a score that goes over them once for each head, or token
 ORDER = "obs"  # of a plan: within a layer the heads and neurons that it closes last stay
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
@@ -80,13 +80,17 @@ SCORES: dict[str, Score] = {
     ),
     "random": Score(f"{SCORES_ROOM}.random_score:random_score", ("seed", "kinds"), offered=True),
     "loss": Score(
-        f"{SCORES_ROOM}.exact_effects:exact_effects", ("loss", "ranks"), signed=True, sample=FEW, offered=True
+        f"{SCORES_ROOM}.exact_effects:exact_effects",
+        ("loss", "ranks"),
+        signed=True,
+        sample=SMALL_SAMPLE,
+        offered=True,
     ),
     "loss-swap": Score(
         f"{SCORES_ROOM}.exact_effects:exact_effects",
         ("loss", "ranks"),
         family="loss",
-        sample=FEW,
+        sample=SMALL_SAMPLE,
         refine=f"{SCORES_ROOM}.loss_swaps:loss_swapped",
         one_by_one=True,
         offered=True,
@@ -132,15 +136,15 @@ SCORES: dict[str, Score] = {
     "weight-norm": Score(f"{SCORES_ROOM}.weight_norm:weight_norm", ("kinds",)),
     "fluctuation": Score(f"{SCORES_ROOM}.fluctuation:fluctuation", ("loss", "kinds"), sample=SAMPLE),
     "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
-    "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=FEW),
-    "facilitation": Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=FEW),
+    "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=SMALL_SAMPLE),
+    "facilitation": Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=SMALL_SAMPLE),
     "interference": Score(
         CAUSAL,
         ("loss", "seed"),
         family="facilitation",
         part="interference",
         sign=-1,
-        sample=FEW,
+        sample=SMALL_SAMPLE,
         label="interference, highest first",
     ),
     "irrelevance": Score(
@@ -149,7 +153,7 @@ SCORES: dict[str, Score] = {
         family="facilitation",
         part="irrelevance",
         sign=-1,
-        sample=FEW,
+        sample=SMALL_SAMPLE,
         label="irrelevance, highest first",
     ),
 }

@@ -34,7 +34,7 @@ from headgates.lightning_modules.distilling import Distilling
 from headgates.models.sublayers import sublayers
 from headgates.records.source import BATCH_TOKENS, Source
 
-SENTENCES = 1000
+CALIBRATION_SENTENCES = 1000
 
 
 def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
@@ -59,7 +59,7 @@ class Calibration:
     that the source side is enough. seed: of the sample, and of `resample`."""
 
     source: Source
-    sentences: int = SENTENCES
+    sentences: int = CALIBRATION_SENTENCES
     targets: str = "reference"
     seed: int = 1
 

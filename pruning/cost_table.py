@@ -31,12 +31,12 @@ from headgates.gates import (
     find_sites,
 )
 
-SHARES = (0.75, 0.5, 0.25, 0.0)  # of a part's heads or neurons, measured beside all
+MEASURED_SHARES = (0.75, 0.5, 0.25, 0.0)  # of a part's heads or neurons, measured beside all
 PADDED = (
     ("enc-self",),
     ("dec-self", "cross"),
 )  # kinds that have one number of heads where a stack is filled up
-Measure = Callable[[Any], float]  # a model -> what it costs
+CostMeasure = Callable[[Any], float]  # a model -> what it costs
 Layer = tuple[str, int]  # stack and number
 
 
@@ -45,7 +45,7 @@ def open_units(subnet: Subnet) -> dict[HeadSite, int]:
     return {site: int(row.sum()) for site, row in subnet.units.items()}
 
 
-def layers_of(subnet: Subnet) -> dict[Layer, dict[str, HeadSite]]:
+def sites_by_layer(subnet: Subnet) -> dict[Layer, dict[str, HeadSite]]:
     """Layer -> its sites by kind, encoder first; dropped ones too."""
     found: dict[Layer, dict[str, HeadSite]] = {}
     for site in sorted(subnet.units, key=lambda site: (site.stack == "decoder", site.layer, site)):
@@ -88,7 +88,7 @@ class CostTable:
         opened = open_units(subnet)
         left = {
             layer: {kind: opened[site] for kind, site in sites.items()}
-            for layer, sites in layers_of(subnet).items()
+            for layer, sites in sites_by_layer(subnet).items()
             if all(map(subnet.has, sites.values()))
         }
         widest: dict[tuple[str, str], int] = {}  # of each kind in a stack
@@ -140,7 +140,7 @@ class CostTable:
             ) from error
 
 
-def smaller(model: Any, kinds: tuple[str, ...], share: float) -> Any:
+def smaller_copy(model: Any, kinds: tuple[str, ...], share: float) -> Any:
     """A copy in which all sites of these kinds have so large a share of their heads or neurons: the first
     ones, as what it costs does not depend on which."""
     closed = HeadMap(
@@ -166,7 +166,7 @@ def half_of_layers(model: Any, stack: str) -> list[int]:
 
 def cost_table(
     model: Any,
-    measure: Measure,
+    measure: CostMeasure,
     *,
     unit: str,
     padded: bool,
@@ -184,10 +184,10 @@ def cost_table(
         sites = list(find_sites(model, group))
         layers = len({(site.stack, site.layer) for site in sites})
         points = {float(max(site.heads for site in sites)): whole}
-        for share in SHARES:
+        for share in MEASURED_SHARES:
             width = float(max(kept_units(site.heads, share, site.kind) for site in sites))
             if width not in points:
-                points[width] = measure(smaller(model, group, share))
+                points[width] = measure(smaller_copy(model, group, share))
         widths = sorted(points)
         floor = points[widths[0]]
         # a measured curve may dip by chance; a wider part never costs less

@@ -24,10 +24,10 @@ from headgates.models.progress import minutes, say
 from headgates.pruning.scores import closed_by
 from headgates.records.folder import RunFolder
 from headgates.records.source import BATCH_TOKENS, Lines
-from headgates.records.table import Row, read_table, write_table
+from headgates.records.table import TableRow, read_table, write_table
 
-NAME = "curves/dynamics"
-TABLE = f"{NAME}.csv"
+CURVE_NAME = "curves/dynamics"
+TABLE = f"{CURVE_NAME}.csv"
 TENTHS = range(10)  # of the heads, closed
 # Columns of the CSV: epoch; closed_share, as requested; heads_closed, rounded up; heads_open; heads_total;
 # the metrics on validation,
@@ -78,9 +78,9 @@ class Dynamics(Watcher):
         scores = raw_importance(
             module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss, ranks=ranks
         )
-        pruned = prune(module, scores, self.valid)
+        pruned = prune_by_tenths(module, scores, self.valid)
         whole = pruned[0][1]
-        rows: list[Row] = []
+        rows: list[TableRow] = []
         for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True):
             heads = {
                 "heads_closed": closed,
@@ -108,7 +108,7 @@ class Dynamics(Watcher):
             "signatures": whole.signatures,
             **self.facts,
         }
-        self.folder.write_json(f"{NAME}.json", about)
+        self.folder.write_json(f"{CURVE_NAME}.json", about)
         write_table(self.folder, TABLE, read_rows(self.folder) + rows)
         kept = ", ".join(
             f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2]
@@ -120,7 +120,7 @@ class Dynamics(Watcher):
         )
 
 
-def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
+def prune_by_tenths(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
     """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of
     the quickest outputs."""
     total, task = scores.heads_total, module.task
@@ -138,6 +138,6 @@ def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int,
     return pruned
 
 
-def read_rows(folder: RunFolder) -> list[Row]:
+def read_rows(folder: RunFolder) -> list[TableRow]:
     """The rows of curves/dynamics.csv as numbers; none where there is no such file."""
     return read_table(folder, TABLE) if (folder / TABLE).is_file() else []

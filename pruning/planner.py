@@ -28,12 +28,12 @@ from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.depth import skipped
 from headgates.models.prefix import KeptStates
-from headgates.pruning.cost_table import CostTable, Layer, layers_of, open_units
+from headgates.pruning.cost_table import CostTable, Layer, open_units, sites_by_layer
 
-SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
-LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
+NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
+SHAPES_LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
 TRIES = 40  # changes that it tries
-Loss = Callable[[Any, Any], Any]
+BatchLoss = Callable[[Any, Any], Any]
 
 
 def widths_of(site: HeadSite) -> list[int]:
@@ -41,7 +41,7 @@ def widths_of(site: HeadSite) -> list[int]:
     if site.kind not in FFN_KINDS:
         return list(range(site.heads + 1))
     return sorted(
-        {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in SHARES} | {site.heads}
+        {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in NEURON_SHARES} | {site.heads}
     )
 
 
@@ -74,7 +74,7 @@ class Planner:
         batches: Sequence[Any],
         valid: Sequence[Any],
         *,
-        loss: Loss,
+        loss: BatchLoss,
         units: int,
         whole_layers: bool = True,
         kept: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda make: make(),
@@ -88,7 +88,7 @@ class Planner:
         self.order, self.batches, self.kept, self.report = order, batches, kept, report
         self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
         self.planned, self.whole, self.whole_layers = {*self.sites}, Subnet.of(model), whole_layers
-        self.layers = layers_of(self.whole)
+        self.layers = sites_by_layer(self.whole)
 
     @cached_property
     def levels(self) -> Levels:
@@ -212,9 +212,9 @@ class Planner:
             yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
     def candidates(self, table: CostTable, budget: float) -> list[Subnet]:
-        """The LOOKED_AT subnets of least summed loss for a budget, best first: the best for each number of
-        heads that padded attentions may have, and for all layers that may be gone; none where nothing meets
-        it."""
+        """The SHAPES_LOOKED_AT subnets of least summed loss for a budget, best first: the best for each
+        number of heads that padded attentions may have, and for all layers that may be gone; none where
+        nothing meets it."""
         found: dict[Any, float] = {}
         if (most := budget - table.rest) <= 0:
             return []
@@ -231,7 +231,7 @@ class Planner:
                     chosen, loss = answer
                     picked = tuple(kept[layer][0][option] for layer, option in zip(left, chosen, strict=True))
                     found[tuple(zip(left, picked, strict=True))] = loss + added
-        best = sorted(found, key=lambda key: found[key])[:LOOKED_AT]
+        best = sorted(found, key=lambda key: found[key])[:SHAPES_LOOKED_AT]
         return [self.subnet_of(dict(picked)) for picked in best]
 
     def too_small(self, table: CostTable, budget: float) -> str:

@@ -28,8 +28,8 @@ from headgates.pruning.cost_table import CostTable, cost_table, made_small
 from headgates.pruning.max_drop import validated
 from headgates.pruning.planner import Plan, Planner, key_of
 from headgates.pruning.runtime_cost import (
-    Lines,
     RuntimeCost,
+    TimedLines,
     check_runtime,
     compared,
     default_runtime,
@@ -45,7 +45,7 @@ SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the faste
 TIMINGS = 4  # plans that are timed for a speed
 CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 VALID = 300  # lines of validation text that a plan's losses are of
-LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
+RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
 
 
 class Planning:
@@ -87,7 +87,7 @@ class Planning:
     def search(self) -> str:
         """How models are timed, in words."""
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
-        return f"{LABELS[self.runtime]}, batch {self.batch}, beam {self.beam}, {threads}"
+        return f"{RUNTIME_LABELS[self.runtime]}, batch {self.batch}, beam {self.beam}, {threads}"
 
     def request(self, kinds: tuple[str, ...]) -> ScoreRequest:
         return replace(request_of(self.run, self.recipe, self.source), kinds=list(kinds))
@@ -295,7 +295,7 @@ class Planning:
         that can run the model."""
         lines, references = self.run.text.test
         metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
-        text = Lines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
+        text = TimedLines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
         for runtime in runtimes_of(model):
             outputs, speed = compared(self.translator, model, self.source.model, runtime, self.threads, text)
             ours, theirs = (

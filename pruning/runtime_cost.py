@@ -38,7 +38,7 @@ RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type 
 BATCHES = 4  # that are timed
 OPENINGS = 4  # of a model and of the unpruned one, each for
 ROUNDS = 3  # in turns; fewer, at least 1, where all of them take longer than
-SECONDS = 6.0
+MOST_SECONDS = 6.0
 FREE_OPENINGS, FREE_ROUNDS = 3, 2  # of models that are free to end, on
 TIMED = 200  # lines
 START = 2  # tokens of the shortest search
@@ -112,7 +112,7 @@ def check_runtime(runtime: str, model: Any) -> None:
 
 
 @contextmanager
-def opened(translator: Translator, model: Any, runtime: str, threads: int) -> Iterator[LineTranslator]:
+def opened_model(translator: Translator, model: Any, runtime: str, threads: int) -> Iterator[LineTranslator]:
     """A model with the vocabularies and the search of a translator, run by a runtime. threads: CPU threads, 0
     for those that torch has."""
     own = Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
@@ -145,24 +145,24 @@ def timed_text(
     chosen = [ids[i * len(ids) // (BATCHES * batch)] for i in range(BATCHES * batch)]
     chosen.sort(key=len, reverse=True)
     batches = []
-    with opened(translator, translator.model, runtime, threads) as run:
+    with opened_model(translator, translator.model, runtime, threads) as run:
         for begin in range(0, len(chosen), batch):
             part = chosen[begin : begin + batch]
             best = run.search_batch(part, beam, translator.search.length_penalty)
             batches.append(TimedBatch(part, [1 + len(one[0].ids) for one in best]))
         text = TimedText(batches, beam)
-        seconds = min(alternate({"": partial(one_pass, run, text, "added")}, rounds=2)[""])
+        seconds = min(alternate({"": partial(timed_pass, run, text, "added")}, rounds=2)[""])
     return replace(text, repeats=max(1, round(SHORTEST / seconds)))
 
 
-def one_pass(run: LineTranslator, text: TimedText, part: str) -> None:
+def timed_pass(run: LineTranslator, text: TimedText, part: str) -> None:
     for _ in range(text.repeats):
         for sources, tokens in text.searches[part]:
             run.search_to(sources, text.beam, tokens)
 
 
 @dataclass(frozen=True)
-class Lines:
+class TimedLines:
     """Lines to translate in batches, longest first; an empty line stays empty. Encoded once, so that what is
     timed is search alone."""
 
@@ -194,13 +194,13 @@ def side_by_side(
     """Two models, opened alike."""
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(opened(translator, model, runtime, threads))
+            name: stack.enter_context(opened_model(translator, model, runtime, threads))
             for name, model in {"this": this, "whole": whole}.items()
         }
 
 
 def compared(
-    translator: Translator, this: Any, whole: Any, runtime: str, threads: int, text: Lines
+    translator: Translator, this: Any, whole: Any, runtime: str, threads: int, text: TimedLines
 ) -> tuple[list[list[list[int]]], dict[str, Any]]:
     """Two models' translations of some lines, free to end; and of the first of them how many times as fast
     the first model makes them, in turns with the other, the milliseconds a line of both, and the tokens that
@@ -230,10 +230,10 @@ class RuntimeCost:
         self.stack = ExitStack()
         # a copy: heads of the model are closed in place while smaller ones are compared with it
         self.copied = copy.deepcopy(translator.model)
-        self.unpruned = self.stack.enter_context(opened(translator, self.copied, runtime, threads))
+        self.unpruned = self.stack.enter_context(opened_model(translator, self.copied, runtime, threads))
         self.rounds = ROUNDS
         seconds = self.seconds({"whole": self.unpruned})["whole"]
-        self.rounds = max(1, min(ROUNDS, round(SECONDS / (2 * OPENINGS * fmean(seconds)))))
+        self.rounds = max(1, min(ROUNDS, round(MOST_SECONDS / (2 * OPENINGS * fmean(seconds)))))
         self.whole = 1000 * fmean(seconds) / text.sentences
 
     @property
@@ -249,7 +249,7 @@ class RuntimeCost:
     def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
         """What models take for the text, in turns, in each round."""
         blocks = {
-            f"{name} {part}": partial(one_pass, run, self.text, part)
+            f"{name} {part}": partial(timed_pass, run, self.text, part)
             for name, run in runs.items()
             for part in self.text.searches
         }
@@ -268,7 +268,7 @@ class RuntimeCost:
         """A model's translations of some lines, and `compared` with the unpruned model; None for the unpruned
         model itself."""
         vocab = self.translator.target_vocab
-        text = Lines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
+        text = TimedLines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
         if model is self.translator.model:
             return vocab.decode(text.search(self.unpruned)), None
         (outputs, _), speed = compared(self.translator, model, self.copied, self.runtime, self.threads, text)

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from headgates.configs.settings import ModelConfig
 
-SHARES = (1.0, 0.75, 0.5, 0.375, 0.25)  # of the width
+WIDTH_SHARES = (1.0, 0.75, 0.5, 0.375, 0.25)  # of the width
 
 
 def narrower(model: ModelConfig) -> Iterator[ModelConfig]:
     """The model with each share of its widths, the widest first; its heads stay as wide."""
     head = model.d_model // model.heads
     seen: set[int] = set()
-    for share in SHARES:
+    for share in WIDTH_SHARES:
         heads = max(1, round(share * model.heads))
         if heads not in seen:
             seen.add(heads)
@@ -36,8 +36,8 @@ def largest_model(
             low, high = (layers, high) if costs[layers] <= budget else (low, layers - 1)
         if low:
             shape = replace(narrow, decoder_layers=low)
-            if best is None or weights(shape) > best[0]:
-                best = weights(shape), costs[low], shape
+            if best is None or matrix_numbers(shape) > best[0]:
+                best = matrix_numbers(shape), costs[low], shape
     if best is None:
         raise ValueError(
             f"no smaller model is as fast: with a quarter of the width and one decoder layer it still costs "
@@ -46,7 +46,7 @@ def largest_model(
     return best[2], best[1]
 
 
-def weights(model: ModelConfig) -> int:
+def matrix_numbers(model: ModelConfig) -> int:
     """Numbers in the matrices of all layers."""
     square, feed = model.d_model**2, 2 * model.d_model * model.ffn
     return model.encoder_layers * (4 * square + feed) + model.decoder_layers * (8 * square + feed)

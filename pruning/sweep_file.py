@@ -7,7 +7,7 @@ from typing import Any
 from headgates.configs.yaml_file import config_file, load_yaml
 
 FIXED = {"program": "fit.py", "method": "grid"}
-OTHERS = ("parameters", "command", "metric", "name", "description", "project", "entity")
+OTHER_KEYS = ("parameters", "command", "metric", "name", "description", "project", "entity")
 ARGS = "${args}"  # stands for the parameters in `command`
 
 
@@ -15,7 +15,7 @@ def read_sweep(path: str) -> list[tuple[dict[str, Any], list[str]]]:
     """Each trial in order, the last parameter changing fastest: the settings that differ from trial to trial,
     and the words of its command line. Raises ValueError at anything but a grid of fit.py, naming it."""
     content = load_yaml(config_file(path))
-    unread = [str(key) for key in content if key not in (*FIXED, *OTHERS)]
+    unread = [str(key) for key in content if key not in (*FIXED, *OTHER_KEYS)]
     unread += [key for key, value in FIXED.items() if content.get(key) != value]
     parameters, grid = content.get("parameters"), dict[str, list[Any]]()
     for name, entry in parameters.items() if isinstance(parameters, dict) else ():

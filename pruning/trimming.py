@@ -21,11 +21,11 @@ from headgates.data.text_file import read_lines
 from headgates.lab.lab import Run
 from headgates.models.progress import reported, say
 from headgates.models.translator import Translator
-from headgates.models.trimmed import cut_otherwise, trim
+from headgates.models.trimmed import cut_otherwise, trim_model
 from headgates.records.row import BASE, PRUNED
 from headgates.records.source import Lines, Source
 
-CHUNK = 500  # lines that are translated between two looks at the clock
+TRANSLATED_AT_ONCE = 500  # lines that are translated between two looks at the clock
 
 
 def trimmed(run: Run, recipe: Recipe) -> dict[str, Any]:
@@ -37,12 +37,12 @@ def trimmed(run: Run, recipe: Recipe) -> dict[str, Any]:
     whole = source.translator
     sources, targets = read_texts(recipe.budget.texts, source)
     say(f"translating the {len(sources):,} lines of the text, whose pieces stay")
-    written = translated(whole, sources)
+    written = translated_ids(whole, sources)
     for file in run.folder.path.glob(run.task.tokenizer_files):
         file.unlink()  # the base's
-    less, kept = trim(whole, run.folder.path, sources, targets, written)
+    less, kept = trim_model(whole, run.folder.path, sources, targets, written)
     say("translating them with these pieces alone, and the test set with both models")
-    again = translated(less, sources)
+    again = translated_ids(less, sources)
     weights = run.folder / "best.pt"
     run.task.save_model(weights, less)
     row = run.evaluation.add(PRUNED, weights, less, None, recipe=recipe)
@@ -92,11 +92,11 @@ def read_texts(places: Sequence[str], source: Source) -> Lines:
     return sources, targets
 
 
-def translated(translator: Translator, lines: Sequence[str]) -> list[list[int]]:
+def translated_ids(translator: Translator, lines: Sequence[str]) -> list[list[int]]:
     """The ids of the best translation of every line, none for an empty one."""
     sources = translator.encode(lines)
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    chunks = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
+    chunks = (order[start : start + TRANSLATED_AT_ONCE] for start in range(0, len(order), TRANSLATED_AT_ONCE))
     found: list[list[int]] = [[] for _ in sources]
     search = translator.search
     for chosen in reported(chunks, len(sources), len, what="translated", report=say):

@@ -33,7 +33,7 @@ from headgates.records.row import ResultRow
 
 VERSION = 1  # of all JSON files of a run
 CURE = "repeat the command that writes it with --fresh"
-NAME = re.compile(r"\w[\w.+:-]*")  # of a system
+SYSTEM_NAME = re.compile(r"\w[\w.+:-]*")  # of a system
 # a part of a file's name -> what its readers rely on: keys and their types
 KEYS: Mapping[str, Mapping[str, Kind]] = {
     "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
@@ -206,7 +206,9 @@ class RunFolder:
 
     def own_system(self) -> str:
         """What the run was made for: its base, or its gates made exactly 0 or 1."""
-        return check_name(str(self.read_json("result.json").get("system", "base")), self / "result.json")
+        return check_system_name(
+            str(self.read_json("result.json").get("system", "base")), self / "result.json"
+        )
 
     def finished(self) -> bool:
         result = self.result()
@@ -228,7 +230,7 @@ class RunFolder:
         None, "sha256": digests}."""
         systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
         for name, system in systems.items():
-            check_name(name, self / "systems.json")
+            check_system_name(name, self / "systems.json")
             if not (
                 isinstance(system, dict)
                 and isinstance(system.get("weights"), str)
@@ -297,10 +299,10 @@ class RunFolder:
     def outputs(self, system: str) -> list[str]:
         """What a system made of the test set; the first rank may just have written it."""
         path = self / f"hypotheses/{system}.txt"
-        return first(lambda: lines_of(path))
+        return first(lambda: lines_in_file(path))
 
 
-def lines_of(path: Path) -> list[str]:
+def lines_in_file(path: Path) -> list[str]:
     """The lines of a file, which may hold any character but a line feed."""
     return path.read_bytes().decode().split("\n")[:-1]  # read_text would make a line end of "\r"
 
@@ -320,10 +322,10 @@ def plain(content: Mapping[str, Any]) -> dict[str, Any]:
     return back
 
 
-def check_name(system: str, path: Path) -> str:
+def check_system_name(system: str, path: Path) -> str:
     """The name of a system, as part of names of files. Raises ValueError, naming the file that has it, where
     it could lead elsewhere."""
-    if not NAME.fullmatch(system):
+    if not SYSTEM_NAME.fullmatch(system):
         raise ValueError(
             f"{path} has a system called {shortened(system)}; expected letters, digits, and any of "
             f"'._+:-'; {CURE}"

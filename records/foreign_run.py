@@ -14,7 +14,7 @@ from headgates.configs.own_file import own_file
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import kept_digest
 from headgates.data.text import reworded
-from headgates.data.vocab import ABOUT
+from headgates.data.vocab import VOCAB_ABOUT
 from headgates.models.checkpoint import architecture, save_beside
 from headgates.records.folder import RunFolder, find_runs
 from headgates.records.provenance import device_name, provenance
@@ -53,7 +53,9 @@ def foreign_run(
         for name, file in converted.tokenizer_files.items():
             shutil.copyfile(file, draft / name)
         if converted.tokenizer:
-            draft.write_text(ABOUT, json.dumps(converted.tokenizer, indent=1, ensure_ascii=False) + "\n")
+            draft.write_text(
+                VOCAB_ABOUT, json.dumps(converted.tokenizer, indent=1, ensure_ascii=False) + "\n"
+            )
         # one file for all languages and texts that the model is used with
         save_beside(draft / "best.pt", model, next(Path(root).glob(f"*/{weights}"), None), weights)
         limits = {

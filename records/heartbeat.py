@@ -23,7 +23,7 @@ BEAT = 15.0  # seconds
 BEGIN = '{"machine": '  # of the file
 # seconds without a beat after which a process counts as dead: a network disk may show a change after a minute
 SILENT = 180.0
-LOOK = 1.0  # seconds between looks at another's beat
+LOOK_SECONDS = 1.0  # seconds between looks at another's beat
 
 
 def machine(locks: Path) -> str:
@@ -99,7 +99,7 @@ class Heartbeat:
         say(f"{who} is making {self.folder}; waiting until it ends, or gives no sign for {SILENT:g} s")
         seen, since = self.last_beat(), time.monotonic()
         while seen is not None and time.monotonic() - since < SILENT:
-            time.sleep(LOOK)
+            time.sleep(LOOK_SECONDS)
             if (now := self.last_beat()) != seen:
                 seen, since = now, time.monotonic()
         if seen is not None and self.last_beat() == seen:

@@ -13,9 +13,9 @@ from typing import Any
 from headgates.configs.recipe import Recipe
 
 BASE, CONTINUED, PRUNED = "base", "base-continued", "pruned"  # systems of a run
-UNPRUNED = {BASE: "unpruned", CONTINUED: "unpruned, trained as long"}  # what tables call them
+UNPRUNED_LABELS = {BASE: "unpruned", CONTINUED: "unpruned, trained as long"}  # what tables call them
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
-PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
+COMPUTE_PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
 COMPARED = (
     "ci95",
     "difference",
@@ -107,7 +107,7 @@ class ResultRow:
     @property
     def label(self) -> str:
         """What figures and tables call it."""
-        return UNPRUNED.get(self.system) or (self.recipe.label if self.recipe else self.system)
+        return UNPRUNED_LABELS.get(self.system) or (self.recipe.label if self.recipe else self.system)
 
     @property
     def open_words(self) -> str:
@@ -136,7 +136,7 @@ class ResultRow:
 
     @property
     def is_base(self) -> bool:
-        return self.system in UNPRUNED
+        return self.system in UNPRUNED_LABELS
 
     def to_json(self) -> dict[str, Any]:
         row = {name: value for name in PLAIN_FIELDS if (value := getattr(self, name)) is not None}

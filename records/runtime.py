@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about, require_packages
+from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_export, require_packages
 from headgates.configs.printable import printable
 from headgates.configs.settings import SearchConfig, read_search
 from headgates.configs.translating import Translating
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHECKED = 100  # test lines, as `export.py` checks
 # beside the run's exports: how many lines int8 translates otherwise; why CTranslate2 is not this model
-INT8, REFUSED = "int8.json", "ct2-refused.json"
+INT8_FILE, REFUSED_FILE = "int8.json", "ct2-refused.json"
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may have a GPU for torch
 
 
@@ -52,7 +52,7 @@ def kept_runtime(config: Translating, report: Report) -> LineTranslator | None:
             return None
     elif config.runtime == "int8" and not tell_int8(run, system, report):
         return None
-    return opened(folder, config, search, report)
+    return open_kept(folder, config, search, report)
 
 
 def open_runtime(
@@ -71,7 +71,7 @@ def open_runtime(
         folder = exported(source, report)
         if runtime == "int8" and not tell_int8(source.folder, source.system, report):
             count_int8(source, folder, config, report)
-        return opened(folder, config, own.search, report)
+        return open_kept(folder, config, own.search, report)
     kept = is_kept(source.folder / exported_name(source.system), source.folder, source.system)
     if on_gpu or not is_checked(config, own.search) or not (make or kept):
         return own
@@ -79,7 +79,7 @@ def open_runtime(
         folder = exported(source, report)
         if why := why_not(folder, config, own.search):
             raise ValueError(why)
-        return opened(folder, config, own.search, report)
+        return open_kept(folder, config, own.search, report)
     except (
         ValueError,
         OSError,
@@ -114,12 +114,12 @@ def why_not(folder: Path, config: Translating, search: SearchConfig) -> str | No
 
 def found_by_check(folder: Path, config: Translating, search: SearchConfig) -> tuple[dict[str, Any], int]:
     """What the check found with the beam that is asked for, and on how many lines."""
-    parity = read_about(folder)["parity"]
+    parity = read_export(folder)["parity"]
     name = "greedy" if 1 in (config.beam, search.beam) else f"beam_{search.beam}"
     return parity[name], parity["sentences"]
 
 
-def opened(folder: Path, config: Translating, search: SearchConfig, report: Report) -> LineTranslator:
+def open_kept(folder: Path, config: Translating, search: SearchConfig, report: Report) -> LineTranslator:
     """The model of such a folder; auto says what it took."""
     if config.runtime == "auto":
         found, sentences = found_by_check(folder, config, search)
@@ -143,7 +143,7 @@ def made_of(run: RunFolder, system: str) -> str:
 
 def is_kept(folder: Path, run: RunFolder, system: str) -> bool:
     """Whether `exported` wrote this folder, and the system is still what it was."""
-    return is_exported(folder) and read_about(folder).get("made_of") == made_of(run, system)
+    return is_exported(folder) and read_export(folder).get("made_of") == made_of(run, system)
 
 
 def exported(source: "Source", report: Report) -> Path:
@@ -157,7 +157,7 @@ def exported(source: "Source", report: Report) -> Path:
     from headgates.bridges.parity import ParityError
 
     require_packages(FORMATS["ct2"].packages)  # before anything is said of an export
-    refused = f"exported/{system}-{REFUSED}"
+    refused = f"exported/{system}-{REFUSED_FILE}"
     if (run / refused).is_file() and (known := run.read_json(refused)).get("made_of") == now:
         raise ValueError(known["why"])
     check_target_folder(folder, fresh=True)
@@ -195,7 +195,7 @@ def export_facts(source: "Source") -> dict[str, Any]:
 
 def tell_int8(run: RunFolder, system: str, report: Report) -> bool:
     """Say how many of the run's test lines int8 translates otherwise. False where they are not counted."""
-    name = f"exported/{system}-{INT8}"
+    name = f"exported/{system}-{INT8_FILE}"
     known = run.read_json(name) if (run / name).is_file() else {}
     if known.get("made_of") != made_of(run, system):
         return False
@@ -213,5 +213,5 @@ def count_int8(source: "Source", folder: Path, config: Translating, report: Repo
         "lines": len(lines),
         "differing": sum(one != another for one, another in zip_longest(found, exact)),
     }
-    source.folder.write_json(f"exported/{source.system}-{INT8}", known)
+    source.folder.write_json(f"exported/{source.system}-{INT8_FILE}", known)
     tell_int8(source.folder, source.system, report)

@@ -12,10 +12,10 @@ from typing import Any
 from headgates.data.ranks import first
 from headgates.records.folder import RunFolder
 
-Row = dict[str, Any]
+TableRow = dict[str, Any]
 
 
-def write_table(folder: RunFolder, name: str, rows: Sequence[Row]) -> None:
+def write_table(folder: RunFolder, name: str, rows: Sequence[TableRow]) -> None:
     """Write the rows at once, so that a crash leaves the old table whole. The columns are those of the first
     row."""
     text = io.StringIO()
@@ -25,14 +25,14 @@ def write_table(folder: RunFolder, name: str, rows: Sequence[Row]) -> None:
     folder.write_text(name, text.getvalue())
 
 
-def read_table(folder: RunFolder, name: str) -> list[Row]:
+def read_table(folder: RunFolder, name: str) -> list[TableRow]:
     """The rows of a table. Raises ValueError if it is missing or its rows have not as many cells as its
     head."""
     try:
         text = (folder / name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {folder / name}: {error}; --fresh makes it anew") from error
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for row in csv.DictReader(io.StringIO(text, newline="")):
         if None in row or None in row.values():
             expected = f"expected {len(row) - (None in row)} cells in row {len(rows) + 1}"
@@ -45,10 +45,10 @@ def cached_table(
     folder: RunFolder,
     name: str,
     cache_key: Mapping[str, Any],
-    make: Callable[[], tuple[list[Row], dict[str, Any]]],
+    make: Callable[[], tuple[list[TableRow], dict[str, Any]]],
     *,
     fresh: bool,
-) -> list[Row]:
+) -> list[TableRow]:
     """The rows of `name`.csv, which `make` gives with a summary, and which `name`.json vouches for
     (`RunFolder.cached`)."""
 
@@ -61,7 +61,7 @@ def cached_table(
     return first(lambda: read_table(folder, f"{name}.csv"))
 
 
-def with_ends(name: str, interval: Sequence[float] | None) -> Row:
+def with_ends(name: str, interval: Sequence[float] | None) -> TableRow:
     """The columns NAME_low and NAME_high, empty without an interval."""
     return dict(zip((f"{name}_low", f"{name}_high"), interval or (None, None), strict=True))
 

@@ -6,10 +6,10 @@ from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.gates import KINDS, HeadMap, HeadSite
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 from headgates.report.table import interval_text, show
 
-SIDES = ("specialised", "others")  # the columns of the test
+TESTED_GROUPS = ("specialised", "others")  # the columns of the test
 
 
 def heads_table(
@@ -69,7 +69,7 @@ def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
     show("relations and the head that finds them best", columns, rows, words=3)
 
 
-def correlations_table(rows: Sequence[Row]) -> None:
+def correlations_table(rows: Sequence[TableRow]) -> None:
     """Print how the heads' scores correlate: a row for each pair of scores, a column for each kind of
     attention."""
     cells: dict[str, dict[str, str]] = {}
@@ -81,7 +81,7 @@ def correlations_table(rows: Sequence[Row]) -> None:
     show("how scores go together: Spearman's rho (p)", ["scores", *kinds], lines)
 
 
-def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
+def survival_table(rows: Sequence[TableRow], tests: Sequence[TableRow]) -> None:
     """Print the open heads of each role in each run, then the test of whether heads with a role survive
     longer."""
     by_run: dict[str, dict[str, str]] = {}
@@ -94,7 +94,7 @@ def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     show(title, columns, [list(line.values()) for line in by_run.values()])
     test_rows = []
     for row in tests:
-        lives = [f"{row[f'lifetime_{side}']:.2f} ({row[side]})" for side in SIDES]
+        lives = [f"{row[f'lifetime_{side}']:.2f} ({row[side]})" for side in TESTED_GROUPS]
         test_rows.append([row["kind"], row["within"], *lives, f"{row['p_value']:.3g}"])
     columns = ["kind", "labels dealt out within", "with a role", "without", "p"]
     show("do heads with a role survive longer?", columns, test_rows, words=2)

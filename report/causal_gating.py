@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from headgates.analysis.causal_gating import LABELS
+from headgates.analysis.causal_gating import CAUSAL_ROLES
 from headgates.analysis.results import AnalysisResult
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 from headgates.report.table import show
 
 
@@ -18,13 +18,13 @@ def gating_table(result: AnalysisResult) -> None:
             f"{row['site']}.{row['head']}",
             row["label"],
             f"{row['seeds_alike']}/{seeds}",
-            *(f"{row[name]:.2f} ± {row[f'{name}_spread']:.2f}" for name in LABELS),
+            *(f"{row[name]:.2f} ± {row[f'{name}_spread']:.2f}" for name in CAUSAL_ROLES),
             f"{row['loss']:+.3f}",
         ]
         for row in rows
     ]
     title = f"causal gates, mean and spread over {seeds} seeds, beside the rise of the loss without the head"
-    show(title, ["head", "label", "seeds", *LABELS, "loss"], lines, words=2)
+    show(title, ["head", "label", "seeds", *CAUSAL_ROLES, "loss"], lines, words=2)
     print(f"{gating_sentence(result)}.")
     for sentence in label_sentences(result):
         print(sentence)
@@ -42,7 +42,7 @@ def label_sentences(result: AnalysisResult) -> list[str]:
     return [label_sentence(row) for row in result.tables["causal-labels"]]
 
 
-def label_sentence(row: Row) -> str:
+def label_sentence(row: TableRow) -> str:
     if not row["in_any_seed"]:
         return f"{row['label']}: no head in any seed"
     counts = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgates.analysis.metrics import Metric
 from headgates.analysis.results import AnalysisResult
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 from headgates.report.causal_gating import gating_data, gating_table
 from headgates.report.table import show
 
@@ -43,7 +43,7 @@ def number_text(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def pair_sentences(rows: Sequence[Row]) -> list[str]:
+def pair_sentences(rows: Sequence[TableRow]) -> list[str]:
     """What closing two heads does beyond each alone, in words."""
     words = {True: "back each other up", False: "share a cost"}
     return [

@@ -14,8 +14,8 @@ from typing import Any
 
 from headgates.analysis.metrics import Metric
 from headgates.configs.kinds import KINDS
-from headgates.records.row import PARTS
-from headgates.records.table import Row
+from headgates.records.row import COMPUTE_PARTS
+from headgates.records.table import TableRow
 from headgates.report.compare_groups import Compared, Difference, Group
 from headgates.report.table import interval_text, layers_text
 
@@ -39,13 +39,13 @@ class Column:
             return ""
         return interval_text(value, self.form) if isinstance(value, tuple) else format(value, self.form)
 
-    def entries(self, group: Group) -> Row:
+    def entries(self, group: Group) -> TableRow:
         value = self.value(group)
         values = value if isinstance(value, tuple) else (value,) * len(self.names)
         return dict(zip(self.names, values, strict=True))
 
 
-def columns_of(
+def comparison_columns(
     compared: Compared, metrics: Sequence[Metric], differences: Mapping[Group, Difference]
 ) -> list[Column]:
     """metrics: the first decides. differences: of groups from what they are compared with."""
@@ -81,10 +81,10 @@ def columns_of(
         *speed_columns(compared, metrics),
         Column(("length",), lambda group: group.length, "length", ".2f"),
         Column(("loss",), lambda group: group.loss, "valid. loss", ".4f"),
-        Column(("shared",), lambda group: nearest(group, compared), "heads shared"),
+        Column(("shared",), lambda group: most_alike(group, compared), "heads shared"),
         Column(("parameters",), lambda group: group.mean_of_rows("parameters"), "parameters", ",.0f"),
         Column(("seconds",), lambda group: group.mean_of_rows("seconds"), "seconds", ".3g"),
-        *map(part_column, PARTS),
+        *map(part_column, COMPUTE_PARTS),
     ]
 
 
@@ -113,7 +113,7 @@ def p_mcnemar(group: Group) -> float | None:
     return None if group.is_base or len(group.rows) > 1 else group.first.main.p_mcnemar
 
 
-def nearest(group: Group, compared: Compared) -> str | None:
+def most_alike(group: Group, compared: Compared) -> str | None:
     """The recipe whose open heads are most like the group's, and their Jaccard overlap: two with the same
     heads are one choice."""
     others = [other for other in compared.at(group.epochs, group.size) if other.label != group.label]
@@ -143,7 +143,7 @@ def speeds_of(group: Group) -> list[dict[str, Any]]:
     return [each for each in found if each is not None]
 
 
-def runtimes_of(compared: Compared) -> list[str]:
+def common_runtimes(compared: Compared) -> list[str]:
     """The runtimes that every planned model was measured by."""
     every = [set(each["runtimes"]) for group in compared.groups for each in speeds_of(group)]
     return [name for name in RUNTIME_NAMES if every and all(name in own for own in every)]
@@ -154,17 +154,17 @@ def of_speed(what: Callable[[dict[str, Any]], float]) -> Callable[[Group], float
     return lambda group: fmean(map(what, speeds)) if (speeds := speeds_of(group)) else None
 
 
-def measured(group: Group) -> list[float]:
+def measured_speeds(group: Group) -> list[float]:
     """How many times as fast as the unpruned model each seed's model is, by the runtime that was asked."""
     return [each["measured"]["median"] for each in speeds_of(group)]
 
 
 def measured_range(group: Group) -> tuple[float, float] | None:
-    ratios = measured(group)
+    ratios = measured_speeds(group)
     return (min(ratios), max(ratios)) if len(ratios) > 1 else None
 
 
-def predicted(group: Group) -> float | None:
+def predicted_speed(group: Group) -> float | None:
     """The mean over seeds; None of plans for a size, which predict that and no speed."""
     found = [speed["predicted"] for speed in speeds_of(group) if speed["budget"] == "speedup"]
     return fmean(found) if found else None
@@ -172,12 +172,12 @@ def predicted(group: Group) -> float | None:
 
 def speed_columns(compared: Compared, metrics: Sequence[Metric]) -> list[Column]:
     columns = [
-        Column(("predicted",), predicted, "predicted (x)", ".2f"),
+        Column(("predicted",), predicted_speed, "predicted (x)", ".2f"),
         Column(("measured",), of_speed(lambda speed: speed["measured"]["median"]), "measured (x)", ".2f"),
         Column(("measured_low", "measured_high"), measured_range, "of seeds", ".2f"),
         Column(("tokens",), of_speed(lambda speed: speed["tokens"])),
     ]
-    for runtime in runtimes_of(compared):
+    for runtime in common_runtimes(compared):
         words = RUNTIME_NAMES[runtime]
         columns.append(Column((f"{runtime}_measured",), of_speed(ratio_by(runtime)), f"{words} (x)", ".2f"))
         for metric in metrics:
@@ -197,7 +197,7 @@ def score_by(runtime: str, metric: str) -> Callable[[dict[str, Any]], float]:
 
 def int8_alone(compared: Compared, metric: Metric) -> list[str]:
     """The sentence on the unpruned model by int8, where it was measured."""
-    if not {"ct2", "int8"} <= {*runtimes_of(compared)}:
+    if not {"ct2", "int8"} <= {*common_runtimes(compared)}:
         return []
     speeds = [each["runtimes"] for group in compared.groups for each in speeds_of(group)]
     faster = [each["ct2"]["milliseconds"][1] / each["int8"]["milliseconds"][1] for each in speeds]

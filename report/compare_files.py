@@ -21,11 +21,11 @@ from headgates.models.progress import Report
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name, provenance
 from headgates.records.row import ResultRow
-from headgates.records.table import Row, markdown_table, write_table
-from headgates.report.compare_columns import columns_of, int8_alone, speeds_of, table_of
+from headgates.records.table import TableRow, markdown_table, write_table
+from headgates.report.compare_columns import comparison_columns, int8_alone, speeds_of, table_of
 from headgates.report.compare_groups import Compared, Difference, Group
 from headgates.report.compare_summary import summary, trained
-from headgates.report.comparisons import NAME
+from headgates.report.comparisons import COMPARISON_NAME
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
@@ -33,7 +33,7 @@ from headgates.report.table import search_title, show
 
 PROVENANCE = ("command", "commit", "seed", "device", "precision", "threads", "versions", "date")  # of a run
 MADE_BY = ("command", "commit", "device", "versions", "date")  # of a table, without precision and seed
-ENDS = {"csv": "table", "md": "table", "png": "figure", "svg": "figure", "json": "made by"}
+FILE_KINDS = {"csv": "table", "md": "table", "png": "figure", "svg": "figure", "json": "made by"}
 
 
 def sentences_of(compared: Compared, metric: Metric) -> list[str]:
@@ -55,11 +55,13 @@ def write_compared(
     sentences, groups = sentences_of(compared, metrics[0]), in_order(compared)
     rows = [row for group in groups for row in group.rows]
     runs = {row.run.path.name: row.run.result() or {} for row in rows}
-    write_table(folder, f"{NAME}.csv", run_rows(compared, metrics))
-    folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed)))
-    draw_compared(compared, folder / NAME, metric=metrics[0].title, title=title)
+    write_table(folder, f"{COMPARISON_NAME}.csv", run_rows(compared, metrics))
+    folder.write_text(
+        f"{COMPARISON_NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed))
+    )
+    draw_compared(compared, folder / COMPARISON_NAME, metric=metrics[0].title, title=title)
     made_by = provenance(device_name(), "none", 0)
-    columns = columns_of(compared, metrics, differences_of(compared))
+    columns = comparison_columns(compared, metrics, differences_of(compared))
     told = [{name: v for column in columns for name, v in column.entries(group).items()} for group in groups]
     content = {
         "title": title,
@@ -78,9 +80,9 @@ def write_compared(
             run: {name: result.get(name) for name in PROVENANCE} for run, result in sorted(runs.items())
         },
     }
-    folder.write_json(f"{NAME}.json", content)
-    for end, kind in ENDS.items():
-        report(f"{kind}: {folder / f'{NAME}.{end}'}")
+    folder.write_json(f"{COMPARISON_NAME}.json", content)
+    for end, kind in FILE_KINDS.items():
+        report(f"{kind}: {folder / f'{COMPARISON_NAME}.{end}'}")
 
 
 def in_order(compared: Compared) -> list[Group]:
@@ -104,7 +106,7 @@ def differences_of(compared: Compared) -> dict[Group, Difference]:
 # ---------------------------------------------------------------- rows
 
 
-def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
+def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[TableRow]:
     """The columns of every run alone, with its difference from the reference of as much training."""
     rows = []
     for group in in_order(compared):
@@ -115,18 +117,18 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
                 if group.is_base or compared.unlearned
                 else {alone: alone.minus(compared.reference(group.epochs))}
             )
-            which: Row = {"run": row.run.path.name, "system": row.result.system}
+            which: TableRow = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
-            columns = columns_of(compared, metrics, own)
+            columns = comparison_columns(compared, metrics, own)
             values = {name: v for column in columns for name, v in column.entries(alone).items()}
             rows.append(which | values)
     return rows
 
 
-def leads(compared: Compared) -> list[Row]:
+def leads(compared: Compared) -> list[TableRow]:
     """The paired differences of learned gates from every other recipe with as many heads and as much
     training; none where a base learned nothing."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for epochs in [] if compared.unlearned else compared.all_epochs:
         for size in compared.sizes(epochs):
             groups = compared.at(epochs, size)
@@ -147,7 +149,7 @@ def leads(compared: Compared) -> list[Row]:
 def group_tables(compared: Compared, metrics: Sequence[Metric]) -> dict[int, list[list[str]]]:
     """epochs -> the head and the rows of its table: the groups of so much training, after the bases that they
     are compared with."""
-    columns = columns_of(compared, metrics, differences_of(compared))
+    columns = comparison_columns(compared, metrics, differences_of(compared))
     tables = {}
     for epochs in compared.all_epochs:
         bases = compared.base, compared.continued.get(epochs)
@@ -225,7 +227,7 @@ def panels(compared: Compared) -> list[list[Panel]]:
 
         groups.sort(key=lambda group: (group.learned, name(group), -group.heads))
         series = [
-            series_of(words, list(same), place_of(compared), fewer=not at_speeds(compared))
+            drawn_series(words, list(same), place_of(compared), fewer=not at_speeds(compared))
             for words, same in groupby(groups, name)
         ]
         bases = [compared.base, *filter(None, [compared.continued.get(epochs)])]
@@ -257,7 +259,7 @@ def place_of(compared: Compared) -> Callable[[ResultRow], float]:
     return lambda row: row.heads_open
 
 
-def series_of(
+def drawn_series(
     name: str, groups: Sequence[Group], place: Callable[[ResultRow], float], *, fewer: bool
 ) -> Series:
     """The groups of one line, from the left, which is the most where x falls. place: of a model."""

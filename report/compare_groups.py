@@ -155,7 +155,7 @@ def open_heads(row: ResultRow) -> set[tuple[str, int]]:
     return {(site, head) for site, heads in (row.heads_by_site or {}).items() for head in heads}
 
 
-def order(size: Size | None) -> Any:
+def size_order(size: Size | None) -> Any:
     """Sizes from the most to the least."""
     if isinstance(size, Units):
         return 0, -(size.heads or 0), -(size.neurons or 0)
@@ -170,7 +170,7 @@ def grouped(rows: Sequence[Row], counts: Floats) -> list[Group]:
     for row in rows:
         alike.setdefault(replace(row.recipe or ITSELF, seed=0), []).append(row)
     groups = [Group(same, counts) for same in alike.values()]
-    return sorted(groups, key=lambda group: (group.epochs, group.label, order(group.size)))
+    return sorted(groups, key=lambda group: (group.epochs, group.label, size_order(group.size)))
 
 
 class Compared:
@@ -226,7 +226,7 @@ class Compared:
     def sizes(self, epochs: int) -> list[Size]:
         """What recipes are compared at, from the most to the least."""
         sizes = {group.size for group in self.groups if group.epochs == epochs and group.size is not None}
-        return sorted(sizes, key=order)
+        return sorted(sizes, key=size_order)
 
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the sizes, 1 the best; equal scores share the mean of their ranks. Of

@@ -44,7 +44,7 @@ def trained(epochs: int) -> str:
     return f"with {words} of training" if epochs else "without training"
 
 
-def score(group: Group, metric: str) -> str:
+def score_text(group: Group, metric: str) -> str:
     """94.20 BLEU, with the range of the seeds where there are several."""
     text = f"{group.mean:.2f} {metric}"
     if len(group.rows) == 1:
@@ -71,11 +71,11 @@ def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
     how = "" if best.loss is None else " on validation"
     where = f"At {size.words} {trained(epochs)}"
     if not others:
-        return f"{where} {best.label} has {score(best, metric)}, {against}."
-    text = f"{where} {best.label} is the best{how}, {score(best, metric)}, {against}"
+        return f"{where} {best.label} has {score_text(best, metric)}, {against}."
+    text = f"{where} {best.label} is the best{how}, {score_text(best, metric)}, {against}"
     difference = compared.pair(best, others[0])
     words = {"ahead": "a lead", "tie": "a tie", "behind": "which is ahead on the test set"}
-    next_one = f"next is {others[0].label} with {score(others[0], metric)}"
+    next_one = f"next is {others[0].label} with {score_text(others[0], metric)}"
     return f"{text}; {next_one}: {words[difference.verdict]}, {gap(difference)}."
 
 
@@ -104,19 +104,19 @@ def of_no_size(group: Group, compared: Compared, metric: str) -> str:
     name = f"{group.label} ({group.recipe.budget.words})"
     return (
         f"{name} {trained(group.epochs)} leaves {fell} heads{beside} open: "
-        f"{score(group, metric)}, {gap(group.minus(reference))} against {reference.label}; no size was asked "
-        "for, so it has no rank."
+        f"{score_text(group, metric)}, {gap(group.minus(reference))} against {reference.label}; no size was "
+        "asked for, so it has no rank."
     )
 
 
-Pair = tuple[Group, Group]
+GroupPair = tuple[Group, Group]
 
 
 def closings(compared: Compared, metric: str) -> list[str]:
     """What each closing adds to zero, over all pairs of groups that differ in it alone."""
-    pairs = pairs_of(compared, closed_output=ZERO, refit=None)
+    pairs = pairs_with(compared, closed_output=ZERO, refit=None)
     return [
-        f"{closing} in place of {ZERO}, {trained(epochs)}: {added(mine, metric)}."
+        f"{closing} in place of {ZERO}, {trained(epochs)}: {added_text(mine, metric)}."
         for closing in dict.fromkeys(group.recipe.closing for group in compared.groups)
         for epochs in compared.all_epochs
         if (mine := [pair for pair in pairs if (pair[0].epochs, pair[0].recipe.closing) == (epochs, closing)])
@@ -127,16 +127,16 @@ def training(compared: Compared, metric: str) -> list[str]:
     """What training adds to a choice by a score, over all pairs of groups that differ in it alone."""
     sentences = []
     for epochs in filter(None, compared.all_epochs):
-        pairs = [pair for pair in pairs_of(compared, epochs=0) if pair[0].epochs == epochs]
+        pairs = [pair for pair in pairs_with(compared, epochs=0) if pair[0].epochs == epochs]
         if pairs:
             base = compared.continued.get(epochs)
             itself = f"; the base itself changes by {gap(base.minus(compared.base))}" if base else ""
             words = trained(epochs).removeprefix("with ").capitalize()
-            sentences.append(f"{words} adds {added(pairs, metric)}{itself}.")
+            sentences.append(f"{words} adds {added_text(pairs, metric)}{itself}.")
     return sentences
 
 
-def pairs_of(compared: Compared, **changes: Any) -> list[Pair]:
+def pairs_with(compared: Compared, **changes: Any) -> list[GroupPair]:
     """The groups whose recipes these changes make those of others, each with that other."""
     return [
         (group, other)
@@ -145,7 +145,7 @@ def pairs_of(compared: Compared, **changes: Any) -> list[Pair]:
     ]
 
 
-def added(pairs: Sequence[Pair], metric: str) -> str:
+def added_text(pairs: Sequence[GroupPair], metric: str) -> str:
     """The mean gain of the first over the second of each pair, its range, and how many are leads."""
     differences = together([group.minus(other) for group, other in pairs])
     gains = [difference.value for difference in differences]

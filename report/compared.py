@@ -22,7 +22,7 @@ from headgates.records.row import BASE
 from headgates.records.source import Lines, open_source
 from headgates.report.compare_files import print_compared, write_compared
 from headgates.report.compare_groups import Compared
-from headgates.report.comparisons import NAME
+from headgates.report.comparisons import COMPARISON_NAME
 from headgates.report.fill import update_pages
 from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
@@ -52,7 +52,7 @@ def show_compared(
     folder = RunFolder(own_file(lab.settings.runs, f"compare-{name or base.path.resolve().name}"))
     writes = bool(made) and (len(rows) > 1 or name is not None)
     show_dynamics(lab, base)
-    compare(lab, base, made, bases, failed, folder if writes else None)
+    show_test_set(lab, base, made, bases, failed, folder if writes else None)
     if len(rows) <= 1:
         print_one(rows[0] if rows else bases[0], bases[0])
     for line in warnings_of([row.result for row in [*bases, *made]], lab.settings):
@@ -64,7 +64,7 @@ def show_compared(
         say(f"{len(made) + len(bases)} systems on {on}")
         ours, theirs = (on_text(base, some, test) for some in (made, bases))
         place = RunFolder(folder / on) if writes else None
-        compare(lab, base, ours, theirs, failed, place, on=on)
+        show_test_set(lab, base, ours, theirs, failed, place, on=on)
     if writes:
         log(lab, base, made, folder)
     for each in failed:
@@ -95,7 +95,7 @@ def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:
     return [found.pop(None), *found.values()]
 
 
-def compare(
+def show_test_set(
     lab: Lab,
     base: RunFolder,
     made: Sequence[Row],
@@ -123,9 +123,9 @@ def compare(
 
 def show_dynamics(lab: Lab, base: RunFolder) -> None:
     """Draw what --dynamics measured while the base trained, where that is not drawn yet."""
-    if (rows := dynamics.read_rows(base)) and not (base / f"{dynamics.NAME}.png").is_file():
+    if (rows := dynamics.read_rows(base)) and not (base / f"{dynamics.CURVE_NAME}.png").is_file():
         title = f"{base.path.name}: heads pruned while the base trains"
-        draw_dynamics(rows, base / dynamics.NAME, metric=lab.task.metrics[0], title=title)
+        draw_dynamics(rows, base / dynamics.CURVE_NAME, metric=lab.task.metrics[0], title=title)
 
 
 def print_one(row: Row, base: Row) -> None:
@@ -159,10 +159,10 @@ def on_text(base: RunFolder, rows: Sequence[Row], test: Lines) -> list[Row]:
 
 def log(lab: Lab, base: RunFolder, made: Sequence[Row], folder: RunFolder) -> None:
     """Log the table, the figure and the sentences of a comparison."""
-    content = folder.read_json(f"{NAME}.json")
+    content = folder.read_json(f"{COMPARISON_NAME}.json")
     log_grid(
         folder,
-        NAME,
+        COMPARISON_NAME,
         logger=lab.settings.logger,
         kind="comparison",
         base=base,

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgates.records.folder import RunFolder
 
-NAME = "compare"  # of a comparison's files, without their endings
+COMPARISON_NAME = "compare"  # of a comparison's files, without their endings
 
 
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
@@ -14,13 +14,13 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
     figure as an address that holds it. One whose file is broken or gone is left out: it can be written again,
     and no page must wait for it."""
     found = []
-    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{NAME}.json")):
+    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{COMPARISON_NAME}.json")):
         folder = RunFolder(path.parent)
         with suppress(ValueError, OSError, KeyError):
-            content = folder.read_json(f"{NAME}.json")
+            content = folder.read_json(f"{COMPARISON_NAME}.json")
             if content["base_hash"] != base.run_hash():
                 continue
-            svg = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
+            svg = b64encode((folder / f"{COMPARISON_NAME}.svg").read_bytes()).decode()
             found.append(
                 {
                     "name": path.parent.name,

@@ -4,11 +4,11 @@ whether some of them are necessary and enough."""
 from typing import Any
 
 from headgates.analysis.results import AnalysisResult
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 from headgates.report.table import interval_text, show
 
-MOST = 10  # heads on the terminal
-COLUMNS = {  # of a head's row -> in words
+TERMINAL_HEADS = 10  # heads on the terminal
+EFFECT_COLUMNS = {  # of a head's row -> in words
     "effect": "closing it costs",
     "patch": "patched",
     "direct": "directly",
@@ -18,8 +18,8 @@ COLUMNS = {  # of a head's row -> in words
 
 def contrast_table(result: AnalysisResult) -> None:
     """Print what the heads do for the contrast in sentences, then those that it needs most."""
-    facts, rows = result.facts, rows_of(result)
-    known = [column for column in COLUMNS if column in rows[0]]
+    facts, rows = result.facts, effect_rows(result)
+    known = [column for column in EFFECT_COLUMNS if column in rows[0]]
     cells = [
         [
             f"{row['site']}.{row['head']}",
@@ -29,18 +29,18 @@ def contrast_table(result: AnalysisResult) -> None:
             f"{row['effect_p_value_holm']:.4f}",
             *(f"{row[column]:+.2f}" for column in known[1:]),
         ]
-        for row in rows[:MOST]
+        for row in rows[:TERMINAL_HEADS]
     ]
     title, *sentences = contrast_sentences(facts)
     print(title)
-    words = [facts["into"] if column == "into" else COLUMNS[column] for column in known[1:]]
-    columns = ["head", COLUMNS["effect"], "95%", "p", "p (Holm)", *words]
+    words = [facts["into"] if column == "into" else EFFECT_COLUMNS[column] for column in known[1:]]
+    columns = ["head", EFFECT_COLUMNS["effect"], "95%", "p", "p (Holm)", *words]
     show(f"the {len(cells)} heads that {facts['name']} needs most, in nats", columns, cells)
     for sentence in sentences:
         print(sentence)
 
 
-def rows_of(result: AnalysisResult) -> list[Row]:
+def effect_rows(result: AnalysisResult) -> list[TableRow]:
     """The rows of the heads, those first whose closing costs most."""
     return sorted(result.tables[f"contrast-{result.facts['slug']}"], key=lambda row: -row["effect"])
 
@@ -83,5 +83,5 @@ def contrast_data(result: AnalysisResult) -> dict[str, Any]:
         "title": title,
         "sentences": sentences,
         "into": facts.get("into"),
-        "rows": rows_of(result),
+        "rows": effect_rows(result),
     }

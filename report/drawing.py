@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 from headgates.data.atomic_file import atomic_file
 from headgates.report.palette import SOFT
 
-Row = Mapping[str, Any]
+FigureRow = Mapping[str, Any]
 
 LOOK: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -63,7 +63,7 @@ def drawing(path: str | Path, *, size: tuple[float, float], title: str) -> Itera
             figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def column(rows: Sequence[Row], name: str) -> np.ndarray:
+def column(rows: Sequence[FigureRow], name: str) -> np.ndarray:
     """NaN where a row has nothing."""
     return np.array([row.get(name) for row in rows], float)
 

@@ -21,11 +21,11 @@ from headgates.models.progress import Report
 from headgates.records.folder import RunFolder
 from headgates.report.output_lines import output_lines
 from headgates.report.page import write_page
-from headgates.report.report_data import TABLES, report_data, write_cards
+from headgates.report.report_data import FOUND_TABLES, report_data, write_cards
 from headgates.report.table import own_speed, result_sentence
 
 PAGE = "report.html"
-NUMBERS = ("confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # of the analyses, on a head's card
+CARD_NUMBERS = ("confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # of analyses, on a card
 
 
 def update_pages(
@@ -108,7 +108,7 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
         old = last_cards.get((card["site"], card["head"]))
         if old is None:
             continue
-        card |= {name: old[name] for name in NUMBERS if card[name] in (None, [])}
+        card |= {name: old[name] for name in CARD_NUMBERS if card[name] in (None, [])}
         kept = [role for role in old["roles"] if role["family"] not in card["asked"]]
         card["roles"] = sorted([*card["roles"], *kept], key=lambda role: role["baseline"] - role["score"])
         card["asked"] = list(dict.fromkeys([*card["asked"], *old["asked"]]))
@@ -127,11 +127,11 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
     data["causes"] = data["causes"] or last.get("causes")
     by_name = {each["name"]: each for each in [*(last.get("contrasts") or []), *data["contrasts"]]}
     data["contrasts"] = list(by_name.values())
-    for name in TABLES:
-        data[name] = list({words_of(row): row for row in [*last[name], *data[name]]}.values())
+    for name in FOUND_TABLES:
+        data[name] = list({row_words(row): row for row in [*last[name], *data[name]]}.values())
 
 
-def words_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What a row of a table is about: all of it that is no number."""
     return tuple(value for value in row.values() if isinstance(value, str))
 
@@ -144,7 +144,7 @@ def last_page_data(analysed: AnalysedModel) -> dict[str, Any]:
         return {}
     cure = f"`{program('analyze')} {analysed.folder.path} --fresh` makes it again"
     data: dict[str, Any] = analysed.folder.read_json(file, cure=cure)
-    if not all({"site", "head", "roles", "asked", *NUMBERS} <= set(card) for card in data["heads"]):
+    if not all({"site", "head", "roles", "asked", *CARD_NUMBERS} <= set(card) for card in data["heads"]):
         raise analysed.folder.foreign(file, "a head has no card as analyze makes it")
     if not all(isinstance(each, dict) and "name" in each for each in data.get("contrasts") or []):
         raise analysed.folder.foreign(file, "a contrast has no name")

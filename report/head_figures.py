@@ -26,7 +26,7 @@ from headgates.explain.findings import Findings
 from headgates.gates import KINDS, HeadMap
 from headgates.records.related import MadeRun
 from headgates.report.causes import causes_sentence, number_text
-from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
+from headgates.report.drawing import KIND_WORDS, FigureRow, drawing, no_rows
 from headgates.report.palette import KIND_COLOURS, KIND_LOOKS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 
@@ -43,7 +43,7 @@ FRAMES = {"Holm-adjusted": (2.0, "-"), "raw alone": (1.2, (0, (2, 1.5)))}  # p <
 APART = 0.08  # of a head, between the lines of two layers
 TOP = 6.0  # of a column of bars: more labels than this are turned
 
-Place = tuple[str, int, int]  # kind, layer, head
+HeadPlace = tuple[str, int, int]  # kind, layer, head
 
 
 def draw_all(analysed: AnalysedModel, found: Findings) -> list[Path]:
@@ -73,7 +73,7 @@ def roles_sentence(roles: Sequence[Role], heads: int) -> str:
     return f"{named} of {heads} heads have a role{f': {words}' if words else ''}"
 
 
-def survival_sentence(rows: Sequence[Row]) -> str:
+def survival_sentence(rows: Sequence[FigureRow]) -> str:
     """What is left of each role where the fewest heads are."""
     of_all = [row for row in rows if row["kind"] == "all"]
     fewest = min(of_all, key=lambda row: row["heads_open"])
@@ -100,11 +100,11 @@ class HeadColumn:
     heads."""
 
     label: str
-    values: Mapping[Place, float]
+    values: Mapping[HeadPlace, float]
     norm: Normalize
     cmap: str = "cividis"
-    texts: Mapping[Place, str] = field(default_factory=dict)
-    frames: Mapping[Place, str] = field(default_factory=dict)
+    texts: Mapping[HeadPlace, str] = field(default_factory=dict)
+    frames: Mapping[HeadPlace, str] = field(default_factory=dict)
 
 
 def draw_maps(
@@ -112,7 +112,7 @@ def draw_maps(
 ) -> None:
     """Draw a column of panels for each score, with the letters of its roles in each head's cell. Raises
     ValueError without a score."""
-    letters: dict[Place, str] = defaultdict(str)
+    letters: dict[HeadPlace, str] = defaultdict(str)
     for family in FAMILIES:  # several roles of one family have one letter
         own = {(role.site.kind, role.site.layer, role.head) for role in roles if role.family == family}
         for place in own:
@@ -129,7 +129,9 @@ def draw_maps(
     draw_columns(columns, path, legend=legend, title=title)
 
 
-def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
+def draw_matrix(
+    rows: Sequence[FigureRow], path: str | Path, *, metric: Metric = BLEU, title: str = ""
+) -> None:
     """Draw how removing each head alone changes the metric.
 
     A cell has a frame if p < 0.01: solid if that holds after Holm's adjustment for all heads tested, else
@@ -226,7 +228,7 @@ def draw_map(axes: Axes, drawn: HeadColumn, kind: str, size: tuple[int, int]) ->
 # ---------------------------------------------------------------- what is left open
 
 
-def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
+def draw_survival(rows: Sequence[FigureRow], path: str | Path, *, title: str = "") -> None:
     """Draw the rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, divided by
     the roles of its open heads. A head of several roles is divided among them. Raises ValueError without a
     row."""

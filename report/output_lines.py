@@ -14,12 +14,12 @@ from typing import Any
 from headgates.data.text import digest_lines
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.models.progress import say
-from headgates.records.folder import RunFolder, lines_of
+from headgates.records.folder import RunFolder, lines_in_file
 from headgates.records.row import ResultRow
 
 MOST_LINES = 300
 MOST_BYTES = 300_000
-SEED = 1
+LINES_SEED = 1
 
 
 def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
@@ -34,7 +34,7 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
         for row in own_rows(folder, analysed.base):
             if any(row.evaluation.get(name) != value for name, value in evaluation.items()):
                 continue
-            found = outputs_of(folder, row.system)
+            found = kept_outputs(folder, row.system)
             again = row.is_base and found in outputs
             if found is not None and len(found) == len(test[0]) and not again:
                 systems.append(said_of(folder, row))
@@ -43,7 +43,7 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
         return None
     lines: list[dict[str, Any]] = []
     room = MOST_BYTES
-    for number in random.Random(SEED).sample(range(len(test[0])), min(MOST_LINES, len(test[0]))):
+    for number in random.Random(LINES_SEED).sample(range(len(test[0])), min(MOST_LINES, len(test[0]))):
         own = [each[number] for each in outputs]
         different = list(dict.fromkeys(own))
         texts = [test[0][number], test[1][number], *different]
@@ -65,11 +65,11 @@ def own_rows(folder: RunFolder, base: RunFolder) -> Iterator[ResultRow]:
             yield row
 
 
-def outputs_of(folder: RunFolder, system: str) -> list[str] | None:
+def kept_outputs(folder: RunFolder, system: str) -> list[str] | None:
     """None where they are gone, or no text, which is said."""
     path = folder / f"hypotheses/{system}.txt"
     try:
-        return lines_of(path) if path.is_file() else None
+        return lines_in_file(path) if path.is_file() else None
     except UnicodeDecodeError:
         say(f"left out of the page: {path} is not UTF-8")
         return None

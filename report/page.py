@@ -18,15 +18,15 @@ import numpy as np
 from headgates.data.atomic_file import atomic_file
 from headgates.report.palette import css_variables, page_looks
 
-HERE = Path(__file__).parent
+REPORT_FOLDER = Path(__file__).parent
 STYLES = ("page.css", "card.css")
 # in the order they stand in the page; the first are those of explore's page too
 SHARED_SCRIPTS = ("base.js", "address.js", "headmap.js", "card.js", "attention.js", "frame.js")
-PARTS = (
+OWN_SCRIPTS = (
     *("curves.js", "shapes.js", "lines.js", "comparisons.js", "causes.js", "contrasts.js", "tables.js"),
     "page.js",
 )
-SCRIPTS = (*SHARED_SCRIPTS, *PARTS)
+SCRIPTS = (*SHARED_SCRIPTS, *OWN_SCRIPTS)
 PATH_POINTS = 90
 
 
@@ -73,7 +73,7 @@ def framed(
 
 
 def text_of(*names: str) -> str:
-    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in names)
+    return "\n".join((REPORT_FOLDER / name).read_text(encoding="utf-8") for name in names)
 
 
 def embedded(data: Any) -> str:

@@ -9,18 +9,18 @@ import numpy as np
 from matplotlib.colors import to_hex
 
 from headgates.analysis.metrics import BLEU, Metric
-from headgates.report.drawing import KIND_WORDS, Row, column, no_rows
+from headgates.report.drawing import KIND_WORDS, FigureRow, column, no_rows
 from headgates.report.palette import KIND_LOOKS, SOFT, Colour, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 
-NAMED = 3  # heads of a scatter that are named: those that matter most
+NAMED_HEADS = 3  # heads of a scatter that are named: those that matter most
 CROWDED = 4  # a few heads stretch an axis so many times: the others get a panel of their own
 
 # ---------------------------------------------------------------- the same heads on two test sets
 
 
 def draw_transfer(
-    pairs: Sequence[Row],
+    pairs: Sequence[FigureRow],
     path: str | Path,
     *,
     names: tuple[str, str],
@@ -42,7 +42,7 @@ def draw_transfer(
 
     def panel(words: str, shown: np.ndarray) -> Panel:
         far = (np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)) * shown
-        named = set(np.argsort(-far, kind="stable")[:NAMED])
+        named = set(np.argsort(-far, kind="stable")[:NAMED_HEADS])
         series = []
         for kind, look in KIND_LOOKS.items():
             mine = [i for i, row in enumerate(pairs) if row["kind"] == kind and shown[i]]
@@ -87,7 +87,9 @@ def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
 # ---------------------------------------------------------------- importance while the base trains
 
 
-def draw_dynamics(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
+def draw_dynamics(
+    rows: Sequence[FigureRow], path: str | Path, *, metric: Metric = BLEU, title: str = ""
+) -> None:
     """Draw the metric as % of the unpruned model's at the same epoch, a line for each share of closed heads;
     beside the line of the unpruned model stands its own metric.
 

@@ -6,14 +6,14 @@ from typing import Any
 from headgates.analysis.significance import LEVEL
 from headgates.explain.ablation import significance_counts
 from headgates.records.source import Source
-from headgates.records.table import Row
+from headgates.records.table import TableRow
 from headgates.report.table import difference_cells, search_title, show
 
-MOST = 10  # heads of a table
+TABLE_HEADS = 10  # heads of a table
 
 
-def one_table(unpruned: Source, rows: Sequence[Row]) -> None:
-    """Print for each kind how many heads matter, then the MOST heads whose removal changes the metric
+def one_table(unpruned: Source, rows: Sequence[TableRow]) -> None:
+    """Print for each kind how many heads matter, then the TABLE_HEADS heads whose removal changes the metric
     most."""
     metric = unpruned.task.metrics[0]
     difference = f"{metric.name}_difference"
@@ -25,12 +25,12 @@ def one_table(unpruned: Source, rows: Sequence[Row]) -> None:
         holm = counts["holm"][kind]["significant"]
         by_kind.append([kind, *map(str, (raw["tested"], raw["significant"], holm, raw["improve"]))])
     show(title, ["kind", "heads", "raw p", "Holm", "better without (raw)"], by_kind)
-    farthest = sorted(rows, key=lambda row: -abs(row[difference]))[:MOST]
+    farthest = sorted(rows, key=lambda row: -abs(row[difference]))[:TABLE_HEADS]
     title = f"the {len(farthest)} heads that change {metric.title} most"
     ablation_table(title, metric.name, metric.title, farthest)
 
 
-def all_but_one_table(unpruned: Source, rows: Sequence[Row]) -> None:
+def all_but_one_table(unpruned: Source, rows: Sequence[TableRow]) -> None:
     """Print for every layer the metric with its best head alone; the head was chosen on validation."""
     metric = unpruned.task.metrics[0]
     found = search_title(unpruned.search)
@@ -38,7 +38,7 @@ def all_but_one_table(unpruned: Source, rows: Sequence[Row]) -> None:
     ablation_table(title, metric.name, metric.title, rows)
 
 
-def ablation_table(title: str, name: str, words: str, rows: Sequence[Row]) -> None:
+def ablation_table(title: str, name: str, words: str, rows: Sequence[TableRow]) -> None:
     p_values = {"p": "p_value", "p (Holm)": "p_value_holm", "McNemar": "p_mcnemar"}
     known = {column: key for column, key in p_values.items() if any(key in row for row in rows)}
     cells = []

@@ -40,7 +40,7 @@ from headgates.pruning.scores import pairs_sampled
 from headgates.records.folder import VERSION, RunFolder
 from headgates.records.related import MadeRun
 from headgates.records.row import CONTINUED, ResultRow
-from headgates.records.table import Row, read_table
+from headgates.records.table import TableRow, read_table
 from headgates.report.causes import causes_data
 from headgates.report.comparisons import comparisons_of
 from headgates.report.contrasts import contrast_data
@@ -48,7 +48,7 @@ from headgates.report.page import compact, json_ready
 from headgates.report.shapes import shape_cards
 
 OFFSETS = 5  # number of offsets on a card
-TABLES = ("survival", "tests", "correlations")
+FOUND_TABLES = ("survival", "tests", "correlations")
 EXAMPLE_PIECES = 16  # length of the longest example, in pieces, if there are sentences as short as that
 
 
@@ -76,14 +76,14 @@ def report_data(
             "examples": example_sentences(analysed) if with_examples else [],
             "sentences": costly_sentences(analysed, results),
             "measured": measured_effects(analysed),
-            "states": [state_of(analysed, run) for run in learned_first(analysed.shown_runs)],
+            "states": [model_state(analysed, run) for run in learned_first(analysed.shown_runs)],
             "curves": curves_of(analysed.shown_runs),
             "comparisons": comparisons_of(analysed.base),
             "causes": found.causes and causes_data(found.causes),
             "contrasts": [contrast_data(found.contrast)] if found.contrast else [],
             "shapes": shape_cards([analysed.base, *runs]) if analysed.is_base else [],
             "systems": system_rows(runs or [analysed.base]),
-            **{name: getattr(found, name) for name in TABLES},
+            **{name: getattr(found, name) for name in FOUND_TABLES},
         }
     )
     return data
@@ -120,7 +120,7 @@ def head_cards(
     for row in results["positions"].tables["offsets"] if "positions" in results else []:
         offsets.setdefault((row["site"], row["head"]), []).append((row["offset"], row["share"]))
     cards = []
-    for site in sites_of(analysed, analysed.shown_kinds):
+    for site in shown_sites(analysed, analysed.shown_kinds):
         for head in range(site.heads):
             key = site.name, head
             # where heads were removed for good, the others have moved up: their numbers are not those of the
@@ -149,12 +149,12 @@ def head_cards(
     return cards
 
 
-def sites_of(analysed: AnalysedModel, kinds: Sequence[str]) -> list[HeadSite]:
+def shown_sites(analysed: AnalysedModel, kinds: Sequence[str]) -> list[HeadSite]:
     """Return the sites of these kinds that have heads."""
     return [site for site in find_sites(analysed.predictor.model) if site.kind in kinds and site.heads]
 
 
-def removals(analysed: AnalysedModel) -> dict[tuple[str, int], Row]:
+def removals(analysed: AnalysedModel) -> dict[tuple[str, int], TableRow]:
     """(site, head) -> what removing the head alone does to the metric, from `analyze --ablate one`; empty
     where it was not run."""
     if not analysed.is_base or not (analysed.base / "ablation/one.csv").is_file():
@@ -268,7 +268,7 @@ def learned_first(runs: Sequence[MadeRun]) -> list[MadeRun]:
     return sorted(runs, key=lambda run: (not run.recipe.learns, -run.recipe.epochs))
 
 
-def state_of(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:
+def model_state(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:
     """A model that a recipe made, and which heads it left open. series: all that the recipe is beside its
     budget and seed."""
     budget, row = run.recipe.budget, run.row
@@ -284,7 +284,7 @@ def state_of(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:
         "reference": row.reference,
         "difference": row.main.difference,
         "difference_ci95": row.main.difference_ci95,
-        "beam": beam_of(row),
+        "beam": row_beam(row),
         "open": open_by_site(analysed, run.open),
     }
 
@@ -299,7 +299,7 @@ def point(heads_open: int, value: float, low: float | None, high: float | None) 
     return {"heads_open": heads_open, "value": value, "low": low, "high": high}
 
 
-def beam_of(row: ResultRow) -> Any:
+def row_beam(row: ResultRow) -> Any:
     return row.evaluation.get("search", {}).get("beam")
 
 
@@ -308,7 +308,7 @@ def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bo
     good, all that are left."""
     return {
         site.name: is_open[site].tolist() if site in is_open else [True] * site.heads
-        for site in sites_of(analysed, analysed.shown_kinds)
+        for site in shown_sites(analysed, analysed.shown_kinds)
     }
 
 
@@ -334,7 +334,7 @@ def curve(name: str, rows: Mapping[int, Sequence[ResultRow]]) -> dict[str, Any]:
         points.append(point(heads, fmean(row.main.value for row in same), low, high))
     trained = first.is_base or bool(recipe and recipe.epochs)
     choose = recipe.choose if recipe else first.system
-    return {"name": name, "method": choose, "trained": trained, "beam": beam_of(first), "points": points}
+    return {"name": name, "method": choose, "trained": trained, "beam": row_beam(first), "points": points}
 
 
 def system_rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headgates.report.drawing import WHITE_EDGE, drawing, no_rows
 from headgates.report.palette import GREY, RULE, SOFT, Look
 
-SIZES = {"*": 10.0, "P": 7.5, "X": 7.5, "h": 8.0}
+MARKER_SIZES = {"*": 10.0, "P": 7.5, "X": 7.5, "h": 8.0}
 LEVELS = ((1, 2), (5, 2), (3, 2)) * 3  # dashes of the levels, in turn
 NOTE_OFFSETS = ((-6, 5, "right"), (6, -12, "left"), (6, 5, "left"), (-6, -12, "right"))  # in points
 
@@ -52,7 +52,7 @@ class Series:
         return {
             "color": self.look.colour.light,
             "marker": self.look.marker if self.marked else "",
-            "markersize": SIZES.get(self.look.marker, 6.5),
+            "markersize": MARKER_SIZES.get(self.look.marker, 6.5),
             "fillstyle": self.fill,
             "markerfacecoloralt": "white",
             "linestyle": self.look.line if self.joined else "none",

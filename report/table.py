@@ -16,7 +16,7 @@ from headgates.records.folder import RunFolder
 from headgates.records.row import BASE, ResultRow
 from headgates.tasks import task_of
 
-WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
+TERMINAL_WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
 
 
 LONG_ENOUGH = 1.0  # seconds of a pass; the ratio of two shorter ones is chance
@@ -28,7 +28,7 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], word
     if not cells:
         return
     known = Console().is_terminal or "COLUMNS" in os.environ
-    console = Console(width=None if known else WIDTH, markup=False)
+    console = Console(width=None if known else TERMINAL_WIDTH, markup=False)
     # above, not as the table's own title: that is folded to the table's width
     console.print(title, highlight=False)
     for chosen in parts([*zip(columns, *cells, strict=True)], words, console.width):

@@ -29,7 +29,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.base import Task, Validator
 
-ROWS = 256  # target positions whose logits are in memory at once
+LOGIT_ROWS = 256  # target positions whose logits are in memory at once
 
 
 class TranslationValidator(Validator):
@@ -126,7 +126,7 @@ class Translation(Task):
     def losses(self, model: Any, batch: Batch) -> Tensor:
         states, ids = self.states(model, batch), batch.target_out
         real = ids != model.target_specials.padding
-        parts = zip(states[real].split(ROWS), ids[real].split(ROWS), strict=True)
+        parts = zip(states[real].split(LOGIT_ROWS), ids[real].split(LOGIT_ROWS), strict=True)
         each = torch.cat([F.cross_entropy(model.output(z), y, reduction="none") for z, y in parts])
         return each.new_zeros(real.shape).masked_scatter(real, each).sum(1)
 
@@ -157,7 +157,7 @@ class Translation(Task):
         hidden, real = self.states(model, batch), batch.target_out != model.target_specials.padding
         best = torch.zeros_like(batch.target_out)
         with torch.no_grad():  # never all logits at once
-            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(ROWS)])
+            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(LOGIT_ROWS)])
         top = (hidden * model.output.weight[best]).sum(-1)
         return (top if model.output.bias is None else top + model.output.bias[best]) * real, real
 

@@ -146,7 +146,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
 def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_kind(
     base, gated, analyze_here, monkeypatch
 ):
-    monkeypatch.setattr("headgates.models.progress.EVERY", 0.0)
+    monkeypatch.setattr("headgates.models.progress.LINE_SECONDS", 0.0)
     words = [
         "--system",
         "pruned",

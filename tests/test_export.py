@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from headgates.bridges.exported import open_exported, read_about
+from headgates.bridges.exported import open_exported, read_export
 from headgates.commands import export
 from headgates.configs.settings import ModelConfig
 from headgates.data.vocab import Vocab
@@ -94,7 +94,7 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
         out,
         re.MULTILINE,
     )
-    about = read_about(folder)
+    about = read_export(folder)
     assert {
         "run": "tiny-en-de-l0-s1",
         "system": "pruned",
@@ -109,7 +109,7 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     }
     assert open_exported(folder).translate(SOURCES) == open_source(run.path).translator.translate(SOURCES)
     well(export_here(run.path, "--to", "onnx", "--system", "base"))
-    assert read_about(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
+    assert read_export(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
 
 
 def test_onnx_comes_with_no_words_but_ours(run):
@@ -127,7 +127,7 @@ def test_onnx_comes_with_no_words_but_ours(run):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 5
-    assert set(read_about(run / "exported/pruned-onnx")["files"]) == {
+    assert set(read_export(run / "exported/pruned-onnx")["files"]) == {
         "encoder.onnx",
         "decoder.onnx",
         "vocab.model",

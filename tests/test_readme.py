@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgates.__main__ import COMMANDS
-from headgates.configs.cli import ConfigError, read
+from headgates.configs.cli import ConfigError, read_command
 from tests.configs.commands import options_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +52,7 @@ def problem(command: str) -> str:
         return ""
     (options,) = options_of(script)
     try:
-        read(options, [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
+        read_command(options, [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
     except ConfigError as error:
         return str(error)
     return ""

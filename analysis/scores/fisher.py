@@ -74,10 +74,10 @@ def rearranged(
     """Return `closed` with heads exchanged within their sites, so by_kind or not: what `Score.refine`
     calls. kinds: those of `closed`."""
     blocks = fisher_blocks(model, batches, loss=loss, kinds=closed.kinds, ranks=ranks)
-    return HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
+    return HeadMap({site: swapped_mask(row, blocks[site]) for site, row in closed.items()})
 
 
-def swapped(closed: Tensor, block: Tensor) -> Tensor:
+def swapped_mask(closed: Tensor, block: Tensor) -> Tensor:
     """The mask (H,) after swaps of a closed head with an open one, each the best there is, until none lowers
     m^T I m."""
     m = closed.double()

@@ -33,7 +33,7 @@ from headgates.gates import HeadMap, HeadSite
 from headgates.gates.gram import Ranks
 
 Path = Literal["diagonal", "own"]
-Rows = Mapping[HeadSite, Tensor]  # (H,) for each site
+SiteRows = Mapping[HeadSite, Tensor]  # (H,) for each site
 POINTS = 5
 
 
@@ -77,7 +77,7 @@ def integrated(
     return weighted(steps, model, batches, loss, kinds, queries, ranks)
 
 
-def steps_of(path: Path, points: int, sites: list[HeadSite]) -> Iterator[tuple[Rows, Rows]]:
+def steps_of(path: Path, points: int, sites: list[HeadSite]) -> Iterator[tuple[SiteRows, SiteRows]]:
     """The gates of each pass along the path, and the weight of each head's gradient in its integral."""
     for a, weight in zip(*gauss_legendre(points), strict=True):
         if path == "diagonal":
@@ -103,7 +103,7 @@ def gauss_legendre(points: int) -> tuple[Tensor, Tensor]:
 
 
 def weighted(
-    steps: list[tuple[Rows, Rows]],
+    steps: list[tuple[SiteRows, SiteRows]],
     model: nn.Module,
     batches: Iterable[Any],
     loss: Loss,

@@ -18,7 +18,7 @@ from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 from headgates.gates.headmap import Head
 
-ROUNDS = 5  # at most
+SWAP_ROUNDS = 5  # at most
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ def loss_swapped(
 
     heads = [(site, head) for site in closed for head in range(site.heads)]
     (best,) = rises(closed)
-    for _ in range(ROUNDS):
+    for _ in range(SWAP_ROUNDS):
         alone = dict(zip(heads, rises(*(turned(closed, head) for head in heads)), strict=True))
         before = closed
         for pair in promising(alone, dict(closed), by_kind=by_kind):

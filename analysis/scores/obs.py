@@ -29,7 +29,7 @@ from headgates.analysis.scores.site_statistics import SiteStatistics, site_stati
 from headgates.gates import HeadMap, HeadSite
 
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
-STEPS = 128  # of a site at most: of more heads, which are neurons, several close at a step
+CLOSING_STEPS = 128  # of a site at most: of more heads, which are neurons, several close at a step
 
 
 @torch.no_grad()
@@ -67,7 +67,7 @@ def closing_places(costs: dict[HeadSite, list[tuple[int, float]]]) -> HeadMap:
 
 def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     """(head, e) of one site's heads, in the order in which they close: always the one with the smallest e, or
-    of more than STEPS the few with the smallest.
+    of more than CLOSING_STEPS the few with the smallest.
 
     When the columns C close, (G_S)^-1 and the refitted W lose what they owe to C: W -= W_C A (G^-1)_C and
     G^-1 -= (G^-1)_C^T A (G^-1)_C with A = [(G^-1)_CC]^-1."""
@@ -76,7 +76,7 @@ def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     root = vectors * values.clamp_min(0).sqrt()
     W = root.T @ statistics.weight  # (D, HK), refitted, so weighed that e is a sum of squares
     columns = torch.arange(len(inverse)).view(statistics.heads, -1)  # (H, K)
-    left, at_once = torch.arange(statistics.heads), -(-statistics.heads // STEPS)
+    left, at_once = torch.arange(statistics.heads), -(-statistics.heads // CLOSING_STEPS)
     order: list[tuple[int, float]] = []
     while len(left):
         own = columns[left]  # (S, K)

@@ -59,7 +59,7 @@ def swapped(
         """Have these heads the other way round, in `choice` and in the refitted model."""
         for site, head in heads:
             choice[site][head] = ~choice[site][head]
-            refit(outputs[site], unpruned[site], statistics[site], choice[site])
+            refit_output(outputs[site], unpruned[site], statistics[site], choice[site])
 
     def turned(*heads: Head) -> float:
         """The loss with these heads the other way round, as they stay."""
@@ -69,7 +69,7 @@ def swapped(
     try:
         with evaluation_mode(model):
             for site, row in choice.items():
-                refit(outputs[site], unpruned[site], statistics[site], row)
+                refit_output(outputs[site], unpruned[site], statistics[site], row)
             best = turned()
             alone = {}
             for head in [(site, head) for site in choice for head in range(site.heads)]:
@@ -82,7 +82,9 @@ def swapped(
                     turn(*pair)
     finally:
         for site in choice:
-            refit(outputs[site], unpruned[site], statistics[site], torch.zeros(site.heads, dtype=torch.bool))
+            refit_output(
+                outputs[site], unpruned[site], statistics[site], torch.zeros(site.heads, dtype=torch.bool)
+            )
     return HeadMap({site: choice.get(site, row) for site, row in closed.items()})
 
 
@@ -102,7 +104,7 @@ def promising(
     return sorted(pairs, key=lambda pair: alone[pair[0]] + alone[pair[1]])[:SWAPS]
 
 
-def refit(output: Output, unpruned: Unpruned, statistics: SiteStatistics, closed: Tensor) -> None:
+def refit_output(output: Output, unpruned: Unpruned, statistics: SiteStatistics, closed: Tensor) -> None:
     """W_O and its bias of least error towards the unpruned output, without the closed heads (H,); W_O as it
     was where none is closed."""
     W, bias = unpruned

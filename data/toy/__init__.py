@@ -15,9 +15,9 @@ from random import Random
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 from headgates.data.toy.grammar import draw_sentence
-from headgates.data.toy.writing import English, German, join
+from headgates.data.toy.writing import English, German, join_words
 
-LONGEST = 10  # source words, punctuation counted: what a small model learns in two minutes
+LONGEST_SOURCE = 10  # source words, punctuation counted: what a small model learns in two minutes
 # pairs of each split. Test and validation are drawn first, so they do not depend on how much is trained on
 SPLITS = {"test": 1000, "valid": 500, "train": 16000}
 SEED = 0  # of the language sample; data.load_corpus has the same default
@@ -40,7 +40,7 @@ class ToyPair:
     alignment: tuple[tuple[int, int], ...]
 
 
-def draw_pair(rng: Random, longest: int = LONGEST) -> ToyPair:
+def draw_pair(rng: Random, longest: int = LONGEST_SOURCE) -> ToyPair:
     """Draw the next pair, of at most `longest` source words; the same sentence may come again."""
     while True:
         sentence = draw_sentence(rng)
@@ -50,10 +50,10 @@ def draw_pair(rng: Random, longest: int = LONGEST) -> ToyPair:
     german = German(sentence, period=len(english.words) - 1)
     alignment = tuple(sorted((i, j) for j, i in enumerate(german.links) if i >= 0))
     tree = tuple(english.words), tuple(english.heads), tuple(english.labels)
-    return ToyPair(join(english.words), join(german.words), *tree, tuple(german.words), alignment)
+    return ToyPair(join_words(english.words), join_words(german.words), *tree, tuple(german.words), alignment)
 
 
-def generate(count: int, seed: int, longest: int = LONGEST) -> list[ToyPair]:
+def generate(count: int, seed: int, longest: int = LONGEST_SOURCE) -> list[ToyPair]:
     """Return `count` pairs of at most `longest` source words, no two with the same source sentence; the first
     n of generate(m, seed) are generate(n, seed)."""
     rng, pairs = Random(seed), dict[str, ToyPair]()

@@ -17,7 +17,7 @@ from headgates.data.contrast import OPEN, Contrast
 from headgates.data.toy import lexicon
 from headgates.data.toy.entries import Determiner, Noun, Verb
 from headgates.data.toy.grammar import Clause, Phrase, Quality, adjectives, draw
-from headgates.data.toy.writing import English, German, join
+from headgates.data.toy.writing import English, German, join_words
 
 COUNT = 100  # contrasts of a set
 ANIMATE = ("person", "animal")
@@ -28,7 +28,7 @@ def toy_contrasts(name: str, *, count: int = COUNT, seed: int = 0) -> list[Contr
     """Return `count` contrasts of a kind, no source twice. Which of the two sentences is the source, chance
     decides. The same seed gives the same."""
     rng, found = Random(seed), dict[str, Contrast]()
-    two, first_difference = KINDS[name]
+    two, first_difference = MAKERS[name]
     while len(found) < count:
         said, other = two(rng)
         pair = [(said, other), (other, said)][rng.random() < 0.5]
@@ -44,7 +44,7 @@ def written(clause: Clause) -> tuple[str, str]:
     """The clause in English and in German."""
     english = English(clause)
     german = German(clause, period=len(english.words) - 1)
-    return join(english.words), join(german.words)
+    return join_words(english.words), join_words(german.words)
 
 
 def until_they_differ(right: str, wrong: str) -> tuple[str, str]:
@@ -99,7 +99,7 @@ def order(rng: Random) -> Two:
     return clause, replace(clause, subject=second, object=first, at={})
 
 
-KINDS: dict[str, tuple[Callable[[Random], Two], bool]] = {  # and whether outputs end where they differ first
+MAKERS: dict[str, tuple[Callable[[Random], Two], bool]] = {  # and whether outputs end where they differ first
     "number": (number, False),
     "gender": (gender, True),
     "case": (case, True),

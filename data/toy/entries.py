@@ -12,7 +12,7 @@ CLASSES = ("person", "animal", "thing", "closable", "text", "machine", "place", 
 SHORT_FOR = {"animate": CLASSES[:2], "solid": CLASSES[2:8], "any": CLASSES[:8]}
 
 
-def read(kind: Callable[..., T], text: str) -> tuple[T, ...]:
+def read_entries(kind: Callable[..., T], text: str) -> tuple[T, ...]:
     """A table's words, each made from the cells of its row."""
     rows = (line.split(" / ") for line in text.strip().splitlines())
     return tuple(kind(*("" if cell.strip() == "-" else cell.strip() for cell in row)) for row in rows)

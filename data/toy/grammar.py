@@ -202,7 +202,7 @@ def _fill(rng: Random, clause: Clause) -> None:
         return
     if verb.motion:
         if rng.random() < 0.7:
-            clause.place = draw_place(rng, lexicon.DIRECTIONS)
+            clause.place = draw_place(rng, lexicon.DIRECTION_PREPOSITIONS)
     elif not isinstance(clause.front, tuple) and rng.random() < (0.3 if clause.object is None else 0.16):
         clause.place = draw_place(rng, lexicon.PREPOSITIONS)
     if not isinstance(clause.front, Adverb) and rng.random() < (

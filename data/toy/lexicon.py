@@ -9,14 +9,14 @@ nouns."""
 
 from functools import partial
 
-from headgates.data.toy.entries import Adjective, Adverb, Determiner, Noun, Preposition, Verb, read
+from headgates.data.toy.entries import Adjective, Adverb, Determiner, Noun, Preposition, Verb, read_entries
 
 read_nouns, read_adjectives, read_adverbs = (
-    partial(read, Noun),
-    partial(read, Adjective),
-    partial(read, Adverb),
+    partial(read_entries, Noun),
+    partial(read_entries, Adjective),
+    partial(read_entries, Adverb),
 )
-read_prepositions, read_determiners = partial(read, Preposition), partial(read, Determiner)
+read_prepositions, read_determiners = partial(read_entries, Preposition), partial(read_entries, Determiner)
 
 NOUNS = {  # English, gender, German, and the preposition of place unless it is `in`
     "person": read_nouns("""
@@ -145,7 +145,7 @@ _VERBS = {
         ask asks / person / whether / fragt fragen
         hope hopes / person / that / hofft hoffen""",
 }
-VERBS = {frame: read(partial(Verb, frame), rows) for frame, rows in _VERBS.items()}
+VERBS = {frame: read_entries(partial(Verb, frame), rows) for frame, rows in _VERBS.items()}
 MODALS = (
     ("will", ("wird", "werden")),
     ("can", ("kann", "können")),
@@ -221,7 +221,7 @@ PREPOSITIONS = read_prepositions("""
     under / unter / two-way / thing machine
     beside / neben / two-way / animate machine closable
     before / vor / dat / idea food text""")  # attached to verbs
-DIRECTIONS = read_prepositions("""
+DIRECTION_PREPOSITIONS = read_prepositions("""
     to / - / acc / place
     to / zu / dat / person
     in / in / two-way / place

@@ -20,7 +20,7 @@ from headgates.data.toy import SEED, toy_pairs
 from headgates.data.toy.contrasts import toy_contrasts
 
 TAGS = ("german", "namreg")  # words, so that each becomes one piece
-COUNT = 100  # contrasts
+CONTRAST_COUNT = 100  # contrasts
 
 
 def tagged(source: str, german: str, tag: str) -> tuple[str, str]:
@@ -52,11 +52,11 @@ def multi_contrasts(name: str) -> list[Contrast]:
     """Return the contrasts of the toy language under either tag; of "language" test sentences into one
     language, and into the other where the source is corrupted. Of tags chance decides."""
     rng, found = Random(0), []
-    for pair in toy_pairs("test")[:COUNT] if name == "language" else ():
+    for pair in toy_pairs("test")[:CONTRAST_COUNT] if name == "language" else ():
         tags = TAGS if rng.random() < 0.5 else TAGS[::-1]
         (source, right), (corrupted, wrong) = (tagged(pair.source, pair.target, tag) for tag in tags)
         found.append(Contrast(source, right, wrong, corrupted))
-    for each in toy_contrasts(name, count=COUNT) if name != "language" else ():
+    for each in toy_contrasts(name, count=CONTRAST_COUNT) if name != "language" else ():
         tag = TAGS[rng.random() < 0.5]
         assert each.corrupted is not None
         (source, right), (corrupted, wrong) = (

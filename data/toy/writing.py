@@ -12,7 +12,7 @@ from headgates.data.toy.entries import ENDINGS, Adverb
 from headgates.data.toy.grammar import At, Clause, Phrase, Place, Quality
 
 
-def join(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Join words to a line of text, without a space before commas and periods."""
     return " ".join(words).replace(" ,", ",").replace(" .", ".")
 

@@ -109,11 +109,11 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
     from headgates.report.fill import page_data, write_pages
     from headgates.report.head_figures import draw_all
     from headgates.report.page import write_page
-    from headgates.report.report_data import sites_of
+    from headgates.report.report_data import shown_sites
 
     found = find(analysed, results)
     data = page_data(analysed, results, found)
-    sites = sites_of(analysed, analysed.config.attention)
+    sites = shown_sites(analysed, analysed.config.attention)
     analysis_tables.heads_table(analysed, found.roles, found.scores, sites)
     analysis_tables.nearest_table(found.nearest)
     analysis_tables.syntax_table(results)

@@ -15,8 +15,6 @@ from headgates.configs.fields import REQUIRED, check_ranges, setting
 from headgates.configs.program import program
 from headgates.configs.source import SourceOptions
 
-CHECKED = 100  # test sentences on which scores and translations must agree, unless --sentences says so
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(SourceOptions):
@@ -67,7 +65,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     import torch
 
     from headgates.bridges.formats import check_target_folder, export
-    from headgates.records.runtime import export_facts
+    from headgates.records.runtime import CHECKED, export_facts
     from headgates.records.source import open_source
 
     if options.to is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgates.lab.lab import Lab
     from headgates.records.folder import RunFolder
 
-SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, where no flag says how many stay
+DEFAULT_SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, where no flag says how many stay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.pruning.base import open_base, settings_of
 
-    base = open_base(options.source, text_of(options, given))
+    base = open_base(options.source, foreign_text(options, given))
     own = {name: value for name, value in given.items() if is_setting(name)}
     own |= {"runs": options.runs if "runs" in given else str(base.path.parent)}
     if is_foreign(options.source):
@@ -87,10 +87,12 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     settings, changed = settings_of(base, own)
     for line in changed:
         say(f"changed: {line}")
-    return compare(options, given, settings, base)
+    return compare_recipes(options, given, settings, base)
 
 
-def compare(options: PruneOptions, given: Mapping[str, Any], settings: Settings, base: "RunFolder") -> int:
+def compare_recipes(
+    options: PruneOptions, given: Mapping[str, Any], settings: Settings, base: "RunFolder"
+) -> int:
     from headgates.data.ranks import first
     from headgates.lab.lab import Lab
     from headgates.pruning.grid import rows_of, without_repeats
@@ -110,7 +112,7 @@ def compare(options: PruneOptions, given: Mapping[str, Any], settings: Settings,
 
 
 def usual_budgets(lab: "Lab", base: "RunFolder", kinds: Sequence[str]) -> list[Budget]:
-    """SHARES of the heads, and of the neurons, that may close."""
+    """DEFAULT_SHARES of the heads, and of the neurons, that may close."""
     from headgates.configs.kinds import kinds_named
     from headgates.gates import FFN_KINDS, KINDS, WIDTH, heads_left
 
@@ -121,7 +123,7 @@ def usual_budgets(lab: "Lab", base: "RunFolder", kinds: Sequence[str]) -> list[B
             heads and max(1, round(share * heads)),
             neurons and WIDTH * max(1, round(share * neurons / WIDTH)),
         )
-        for share in SHARES
+        for share in DEFAULT_SHARES
     ]
 
 
@@ -130,7 +132,7 @@ def is_setting(name: str) -> bool:
     return name.split(".")[0] in Settings.__dataclass_fields__
 
 
-def text_of(options: PruneOptions, given: Mapping[str, Any]) -> SourceOptions:
+def foreign_text(options: PruneOptions, given: Mapping[str, Any]) -> SourceOptions:
     """The text for a model of another library. Raises ValueError where a run is given one."""
     names = ("data", "src", "tgt")
     return SourceOptions(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
 from headgates.commands.fit import FitOptions, fitted
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
 from headgates.configs.grid import GridOptions
 from headgates.configs.own_file import own_file
@@ -22,7 +22,7 @@ from headgates.pruning.sweep_file import read_sweep
 if TYPE_CHECKING:
     from headgates.pruning.make import Row as Made
     from headgates.records.folder import RunFolder
-    from headgates.records.table import Row
+    from headgates.records.table import TableRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
             check_precision(options, trial.options.precision)
         commands = {trial.title: ["fit", *trial.words, "--resume"] for trial in trials}
         failed = at_once(commands, folder.path / "logs", options, threads=options.threads)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for trial in trials:
         if trial.title not in failed:
             try:
@@ -111,7 +111,7 @@ def read_trials(options: SweepOptions) -> list[Trial]:
     trials = []
     for number, (settings, words) in enumerate(read_sweep(options.file), start=1):
         try:
-            trial = Trial(settings, [*words, *shared], read(FitOptions, [*words, *shared]))
+            trial = Trial(settings, [*words, *shared], read_command(FitOptions, [*words, *shared]))
             if trial.options.name is not None or trial.options.fresh:
                 raise ValueError("--name and --fresh are of one run; leave them out, runs name themselves")
         except ValueError as error:
@@ -120,7 +120,7 @@ def read_trials(options: SweepOptions) -> list[Trial]:
     return trials
 
 
-def trial_row(trial: Trial, made: "Made") -> "Row":
+def trial_row(trial: Trial, made: "Made") -> "TableRow":
     """A row of sweep.csv."""
     from headgates.records.table import with_ends
 
@@ -139,7 +139,7 @@ def trial_row(trial: Trial, made: "Made") -> "Row":
     }
 
 
-def show_sweep(folder: "RunFolder", rows: "Sequence[Row]") -> None:
+def show_sweep(folder: "RunFolder", rows: "Sequence[TableRow]") -> None:
     """Print the table, and write it as sweep.csv and sweep.md."""
     from headgates.records.table import markdown_table, write_table
     from headgates.report.table import show
@@ -147,7 +147,7 @@ def show_sweep(folder: "RunFolder", rows: "Sequence[Row]") -> None:
     if not rows:
         return
     columns = list(rows[0])
-    cells = [[cell(row[column]) for column in columns] for row in rows]
+    cells = [[cell_text(row[column]) for column in columns] for row in rows]
     words = columns.index("model") + 1
     show(folder.path.name, columns, cells, words)
     write_table(folder, "sweep.csv", rows)
@@ -155,7 +155,7 @@ def show_sweep(folder: "RunFolder", rows: "Sequence[Row]") -> None:
     print(f"table: {folder.path / 'sweep.csv'}")
 
 
-def cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 

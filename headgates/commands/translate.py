@@ -105,7 +105,7 @@ def translate(options: TranslateOptions) -> None:
         name = options.input or "standard input"
         check_run(options.source, exported=True)
         by_hand = os.isatty(fd)
-        translator, longest, limit = load(options, make=not by_hand)
+        translator, longest, limit = open_model(options, make=not by_hand)
         beam = options.beam or translator.search.beam
         options.check_beam(beam)
         lines_seen = options.output is None and sys.stdout is not None and sys.stdout.isatty()
@@ -135,10 +135,10 @@ def translate(options: TranslateOptions) -> None:
         progress.finish()
 
 
-def load(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator, int, str]:
+def open_model(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator, int, str]:
     """Return the model of SOURCE, the most pieces that a line may have, and the words for this limit in
     errors. make: whether it may be exported for the fastest runtime, which takes a while."""
-    from headgates.bridges.exported import is_exported, open_exported, read_about
+    from headgates.bridges.exported import is_exported, open_exported, read_export
     from headgates.records.runtime import kept_runtime
 
     def tell(text: str) -> None:
@@ -153,7 +153,7 @@ def load(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator, int,
                     f"{flag} {value}: {options.source} is an exported model: one system, made for one "
                     f"device; leave it out"
                 )
-        form = read_about(options.source)["format"]
+        form = read_export(options.source)["format"]
         if options.runtime not in ("auto", "torch") and form != "ct2":
             raise ValueError(
                 f"--runtime {options.runtime}: {options.source} is exported to {form}, which runs as it is; "
@@ -162,7 +162,7 @@ def load(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator, int,
         form_options: dict[str, Any] = {"compute_type": "int8"} if options.runtime == "int8" else {}
         translator = open_exported(options.source, threads=options.threads, **form_options)
     else:
-        translator = kept_runtime(options, tell) or open_run(options, tell, make=make)
+        translator = kept_runtime(options, tell) or open_in_torch(options, tell, make=make)
     positions = translator.max_positions
     if options.batch_tokens:
         translator.search = replace(translator.search, batch_tokens=options.batch_tokens)
@@ -171,7 +171,7 @@ def load(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator, int,
     return translator, options.max_length, f"--max-length {options.max_length}"
 
 
-def open_run(options: TranslateOptions, tell: Report, *, make: bool) -> LineTranslator:
+def open_in_torch(options: TranslateOptions, tell: Report, *, make: bool) -> LineTranslator:
     """What translates for a run, or a model of another library."""
     # here, because torch takes seconds to import, and what is exported needs none of it
     import torch

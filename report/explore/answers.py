@@ -44,8 +44,8 @@ class Answers:
         if patched and other is None:
             raise ValueError("patched heads read a second sentence: give `other`")
         change = Change(shut, patched)
-        return say(
-            model, text, change, prefix_of(question), sites_of(model, question), other if patched else None
+        return say_answer(
+            model, text, change, prefix_of(question), named_sites(model, question), other if patched else None
         )
 
     def model(self, number: Any) -> SentenceModel:
@@ -76,7 +76,7 @@ def heads(model: SentenceModel, question: Mapping[str, Any], name: str) -> froze
     return frozenset(model.heads[each] for each in names)
 
 
-def sites_of(model: SentenceModel, question: Mapping[str, Any]) -> list[str]:
+def named_sites(model: SentenceModel, question: Mapping[str, Any]) -> list[str]:
     names = question.get("sites") or []
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise ValueError("sites: expected a list of sites such as decoder.0.cross")
@@ -92,7 +92,7 @@ def prefix_of(question: Mapping[str, Any]) -> list[int]:
     return prefix
 
 
-def say(
+def say_answer(
     model: SentenceModel, text: str, change: Change, prefix: list[int], sites: list[str], other: str | None
 ) -> dict[str, Any]:
     """What the model says as the run has it and under the change, with the probability of every token, and

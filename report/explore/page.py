@@ -11,9 +11,9 @@ from headgates.records.source import Source
 from headgates.report.explore.answers import site_rows
 from headgates.report.page import SHARED_SCRIPTS, STYLES, framed
 
-SCRIPTS = (*SHARED_SCRIPTS, "sentence.js", "picture.js", "explore.js")
-PAIRS = 8  # ready pairs of sentences of each contrast
-KEPT = (
+EXPLORE_SCRIPTS = (*SHARED_SCRIPTS, "sentence.js", "picture.js", "explore.js")
+READY_PAIRS = 8  # ready pairs of sentences of each contrast
+CARD_FIELDS = (
     "roles",
     "confidence",
     "lrp_share",
@@ -57,20 +57,20 @@ def explore_page(models: Sequence[SentenceModel], cards: Sequence[Cards], number
         data,
         body="explore_body.html",
         styles=(*STYLES, "explore.css"),
-        scripts=SCRIPTS,
+        scripts=EXPLORE_SCRIPTS,
         policy="; connect-src 'self'; form-action 'self'",
     )
 
 
 def ready_pairs(model: SentenceModel) -> list[dict[str, Any]]:
-    """The named contrasts of the model's text or languages, each with its first PAIRS (source, corrupted
-    source) of as many pieces, between which heads can be patched."""
+    """The named contrasts of the model's text or languages, each with its first READY_PAIRS (source,
+    corrupted source) of as many pieces, between which heads can be patched."""
     config, found = model.source.config, []
     for name in names_for(str(config.get("data")), f"{config.get('src')}-{config.get('tgt')}"):
         prefix, _, own = name.partition(":")
         both = ([each.source, each.corrupted] for each in read_contrasts(name) if each.corrupted is not None)
         equal = (pair for pair in both if pieces(model, pair[0]) == pieces(model, pair[1]) <= model.longest)
-        found.append({"name": name, "about": NAMED[prefix][own], "pairs": list(islice(equal, PAIRS))})
+        found.append({"name": name, "about": NAMED[prefix][own], "pairs": list(islice(equal, READY_PAIRS))})
     return [each for each in found if each["pairs"]]
 
 
@@ -96,6 +96,6 @@ def known_cards(source: Source) -> Cards:
     if data.get("settings", {}).get("weights") != source.weights:
         return {}
     return {
-        (card["site"], card["head"]): {name: card[name] for name in KEPT if name in card}
+        (card["site"], card["head"]): {name: card[name] for name in CARD_FIELDS if name in card}
         for card in data["heads"]
     }

@@ -3,9 +3,9 @@
 It listens on 127.0.0.1. Another page of the same browser cannot reach the model: a name that an attacker
 points at 127.0.0.1 (DNS rebinding) fails by the Host header, a form or a script of another origin by the
 token, new at each start, that every question must carry in a header. A question is at most LONGEST_BODY
-bytes; while one is answered, WAITING others may wait. http.server of the standard library does all of this:
-one reader asks one model, which answers one question at a time, so a server that overlaps thousands of
-requests would wait for the same model.
+bytes; while one is answered, WAITING_QUESTIONS others may wait. http.server of the standard library does all
+of this: one reader asks one model, which answers one question at a time, so a server that overlaps thousands
+of requests would wait for the same model.
 """
 
 import errno
@@ -24,8 +24,8 @@ from headgates.report.page import compact
 
 HOST = "127.0.0.1"
 LONGEST_BODY = 64 * 1024  # bytes: a sentence, and the names of all heads of a large model
-WAITING = 8  # questions that wait, the one that is answered counted
-SILENT = 20  # seconds that a connection may say nothing
+WAITING_QUESTIONS = 8  # questions that wait, the one that is answered counted
+SILENT_SECONDS = 20  # seconds that a connection may say nothing
 TOKEN_HEADER = "X-Headgates-Token"
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
@@ -51,7 +51,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, answers: Answers, page: Callable[[int, str], str], *, port: int):
         self.answers, self.page = answers, page
         self.token = secrets.token_urlsafe(16)
-        self.free = BoundedSemaphore(WAITING)
+        self.free = BoundedSemaphore(WAITING_QUESTIONS)
         # one thread for the model: torch makes its threads once, and questions follow each other
         self.worker = ThreadPoolExecutor(1, "model")
         try:
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "headgates", ""
-    timeout = SILENT
+    timeout = SILENT_SECONDS
 
     def do_GET(self) -> None:
         place = urlsplit(self.path)
@@ -117,7 +117,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(int(length))
         if not self.server.free.acquire(blocking=False):
-            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING} questions wait already; try again")
+            self.refuse(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_QUESTIONS} questions wait already; try again"
+            )
             return
         try:
             answer = self.server.worker.submit(

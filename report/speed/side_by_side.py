@@ -9,15 +9,15 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from headgates.lab.measure import alternate, interval_text, ratio_by_round
+from headgates.lab.measure import alternate, ratio_by_round, spread_text
 from headgates.models.translator import Translator
-from headgates.pruning.runtime_cost import ROUNDS, TIMED, Lines, clock_of, compared, runtimes_of
+from headgates.pruning.runtime_cost import ROUNDS, TIMED, TimedLines, clock_of, compared, runtimes_of
 from headgates.records.provenance import device_name, provenance
 from headgates.records.source import Source, open_source
 from headgates.report.compare_columns import RUNTIME_NAMES
 from headgates.report.table import show
 
-NAME = "speed/side_by_side.json"
+SPEED_FILE = "speed/side_by_side.json"
 
 
 def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int, threads: int) -> None:
@@ -25,9 +25,9 @@ def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int,
     its base is gone."""
     whole, lines = base_model(source), lines[:TIMED]
     sizes = [sum(each.numel() for each in model.parameters()) for model in (whole.model, source.model)]
-    speeds = speeds_of(source, whole, lines, batch=batch, beam=beam, threads=threads)
+    speeds = runtime_speeds(source, whole, lines, batch=batch, beam=beam, threads=threads)
     times = [[f"{speed['milliseconds'][1]:.2f} ms a line" for speed in speeds.values()]]
-    times.append([interval_text(speed["measured"]) for speed in speeds.values()])
+    times.append([spread_text(speed["measured"]) for speed in speeds.values()])
     rows = [
         [name, f"{size:,}", *cells]
         for name, size, cells in zip(("unpruned", "pruned"), sizes, times, strict=True)
@@ -45,7 +45,7 @@ def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int,
         "speeds": speeds,
     }
     made_by = provenance(device_name(), "32", source.config.get("seed", 0))
-    source.folder.write_json(NAME, numbers | made_by)
+    source.folder.write_json(SPEED_FILE, numbers | made_by)
 
 
 def base_model(source: Source) -> Source:
@@ -56,14 +56,14 @@ def base_model(source: Source) -> Source:
     return whole
 
 
-def speeds_of(
+def runtime_speeds(
     source: Source, whole: Source, lines: Sequence[str], *, batch: int, beam: int, threads: int
 ) -> dict[str, Any]:
     """Runtime -> how many times as fast the source is, and the milliseconds a line of both. Batch and beam
     are those of translation; labels are made by torch alone."""
     own = whole.predictor
     if isinstance(own, Translator):
-        text = Lines(own.source_vocab.encode(list(lines)), batch, beam)
+        text = TimedLines(own.source_vocab.encode(list(lines)), batch, beam)
         return {
             name: compared(own, source.model, whole.model, name, threads, text)[1]
             for name in runtimes_of(source.model)

@@ -8,7 +8,7 @@ import torch
 from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.causal_gating import (
     BOUND,
-    LABELS,
+    CAUSAL_ROLES,
     RATES,
     causal_gates,
     causal_scores,
@@ -72,7 +72,7 @@ def test_a_head_that_helps_one_that_harms_and_one_that_does_nothing_are_told_apa
     model, site, loss = on_paper(lambda a, b, c: 2 * (1 - a) + 2 * b + 0 * c)
     fits = causal_gates(model, TEXT, loss=loss)
     for fit in fits:
-        found = {name: is_labelled(fit.quantities, name)[site].tolist() for name in LABELS}
+        found = {name: is_labelled(fit.quantities, name)[site].tolist() for name in CAUSAL_ROLES}
         assert list(found.values()) == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
         unread = is_labelled(fit.quantities, "irrelevance")
         assert all(row.all() for other, row in unread.items() if other != site)
@@ -107,12 +107,12 @@ def test_means_spreads_and_the_file_are_those_of_all_seeds():
     model, batches = random_model(), in_batches(PAIRS[4:7] * 27, 81)
     maps, fits = causal_scores(model, batches, seed=2), causal_gates(model, batches, seed=2)
     assert gates_of(maps) == fits
-    for name in LABELS:
+    for name in CAUSAL_ROLES:
         rows = torch.stack([fit.quantities[name].flat() for fit in fits])
         torch.testing.assert_close(maps[name].flat(), rows.mean(0))
         torch.testing.assert_close(spreads(fits)[name].flat(), rows.std(0))
     assert spreads(fits[:1])["irrelevance"].count() == 0
-    labelled = [is_labelled(means(fits), name) for name in LABELS]
+    labelled = [is_labelled(means(fits), name) for name in CAUSAL_ROLES]
     assert sum(each.count() for each in labelled) == labelled[0].heads_total
 
 

@@ -10,7 +10,7 @@ from headgates.analysis.contrasts import (
     all_heads,
     mean_changes,
     random_sets,
-    ranked,
+    ranked_effect,
     set_effects,
     values_without,
 )
@@ -92,7 +92,7 @@ def test_the_heads_that_a_value_is_made_of_are_necessary_and_enough_and_others_a
 
 def test_a_percentile_counts_the_random_sets_that_do_less_and_half_of_the_ties():
     means = torch.tensor([3.0, 1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
-    more, less = ranked(means, least=False), ranked(means, least=True)
+    more, less = ranked_effect(means, least=False), ranked_effect(means, least=True)
     assert (more.percentile, more.p_value) == (2.5 / 4, 3 / 5)
     assert (less.percentile, less.p_value) == (1.5 / 4, 4 / 5)
     assert more.random == less.random == [1.0, 2.0, 3.0, 4.0]

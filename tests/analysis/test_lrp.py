@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headgates.analysis import lrp
-from headgates.analysis.lrp import Relevance, relevance, share, share_signed
+from headgates.analysis.lrp import Relevance, head_shares, relevance, share_signed
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch
 from headgates.gates import HeadMap, attach, find_sites, remove
@@ -112,13 +112,13 @@ def test_neither_batches_nor_how_many_steps_go_back_at_a_time_count(
     found, other = (relevance(model, batches(), walk=rule, aggregation=each) for each in (aggregation, "sum"))
     assert found.steps == sum(len(target) + 1 for _, target in PAIRS)
     torch.testing.assert_close(found.signed.flat(), other.signed.flat(), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(dict(other.share), dict(other.signed.map(share)))
+    torch.testing.assert_close(dict(other.share), dict(other.signed.map(head_shares)))
     torch.testing.assert_close(dict(other.share_signed), dict(other.signed.map(share_signed)))
     assert (aggregation == "sum") is torch.allclose(found.share.flat(), other.share.flat(), rtol=0.001)
     assert_same(relevance(model, batches(1), walk=rule, aggregation=aggregation), found)
     assert_same(relevance(model, batches(3, PAIRS[::-1]), walk=rule, aggregation=aggregation), found)
     for numbers in (1500, 1):  # the first: two steps of five sentences of seven tokens of width 21
-        monkeypatch.setattr(lrp, "NUMBERS", numbers)
+        monkeypatch.setattr(lrp, "TENSOR_NUMBERS", numbers)
         assert_same(relevance(model, batches(), walk=rule, aggregation=aggregation), found)
 
 

@@ -16,7 +16,7 @@ from headgates.analysis import significance
 from headgates.analysis.metrics import ACCURACY, BLEU, CHRF
 from headgates.analysis.significance import (
     AT_ONCE,
-    SEED,
+    BOOTSTRAP_SEED,
     above_trivial,
     compare,
     compare_many,
@@ -163,7 +163,7 @@ def test_many_systems_give_to_the_last_digit_what_each_gives_alone(draws, monkey
 def test_the_share_of_lost_half_samples_is_that_of_a_loop():
     systems = [score(outputs, REFERENCES) for outputs in OUTPUTS[:3]]
     lost = [[] for _ in systems]
-    for lines in np.random.default_rng(SEED).choice(N, size=(20, N // 2), replace=True):
+    for lines in np.random.default_rng(BOOTSTRAP_SEED).choice(N, size=(20, N // 2), replace=True):
         gold = [[REFERENCES[i] for i in lines]]
         bleu, *ours = (
             sacrebleu.corpus_bleu([outputs[i] for i in lines], gold, force=True).score

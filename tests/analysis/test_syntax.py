@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headgates.analysis.attention_pass import observe_attention
-from headgates.analysis.syntax import DIRECTIONS, LABELS, Relation, Syntax, bootstrap, clear_name
+from headgates.analysis.syntax import DIRECTIONS, PAPER_LABELS, Relation, Syntax, bootstrap, clear_name
 from headgates.data.batch import collate
 from headgates.data.conllu import Tree
 from headgates.gates import HeadSite
@@ -45,7 +45,7 @@ def weights() -> dict:
     return found
 
 
-def observed(trees, texts=TEXTS, words=WORDS, labels=LABELS, **options) -> Syntax:
+def observed(trees, texts=TEXTS, words=WORDS, labels=PAPER_LABELS, **options) -> Syntax:
     syntax = Syntax(trees, words, labels, samples=31)
     observe_attention(random_model(), in_batches(texts, 7), [syntax], **options)
     return syntax
@@ -72,7 +72,7 @@ def slow(weights: dict, label: str, direction: str) -> tuple[int, dict, Counter]
 def test_accuracy_and_baseline_equal_loops_over_sentences_words_and_heads(weights):
     syntax = observed(TREES)
     rows, maps, gains = syntax.rows(), syntax.accuracies(), defaultdict(list)
-    for label, direction in product(LABELS, DIRECTIONS):
+    for label, direction in product(PAPER_LABELS, DIRECTIONS):
         n, right, offsets = slow(weights, label, direction)
         assert n > 11
         of_heads = [row for row in rows if (row["label"], row["direction"]) == (label, direction)]

@@ -10,7 +10,15 @@ import pytest
 import torch
 
 from benchmarks.benchmark import Answer, run
-from benchmarks.planted import LEFT_OUT, WORLDS, by_score, measured, rows_of, selectors, summary
+from benchmarks.planted import (
+    LEFT_OUT_SCORES,
+    WORLDS,
+    choose_by_score,
+    measured_choice,
+    selector_lines,
+    selectors,
+    world_rows,
+)
 from benchmarks.planted_world import BACKED_UP, DECOYS, planted_world
 from headgates.analysis.closing import close_to
 from headgates.gates import HeadMap
@@ -88,14 +96,14 @@ def test_a_score_of_the_users_own_is_measured_by_the_truth(world, monkeypatch, t
         "    return [0.0]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert measured(world, by_score("mine:alike", world, 1))["kept"] > 4
+    assert measured_choice(world, choose_by_score("mine:alike", world, 1))["kept"] > 4
     with pytest.raises(ValueError, match=r"mine:wrong gave a list; expected a HeadMap .* encoder.0.enc-self"):
-        by_score("mine:wrong", world, 1)
+        choose_by_score("mine:wrong", world, 1)
     with pytest.raises(ValueError, match="'mine:absent' is not there"):
-        by_score("mine:absent", world, 1)
+        choose_by_score("mine:absent", world, 1)
     truth = sum(heads.flat().double() for heads in world.carriers.values())
     order = world.decoys["backup"].like(truth - world.decoys["backup"].flat() / 2)
-    assert measured(world, lambda keep: close_to(order, keep)) == {"found": True, "kept": 4}
+    assert measured_choice(world, lambda keep: close_to(order, keep)) == {"found": True, "kept": 4}
 
 
 @pytest.mark.parametrize(
@@ -130,11 +138,11 @@ def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_e
 
 
 def test_every_score_is_asked_but_those_that_need_a_run():
-    assert LEFT_OUT == ["ablation"]
+    assert LEFT_OUT_SCORES == ["ablation"]
     assert {"importance", "obs-swap", "facilitation", "l0", "subset"} < selectors(None).keys()
-    rows = list(rows_of(Namespace(score="headgates.analysis.scores.weight_norm:weight_norm", seeds=1)))
+    rows = list(world_rows(Namespace(score="headgates.analysis.scores.weight_norm:weight_norm", seeds=1)))
     assert [row["decoys"] for row in rows] == list(WORLDS)
-    ((name, *cells),) = summary(rows)
+    ((name, *cells),) = selector_lines(rows)
     assert name == "headgates.analysis.scores.weight_norm:weight_norm"
     assert all(cell in ("0/1", "1/1") for cell in cells[:-1])
     assert 4 <= rows[-1]["kept"] <= 24

@@ -8,7 +8,7 @@ import torch
 
 from headgates.bridges.classifier import (
     Labeller,
-    build,
+    build_classifier,
     describe,
     encoder_digest,
     encoder_folder,
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_is_not_one_is_said(model, tmp_path):
     with pytest.raises(ValueError, match=r"do not fit its architecture .*classifier\.bias"):
         load_classifier(tmp_path / "a.pt")
     with pytest.raises(ValueError, match=r"expected a class of transformers .* got 'os\.system'"):
-        build(describe(model) | {"class": "os.system"})
+        build_classifier(describe(model) | {"class": "os.system"})
 
 
 def test_a_folder_that_is_no_encoder_is_one_error(encoder, tmp_path):

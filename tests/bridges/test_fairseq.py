@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.bridges.fairseq import LIMITS, read
+from headgates.bridges.fairseq import LENGTH_LIMITS, read
 from headgates.configs.source import ForeignOptions
 from headgates.data.batch import pad
 from headgates.models.search import beam_search, greedy_search
@@ -93,7 +93,7 @@ def test_hypotheses_are_those_of_fairseq_generate(fixture, beam):
     model, search = translator.model, translator.search
     sources = [stored[f"src_{i}"][:-1].tolist() for i in range(len(lines))]
     source = pad(sources, model.source_specials, end=True)
-    limits = {name: getattr(search, name) for name in LIMITS}
+    limits = {name: getattr(search, name) for name in LENGTH_LIMITS}
     found = (
         [[best] for best in greedy_search(model, source, **limits)]
         if beam == 1

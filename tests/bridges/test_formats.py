@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from headgates.bridges import exported
-from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_about
+from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_export
 from headgates.bridges.formats import ABOUT, export, without_gates
 from headgates.gates import HeadMap, attach, find_sites
 from headgates.models.translator import Translator
@@ -74,7 +74,7 @@ def test_plain_takes_closed_heads_away_and_folds_the_others_in(gated, pairs):
 
 def test_an_exported_folder_says_what_it_is_and_how_near_it_is(gated, export_here, tmp_path):
     about = export_here(gated)
-    assert about == json.loads((tmp_path / "out" / ABOUT).read_text()) == read_about(tmp_path / "out")
+    assert about == json.loads((tmp_path / "out" / ABOUT).read_text()) == read_export(tmp_path / "out")
     assert {"format": "checkpoint", **PROVENANCE}.items() <= about.items()
     assert about["search"]["beam"] == 3
     assert about["architecture"]["heads"]["encoder.0.enc-self"] == 1
@@ -133,12 +133,12 @@ def test_fresh_replaces_an_exported_folder_unless_the_new_one_fails(
     export_here(translator)
     (tmp_path / "out/old").write_text("")
     about = export_here(make_translator("uneven"), fresh=True)
-    assert read_about(tmp_path / "out")["architecture"] == about["architecture"]
+    assert read_export(tmp_path / "out")["architecture"] == about["architecture"]
     assert (left(tmp_path), (tmp_path / "out/old").exists()) == (["out"], False)
     as_checkpoint(monkeypatch, "broken", broken)
     with pytest.raises(ValueError, match="parity failed"):
         export_here(translator, format="broken", fresh=True)
-    assert (left(tmp_path), read_about(tmp_path / "out")) == (["out"], about)
+    assert (left(tmp_path), read_export(tmp_path / "out")) == (["out"], about)
 
 
 def test_fresh_does_not_touch_a_folder_that_is_no_export(translator, export_here, tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 from headgates.bridges.exported import open_exported
 from headgates.bridges.formats import export
-from headgates.bridges.marian import load, read
+from headgates.bridges.marian import load_arrays, read
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.gates import FFN_KINDS, HeadMap, attach, find_sites, remove
 from headgates.gates.depth import drop_layers
@@ -51,7 +51,7 @@ def test_ctranslate2_s_converter_reads_it_with_closed_heads(tmp_path):
     xi = HeadMap({site: [0.0, 1.0, 0.5] if site.layer else [0.0, 0.0, 0.0] for site in find_sites(run.model)})
     attach(run.model, gate="mask", xi=xi)
     exported(run.translator, tmp_path / "out")
-    arrays, settings, _ = load(tmp_path / "out/model.npz")
+    arrays, settings, _ = load_arrays(tmp_path / "out/model.npz")
     assert not arrays["encoder_l1_self_Wv"].any()
     # no site has more than 2 of its 3 heads of width 4: 2 of width 6
     assert (settings["transformer-heads"], arrays["encoder_l2_self_Wv"].shape) == (2, (D, D))
@@ -75,7 +75,7 @@ def test_int8_that_came_in_goes_out_as_int8(tmp_path, closed):
     assert about["rounded"] == (closed == "trained")
     assert difference == 0 if closed == "none" else difference < (0.1 if closed == "trained" else 1e-5)
     assert f"{path.stat().st_size / 1e6:.1f} MB; {12 if closed == 'some' else 18} of 18" in about["said"]
-    (first, _, by), (again, _, by_again) = map(load, (path, tmp_path / "out/model.intgemm8.bin"))
+    (first, _, by), (again, _, by_again) = map(load_arrays, (path, tmp_path / "out/model.intgemm8.bin"))
     assert (by.keys(), again.keys()) == (by_again.keys(), first.keys())
     if closed == "none":
         assert all(np.array_equal(first[name], again[name]) for name in first)
@@ -93,7 +93,7 @@ def test_ctranslate2_s_converter_reads_it_without_some_layers_and_neurons(tmp_pa
     run = source(tmp_path)
     smaller(run.model)
     exported(run.translator, tmp_path / "out")
-    arrays, settings, _ = load(tmp_path / "out/model.npz")
+    arrays, settings, _ = load_arrays(tmp_path / "out/model.npz")
     sizes = ("enc-depth", "dec-depth", "transformer-dim-ffn", "transformer-decoder-dim-ffn")
     assert [settings[name] for name in sizes] == [1, 1, 9, 11]
     expected = scored_by_ctranslate2(tmp_path, arrays, settings, tmp_path / "out/vocab0.yml")
@@ -108,7 +108,9 @@ def test_int8_layers_that_stay_keep_their_own_multipliers(tmp_path):
     about = exported(run.translator, tmp_path / "out")
     assert not about["rounded"]
     assert about["parity"]["log_prob_max_difference"] < 1e-5
-    (first, _, by), (again, settings, by_again) = map(load, (path, tmp_path / "out/model.intgemm8.bin"))
+    (first, _, by), (again, settings, by_again) = map(
+        load_arrays, (path, tmp_path / "out/model.intgemm8.bin")
+    )
     assert by_again["encoder_l1_ffn_W1"] == by["encoder_l2_ffn_W1"] != by["encoder_l1_ffn_W1"]
     assert {name for name in first if "_l2_" not in name} == set(again)
     assert settings["transformer-dim-ffn"] == 14  # 64 at most, as the engine's products need it

@@ -6,7 +6,7 @@ import pytest
 
 from headgates.bridges import parity as parity_module
 from headgates.bridges.parity import NEAR_TIE, TOLERANCE, parity
-from headgates.models.line_translator import Translation
+from headgates.models.line_translator import RankedTranslation
 
 
 class Echo:
@@ -38,7 +38,7 @@ def other(text: str, only_beam: int):
 
     def change(lines, beam, found):
         if beam == only_beam:
-            found[0] = [Translation(text, -1.0, -1.0, 2), *found[0][1:]]
+            found[0] = [RankedTranslation(text, -1.0, -1.0, 2), *found[0][1:]]
         return found
 
     return change
@@ -93,7 +93,7 @@ def test_a_tie_of_beam_search_is_of_scores_and_one_of_greedy_search_of_the_first
     translator, pairs
 ):
     line = pairs[0][0]
-    a, b = (Translation(text, 0.0, 0.0, 0) for text in ("der Hund schläft .", "der Hund sieht ."))
+    a, b = (RankedTranslation(text, 0.0, 0.0, 0) for text in ("der Hund schläft .", "der Hund sieht ."))
     scores = translator.score([line] * 2, [a.text, b.text])
     whole = abs(sum(scores[0]) / len(scores[0]) - sum(scores[1]) / len(scores[1]))
     assert parity_module.score_gap(translator, line, a, b, greedy=False) == pytest.approx(whole)
@@ -102,7 +102,7 @@ def test_a_tie_of_beam_search_is_of_scores_and_one_of_greedy_search_of_the_first
     gap = parity_module.score_gap(translator, line, a, b, greedy=True)
     assert gap == pytest.approx(abs(scores[0][first] - scores[1][first]))
     # one that ends earlier is compared at its end
-    short = Translation("der Hund", 0.0, 0.0, 0)
+    short = RankedTranslation("der Hund", 0.0, 0.0, 0)
     ended, whole = translator.score([line] * 2, [short.text, a.text])
     gap = parity_module.score_gap(translator, line, short, a, greedy=True)
     assert gap == pytest.approx(abs(ended[-1] - whole[len(ended) - 1]))
@@ -111,7 +111,8 @@ def test_a_tie_of_beam_search_is_of_scores_and_one_of_greedy_search_of_the_first
 def test_wrong_scores_of_the_right_translation_are_a_failure(translator, pairs):
     def wrong(lines, beam, found):
         return [
-            [Translation(one.text, one.log_prob - 1, one.score, one.tokens) for one in best] for best in found
+            [RankedTranslation(one.text, one.log_prob - 1, one.score, one.tokens) for one in best]
+            for best in found
         ]
 
     with pytest.raises(ValueError, match=r"parity failed: with beam 1 .* has log-probability"):

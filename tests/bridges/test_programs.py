@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed; pip install on
 pytest.importorskip("onnxscript", reason="onnxscript is not installed; pip install onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from headgates.bridges.exported import FORMATS, open_exported, read_about  # noqa: E402
+from headgates.bridges.exported import FORMATS, open_exported, read_export  # noqa: E402
 from headgates.bridges.formats import ABOUT, export  # noqa: E402
 from tests.worlds.imports import imported_by  # noqa: E402
 from tests.worlds.small_model import LIBRARIES  # noqa: E402
@@ -120,7 +120,7 @@ def test_onnxruntime_alone_scores_whole_sentences(exported, batch):
 def test_a_missing_or_broken_graph_is_one_line(exported, tmp_path):
     for path in exported("ssru")[1].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    about = read_about(tmp_path) | {"sha256": {}}  # so that the graph itself is opened
+    about = read_export(tmp_path) | {"sha256": {}}  # so that the graph itself is opened
     (tmp_path / ABOUT).write_text(json.dumps(about))
     (tmp_path / "decoder.onnx").write_bytes((tmp_path / "decoder.onnx").read_bytes()[:997])
     with pytest.raises(ValueError, match=r"decoder\.onnx is not a whole ONNX graph \(.*\); export the run"):

@@ -9,14 +9,14 @@ import pytest
 import sentencepiece
 
 from headgates.bridges import fairseq, hf, marian
-from headgates.bridges.exported import read_about
+from headgates.bridges.exported import read_export
 from headgates.bridges.formats import export
 from headgates.configs.settings import SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.hf_trim import fast
 from headgates.data.text import DataError
 from headgates.models.translator import Translator
-from headgates.models.trimmed import trim
+from headgates.models.trimmed import trim_model
 from headgates.records.foreign_run import foreign_run
 from headgates.records.source import open_source
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of
@@ -44,7 +44,7 @@ def trimmed(
     """The translator that is left of a text; it translates that text as before."""
     folder.mkdir()
     written = [best[0].ids if best else [] for best in whole.n_best(whole.encode(text), 1, 1.0)]
-    less, (source, target) = trim(whole, folder, text, text[:1], written)
+    less, (source, target) = trim_model(whole, folder, text, text[:1], written)
     again = [best[0].ids if best else [] for best in less.n_best(less.encode(text), 1, 1.0)]
     assert [[source[i] for i in ids] for ids in less.encode(text)] == whole.encode(text)
     assert [[target[i] for i in ids] for ids in again] == written
@@ -121,14 +121,14 @@ def test_a_tokenizer_with_rules_of_its_own_is_refused_in_one_line(hf_folder, tmp
     with pytest.raises(
         DataError, match=r"^a FSMTTokenizer cannot be trimmed; close heads or neurons instead"
     ):
-        trim(whole, tmp_path, TEXT, [], [])
+        trim_model(whole, tmp_path, TEXT, [], [])
 
 
 def test_a_dictionary_of_marian_s_is_refused_with_what_to_do_instead(tmp_path):
     path = write_marian(tmp_path / "model")
     whole = run_of("marian", marian.read(str(path), ForeignOptions()), tmp_path / "runs")
     with pytest.raises(DataError, match="YAML, which cannot be trimmed; take the same model as hf:NAME"):
-        trim(whole, tmp_path, ["the dog"], [], [])
+        trim_model(whole, tmp_path, ["the dog"], [], [])
 
 
 def test_a_dictionary_of_fairseq_s_is_refused_naming_the_kinds_that_can_be_trimmed(tmp_path):
@@ -138,7 +138,7 @@ def test_a_dictionary_of_fairseq_s_is_refused_naming_the_kinds_that_can_be_trimm
     foreign = fairseq.read(str(tmp_path / "checkpoint.pt"), ForeignOptions())
     whole = run_of("fairseq", foreign, tmp_path / "runs")
     with pytest.raises(DataError, match="kind fairseq cannot be trimmed; these can: huggingface, marian"):
-        trim(whole, tmp_path, ["the dog"], [], [])
+        trim_model(whole, tmp_path, ["the dog"], [], [])
 
 
 def write_pieces(path: Path, *, kind: str, size: int) -> list[str]:
@@ -173,6 +173,6 @@ def test_a_marian_model_with_pieces_goes_out_as_one(tmp_path, monkeypatch, kind)
     assert less.source_vocab.decode(less.source_vocab.encode(OTHER)) == whole.source_vocab.decode(
         whole.source_vocab.encode(OTHER)
     )
-    about = read_about(goes_out(less, "marian", tmp_path / "out"))
+    about = read_export(goes_out(less, "marian", tmp_path / "out"))
     assert (len(less.source_vocab) - 1) % 8 == 0, "int8 engines multiply eight columns at once"
     assert about["rounded"] is False, "its int8 numbers are those that were read"

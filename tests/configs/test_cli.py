@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgates.commands.fit import FitOptions
-from headgates.configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
+from headgates.configs.cli import ConfigError, config_hash, from_dict, parse, read_command, to_dict, to_yaml
 from headgates.configs.settings import ModelConfig, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,18 +19,18 @@ def write(path: Path, text: str) -> str:
 
 
 def test_no_flags_give_the_defaults_of_the_dataclass():
-    assert read(FitOptions, []) == FitOptions()
+    assert read_command(FitOptions, []) == FitOptions()
 
 
 def test_what_imported_models_alone_have_is_no_flag_but_is_read_from_a_file():
     with pytest.raises(ConfigError, match=r"unknown flag --model\.activation"):
-        read(Settings, ["--model.activation", "gelu"])
+        read_command(Settings, ["--model.activation", "gelu"])
     assert from_dict(Settings, {"model": {"activation": "gelu"}}).model.activation == "gelu"
 
 
 @pytest.mark.parametrize("flag", ["--model.d-model=56", "--model.d_model=56", "--model.d-model 56"])
 def test_dashes_and_underscores_are_the_same_in_names(flag):
-    assert read(Settings, flag.split()).model.d_model == 56
+    assert read_command(Settings, flag.split()).model.d_model == 56
 
 
 def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
@@ -38,13 +38,13 @@ def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
         ["--set", "gates.beta=0.5"],
         ["--config", write(tmp_path / "a.yaml", "gates: {beta: 0.5}")],
     ):
-        assert read(Settings, words).gates.beta == 0.5
-    assert read(Settings, ["--set", "seed=3", "gates.beta=0.5", "--src", "x"]).gates.beta == 0.5
-    assert read(FitOptions, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
+        assert read_command(Settings, words).gates.beta == 0.5
+    assert read_command(Settings, ["--set", "seed=3", "gates.beta=0.5", "--src", "x"]).gates.beta == 0.5
+    assert read_command(FitOptions, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
 
 
 def test_lam_is_spelt_lambda_and_whole_numbers_become_numbers():
-    lam = read(FitOptions, ["--lambda", "3e-2,0,1"]).lam
+    lam = read_command(FitOptions, ["--lambda", "3e-2,0,1"]).lam
     assert (lam, {*map(type, lam)}) == ([0.03, 0.0, 1.0], {float})
 
 
@@ -53,7 +53,7 @@ def test_lam_is_spelt_lambda_and_whole_numbers_become_numbers():
     ["enc-self,cross", "enc-self cross", "enc-self, cross", "[enc-self,cross]", '["enc-self","cross"]'],
 )
 def test_lists_take_commas_spaces_and_brackets(words):
-    found = read(FitOptions, ["--heads", "3", "--kinds", *words.split(" "), "--seed", "3"])
+    found = read_command(FitOptions, ["--heads", "3", "--kinds", *words.split(" "), "--seed", "3"])
     assert found.kinds == ["enc-self", "cross"]
 
 
@@ -62,14 +62,14 @@ def test_lists_take_commas_spaces_and_brackets(words):
     [("--resume", True), ("--resume false", False), ("--resume=true --seed 2", True), ("", False)],
 )
 def test_a_true_or_false_flag_alone_is_true(argv, value):
-    assert read(Settings, argv.split()).resume is value
+    assert read_command(Settings, argv.split()).resume is value
 
 
 def test_a_flag_beats_yaml_beats_the_default_wherever_it_stands(tmp_path):
     path = write(
         tmp_path / "c.yaml", "seed: 7\nlambda: 2e-3\ntrain: {epochs: 3, warmup-steps: 11}\ndata-dir: here\n"
     )
-    config = read(FitOptions, ["--seed", "5", "--train.epochs", "2", "--config", path])
+    config = read_command(FitOptions, ["--seed", "5", "--train.epochs", "2", "--config", path])
     assert (config.seed, config.train.epochs) == (5, 2)
     assert (config.lam, config.train.warmup_steps, config.data_dir) == ([0.002], 11, "here")
     assert config.finetune == Settings().finetune
@@ -77,7 +77,7 @@ def test_a_flag_beats_yaml_beats_the_default_wherever_it_stands(tmp_path):
 
 def test_a_later_yaml_beats_an_earlier_one(tmp_path):
     first, second = write(tmp_path / "a.yaml", "seed: 7\nsrc: fr\n"), write(tmp_path / "b.yaml", "seed: 11\n")
-    config = read(Settings, ["--config", first, "--config", second])
+    config = read_command(Settings, ["--config", first, "--config", second])
     assert (config.seed, config.src) == (11, "fr")
 
 
@@ -86,7 +86,7 @@ def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
         tmp_path / "c.yaml",
         "src: no\ntgt: on\nname: 2024-05-01\nprecision: 32\nlambda: 1\ntrain: {lr: 1e-3}\nkinds: cross\n",
     )
-    config = read(FitOptions, ["--config", path])
+    config = read_command(FitOptions, ["--config", path])
     assert (config.src, config.tgt, config.name, config.precision) == ("no", "on", "2024-05-01", "32")
     assert (config.lam, config.train.lr, config.kinds) == ([1.0], 0.001, ["cross"])
 
@@ -94,11 +94,11 @@ def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
 def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
     flags = {"lambda": "1e-7", "src": "no", "name": "007", "kinds": "cross", "train.lr": "3e-4"}
     flags["runs"] = "runs/straße"
-    config = read(FitOptions, [f"--{name}={value}" for name, value in flags.items()])
+    config = read_command(FitOptions, [f"--{name}={value}" for name, value in flags.items()])
     text = to_yaml(config, base_hash="0123456789ab")
     assert "lambda:" in text
     assert "lam:" not in text
-    assert read(FitOptions, ["--config", write(tmp_path / "config.yaml", text)]) == config
+    assert read_command(FitOptions, ["--config", write(tmp_path / "config.yaml", text)]) == config
 
 
 def test_the_hash_sees_values_but_not_the_order_of_keys():
@@ -181,7 +181,7 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, pa
 def test_a_wrong_yaml_file_is_named_with_its_key(tmp_path, text, parts):
     path = write(tmp_path / "c.yaml", text)
     with pytest.raises(ConfigError) as error:
-        read(FitOptions, ["--config", path])
+        read_command(FitOptions, ["--config", path])
     message = str(error.value)
     assert "\n" not in message
     assert [part for part in [path, *parts] if part not in message] == [], message
@@ -191,7 +191,7 @@ def test_a_yaml_file_that_is_not_utf8_is_named(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_bytes(b"name: stra\xdfe\n")
     with pytest.raises(ConfigError, match="expected UTF-8"):
-        read(Settings, ["--config", str(path)])
+        read_command(Settings, ["--config", str(path)])
 
 
 def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
@@ -217,10 +217,10 @@ def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
 )
 def test_a_yaml_file_that_no_one_means_is_refused_in_one_line(tmp_path, text, error):
     with pytest.raises(ConfigError, match=re.escape(error)) as refused:
-        read(Settings, ["--config", write(tmp_path / "a.yaml", text)])
+        read_command(Settings, ["--config", write(tmp_path / "a.yaml", text)])
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_yaml_of_the_repository_is_a_configuration(path):
-    read(FitOptions, ["--config", str(path)])
+    read_command(FitOptions, ["--config", str(path)])

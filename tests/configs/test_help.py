@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgates.configs.cli import help_text, parse, read
+from headgates.configs.cli import help_text, parse, read_command
 from headgates.configs.fields import Setting, all_settings
 from tests.configs.commands import EVERY, options_of
 
@@ -73,7 +73,7 @@ def test_the_examples_of_every_help_are_commands_that_it_takes(command):
 
 def takes(options: type, words: list[str]) -> bool:
     try:
-        read(options, words)
+        read_command(options, words)
     except ValueError:
         return False
     return True

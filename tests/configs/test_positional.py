@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from headgates.configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
+from headgates.configs.cli import ConfigError, from_dict, help_text, parse, read_command, to_yaml
 from headgates.configs.fields import REQUIRED, setting
 
 
@@ -36,33 +36,33 @@ class Two:
 
 
 def test_the_word_before_the_flags_is_the_source():
-    config = read(One, ["runs/a,b-1", "--step", "0.2", "--fresh"])
+    config = read_command(One, ["runs/a,b-1", "--step", "0.2", "--fresh"])
     assert (config.source, config.step, config.fresh) == ("runs/a,b-1", 0.2, True)
 
 
 def test_a_list_takes_every_word_before_the_flags():
-    assert read(Many, ["a", "b c", "d,e"]).source == ["a", "b c", "d,e"]
-    assert read(Many, ["a", "--seed", "5"]) == Many(["a"], 5)
+    assert read_command(Many, ["a", "b c", "d,e"]).source == ["a", "b c", "d,e"]
+    assert read_command(Many, ["a", "--seed", "5"]) == Many(["a"], 5)
 
 
 def test_positional_settings_are_filled_in_their_order_and_may_have_a_default():
-    assert read(Two, ["a"]) == Two("a", "here")
-    assert read(Two, ["a", "b", "--fast"]) == Two("a", "b", True)
+    assert read_command(Two, ["a"]) == Two("a", "here")
+    assert read_command(Two, ["a", "b", "--fast"]) == Two("a", "b", True)
 
 
 def test_a_source_may_stand_in_yaml_and_the_word_beats_it(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("source: runs/a\nstep: 0.5\n")
-    assert read(One, ["--config", str(path)]) == One("runs/a", step=0.5)
-    assert read(One, ["runs/b", "--config", str(path)]).source == "runs/b"
+    assert read_command(One, ["--config", str(path)]) == One("runs/a", step=0.5)
+    assert read_command(One, ["runs/b", "--config", str(path)]).source == "runs/b"
     path.write_text("source: [a, b]\n")
-    assert read(Many, ["--config", str(path)]).source == ["a", "b"]
+    assert read_command(Many, ["--config", str(path)]).source == ["a", "b"]
 
 
 def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
     config = One("runs/a", by=["random", "importance"], fresh=True)
     (tmp_path / "c.yaml").write_text(to_yaml(config))
-    assert read(One, ["--config", str(tmp_path / "c.yaml")]) == config
+    assert read_command(One, ["--config", str(tmp_path / "c.yaml")]) == config
     assert from_dict(Many, {"source": ["a"]}) == Many(["a"])
 
 

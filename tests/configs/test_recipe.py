@@ -7,7 +7,7 @@ import pytest
 
 from headgates.commands.fit import FitOptions
 from headgates.commands.prune import PruneOptions, words_of
-from headgates.configs.cli import ConfigError, read, read_given
+from headgates.configs.cli import ConfigError, read_command, read_given
 from headgates.configs.closing import CLOSED_OUTPUTS, REFITS
 from headgates.configs.kinds import ALL_KINDS, FFN_KINDS
 from headgates.configs.recipe import (
@@ -48,7 +48,7 @@ RECIPES = [
 
 
 def recipes_of(*words: str) -> list[Recipe]:
-    options = read(PruneOptions, ["RUN", *words])
+    options = read_command(PruneOptions, ["RUN", *words])
     return options.recipes(options.by, options.seed)
 
 
@@ -105,7 +105,9 @@ def test_fit_and_prune_make_the_same_of_the_same_flags(flags, choose):
     made = []
     for options_class, flag, first in ((FitOptions, "--gate", []), (PruneOptions, "--by", ["RUN"])):
         try:
-            options = read(options_class, [*first, *flags.split(), *([flag, choose] if choose else [])])
+            options = read_command(
+                options_class, [*first, *flags.split(), *([flag, choose] if choose else [])]
+            )
         except ConfigError as error:
             made.append(str(error))
         else:
@@ -184,12 +186,12 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
 )
 def test_what_makes_no_recipe_is_refused_before_anything_is_opened(words, error):
     with pytest.raises(ConfigError, match=error):
-        read(PruneOptions, ["RUN", *words.split()])
+        read_command(PruneOptions, ["RUN", *words.split()])
 
 
 def test_a_base_alone_takes_no_number():
     with pytest.raises(ConfigError, match="--gate none makes a base"):
-        read(FitOptions, ["--gate", "none", "--heads", "5"])
+        read_command(FitOptions, ["--gate", "none", "--heads", "5"])
 
 
 # ---------------------------------------------------------------- files of others

@@ -10,7 +10,7 @@ from headgates.configs.learned import LEARNED
 from headgates.configs.registry import imported
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateConfig, GateTraining
-from headgates.configs.tasks import TASKS
+from headgates.configs.tasks import TASK_NAMES
 from headgates.gates import GATES
 from headgates.pruning.choosers import OTHERS, SCORES, how
 from headgates.tasks import task_named, task_of
@@ -47,7 +47,7 @@ def test_a_family_is_a_score_that_is_made_alike(name):
     assert (mate.function, mate.takes, mate.sample) == (score.function, score.takes, score.sample)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TASK_NAMES)
 def test_a_task_is_found_by_its_name_and_says_what_is_better(name):
     task = task_named(name)
     assert isinstance(task, Task)

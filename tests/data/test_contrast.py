@@ -3,7 +3,15 @@ and the sets that are shipped."""
 
 import pytest
 
-from headgates.data.contrast import FILES, NAMED, OPEN, Contrast, read_contrasts, read_file, without_mark
+from headgates.data.contrast import (
+    CONTRASTS_FOLDER,
+    NAMED,
+    OPEN,
+    Contrast,
+    read_contrasts,
+    read_file,
+    without_mark,
+)
 from headgates.data.text import DataError
 from headgates.data.toy.contrasts import COUNT, toy_contrasts
 from tests.data.test_toy import DATIVE_VERBS, DEFINITE, GENDER_OF, lemma_and_number
@@ -121,7 +129,7 @@ def test_order_changes_no_english_word():
 
 @pytest.mark.parametrize("name", NAMED["en-de"])
 def test_the_shipped_sets_are_minimal_pairs_in_both_directions(name):
-    assert (FILES / f"en-de-{name}.tsv").is_file()
+    assert (CONTRASTS_FOLDER / f"en-de-{name}.tsv").is_file()
     found = read_contrasts(f"en-de:{name}")
     assert len(found) == 40 == len({each.source for each in found})
     most = {"number": 2, "pronoun": 1, "negation": 1}[name]  # `the dog is`, `the dogs are`

@@ -140,7 +140,7 @@ def test_a_download_that_breaks_off_leaves_nothing_and_the_next_run_mends_it(ser
 
 @pytest.mark.parametrize(
     ("limit", "value", "reason"),
-    [("LARGEST", 10_000, "its 10,000 bytes have"), ("PATIENCE", 0, "bytes came in 0 seconds")],
+    [("LARGEST_REPLY", 10_000, "its 10,000 bytes have"), ("DOWNLOAD_PATIENCE", 0, "bytes came in 0 seconds")],
 )
 def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch, limit, value, reason):
     server.endless.add("train.en.gz")

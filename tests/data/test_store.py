@@ -50,8 +50,8 @@ def stores(monkeypatch, tmp_path):
     """All text is large, and record batches are small; the folder of stores."""
     monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(headgates.data.parallel, "IN_MEMORY", 0)
-    monkeypatch.setattr(headgates.data.store, "ROWS", 31)
-    monkeypatch.setattr(headgates.data.store, "FEW", 100)
+    monkeypatch.setattr(headgates.data.store, "BATCH_ROWS", 31)
+    monkeypatch.setattr(headgates.data.store, "FEW_BATCHES", 100)
     return tmp_path / "cache/text"
 
 
@@ -227,7 +227,7 @@ PROGRAM = """
 import sys
 from headgates.data import parallel, store
 from headgates.data.vocab import Vocab
-parallel.IN_MEMORY, store.ROWS, store.FEW = 0, 31, 0
+parallel.IN_MEMORY, store.BATCH_ROWS, store.FEW_BATCHES = 0, 31, 0
 text, vocab = parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
 print(sum(map(len, store.encoded(text, vocab, vocab).flat("source"))))
 """

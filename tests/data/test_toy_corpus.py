@@ -8,7 +8,7 @@ import pytest
 
 from headgates.data import load_corpus
 from headgates.data.text import DataError
-from headgates.data.toy import LONGEST, SPLITS, generate, toy_corpus, toy_pairs
+from headgates.data.toy import LONGEST_SOURCE, SPLITS, generate, toy_corpus, toy_pairs
 
 PAIRS = generate(2003, 7)
 
@@ -36,7 +36,7 @@ def test_words_are_some_300_and_zipf_like_with_a_rare_tail():
     assert -1.3 < slope < -0.7
     lengths = [len(pair.words) for pair in pairs]
     assert 7 <= sum(lengths) / len(lengths) <= 9
-    assert max(lengths) <= LONGEST
+    assert max(lengths) <= LONGEST_SOURCE
 
 
 def test_splits_share_no_sentence_and_repeat_none():

@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 
 from headgates.data.special_tokens import SpecialTokens
-from headgates.data.trimming import PieceFile, merged, trimmed_vocabs
+from headgates.data.trimming import PieceFile, merged_symbols, trimmed_vocabs
 from headgates.data.vocab import Vocab
 
 SYLLABLES = ["ka", "to", "mi", "ren", "sol", "ba", "ut", "lo", "shi", "gar", "é", "ñu"]
@@ -97,9 +97,9 @@ def test_a_piece_that_is_on_the_way_to_one_that_is_used_stays(tmp_path):
 def test_merging_takes_the_lowest_rank_first_and_of_equal_ones_the_left():
     ranks = {("a", "b"): 1, ("b", "c"): 0, ("a", "bc"): 2, ("a", "a"): 3}
     rank = {pair: float(number) for pair, number in ranks.items()}.get
-    assert merged("abc", lambda a, b: rank((a, b))) == {"a", "b", "c", "bc", "abc"}
-    assert merged("aaa", lambda a, b: rank((a, b))) == {"a", "aa"}
-    assert merged("", lambda a, b: rank((a, b))) == set()
+    assert merged_symbols("abc", lambda a, b: rank((a, b))) == {"a", "b", "c", "bc", "abc"}
+    assert merged_symbols("aaa", lambda a, b: rank((a, b))) == {"a", "aa"}
+    assert merged_symbols("", lambda a, b: rank((a, b))) == set()
 
 
 def test_the_file_is_read_as_protocol_buffers_read_it(tmp_path):

@@ -11,13 +11,13 @@ from headgates.explain.ablation import ablate, least_resamples, significance_cou
 from headgates.gates import HeadMap
 from headgates.pruning import ablation
 from headgates.records.source import Source
-from headgates.records.table import Row, read_table
+from headgates.records.table import TableRow, read_table
 from tests.worlds.unpruned_model import head_masks, outputs
 
 R = 211  # resamples
 
 
-def table(source: Source, name: str = "one", **options) -> list[Row]:
+def table(source: Source, name: str = "one", **options) -> list[TableRow]:
     texts = {split: source.lines(split) for split in (("valid", "test") if name != "one" else ("test",))}
     options = {"kinds": None, "facts": {"seed": 5}, "resamples": R} | options
     return ablate(name, source, texts, **options)

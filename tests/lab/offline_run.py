@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.settings import Settings
 from tests.worlds.finished_runs import LEARNED, made
 
@@ -41,7 +41,7 @@ def fit(flags, runs, *more, recipe=LEARNED):
     """The finished run and what was printed."""
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        run = made(read(Settings, [*flags, "--runs", str(runs), *more]), recipe).run
+        run = made(read_command(Settings, [*flags, "--runs", str(runs), *more]), recipe).run
     return run, out.getvalue()
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgates.configs.cli import ConfigError, read
+from headgates.configs.cli import ConfigError, read_command
 from headgates.configs.settings import Settings
 from headgates.data.text import ParallelText
 from headgates.lab import lab as labs
@@ -107,6 +107,6 @@ def test_only_what_translates_writes_translations(configure):
     with pytest.raises(
         ConfigError, match=r"--distill\.sequences: a base of this task writes no translations"
     ):
-        read(Settings, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
+        read_command(Settings, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
     with pytest.raises(ConfigError, match="at most 1"):
         configure("--distill.sequences", "1.5")

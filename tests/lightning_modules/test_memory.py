@@ -22,7 +22,7 @@ from benchmarks.product_step import product_step
 from headgates.configs.settings import ModelConfig
 from headgates.configs.stages import StageConfig
 from headgates.data.batch import collate
-from headgates.lightning_modules.memory import EVERY, release_memory
+from headgates.lightning_modules.memory import RELEASE_EVERY, release_memory
 from headgates.models.cpu_kernels import bound_caches
 from headgates.models.transformer import Transformer
 
@@ -32,14 +32,14 @@ sizes = {"d_model": 64, "heads": 4, "ffn": 256, "encoder_layers": 1, "decoder_la
 step = product_step(Transformer(ModelConfig(**sizes), 101, 101), StageConfig(), "32")
 resident = lambda: int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0])  # kB
 highest, before = [], resident()
-for number in range(4 * EVERY):
+for number in range(4 * RELEASE_EVERY):
     source, target = rng.randint(5, 40), rng.randint(5, 40)
     pairs = [([5] * source, [7] * target)] * (1000 // max(source, target))
     step(collate(pairs, range(len(pairs)), len(pairs) * (target + 1)))
-    if number % EVERY == 0:
+    if number % RELEASE_EVERY == 0:
         highest.append(0)
     highest[-1] = max(highest[-1], resident())
-    if (number + 1) % EVERY == 0:
+    if (number + 1) % RELEASE_EVERY == 0:
         release_memory()
 print(before, *highest)
 """
@@ -53,7 +53,7 @@ def test_another_system_has_nothing_to_release(monkeypatch):
 def test_a_stage_releases_memory_as_it_goes_and_after_validations(translator, data, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "release_memory", lambda: asked.append(1))
-    monkeypatch.setattr(memory, "EVERY", 3)
+    monkeypatch.setattr(memory, "RELEASE_EVERY", 3)
     train(translator, data, tmp_path, stage=replace(STAGE, epochs=2))
     assert len(asked) == 2 * (data.sampler().steps // 3 + 1)
 

@@ -61,10 +61,10 @@ def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, 
 
 SMALL = {
     (drafts, "CANDIDATES"): 2,  # nearly every position needs all logits
-    (drafts, "LOGITS"): 3,
+    (drafts, "LOGIT_POSITIONS"): 3,
     (ablated_search, "WAITING"): 1,
     (ablated_search, "ROW_TOKENS"): {"cpu": 1},
-    (ablated_search, "BATCH_TOKENS"): {"cpu": 13},
+    (ablated_search, "SEARCH_TOKENS"): {"cpu": 13},
     (decoder_state, "ROOM"): 1,
     (decode_on, "ENDED"): 0.0,
 }
@@ -72,7 +72,7 @@ SMALL = {
 
 @pytest.mark.parametrize(
     "limits",
-    [SMALL, {(drafts, "CANDIDATES"): 1000, (decode_on, "ENDED"): 1.0}, {(drafts, "MARGIN"): 1e6}],
+    [SMALL, {(drafts, "CANDIDATES"): 1000, (decode_on, "ENDED"): 1.0}, {(drafts, "TIE_MARGIN"): 1e6}],
     ids=["small", "large", "no trust"],
 )
 def test_the_limits_of_memory_and_of_trust_change_the_work_and_not_the_translations(
@@ -85,7 +85,7 @@ def test_the_limits_of_memory_and_of_trust_change_the_work_and_not_the_translati
         monkeypatch.setattr(module, name, value)
     found = ablated_translations(translator, lines, masks)
     assert [found.hypotheses(i) for i in range(len(masks))] == expected
-    if (drafts, "MARGIN") in limits:  # all but the empty line are decoded from their beginning
+    if (drafts, "TIE_MARGIN") in limits:  # all but the empty line are decoded from their beginning
         assert found.decoded == len(masks) * (len(lines) - 1)
 
 

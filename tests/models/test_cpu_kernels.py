@@ -10,8 +10,8 @@ from torch import nn
 from headgates.models import cpu_kernels
 from headgates.models.cpu_kernels import (
     CACHES,
+    CHUNK_WIDTH,
     LEAST_ROWS,
-    WIDTH,
     Dropout,
     Linear,
     change_dropout,
@@ -171,7 +171,7 @@ def test_onednn_is_taken_where_it_was_measured_with_bounded_caches(vendor, capab
 # ---------------------------------------------------------------- top
 
 
-SIZES = [1, WIDTH - 1, 3 * WIDTH, 7 * WIDTH + 1, 8000]
+SIZES = [1, CHUNK_WIDTH - 1, 3 * CHUNK_WIDTH, 7 * CHUNK_WIDTH + 1, 8000]
 
 
 @pytest.mark.parametrize("n", SIZES)

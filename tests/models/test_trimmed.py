@@ -7,7 +7,7 @@ import torch
 from headgates.configs.settings import SearchConfig
 from headgates.data.batch import pad
 from headgates.data.text import DataError
-from headgates.models.trimmed import cut_otherwise, trim, with_pieces
+from headgates.models.trimmed import cut_otherwise, trim_model, with_pieces
 from tests.worlds.translators import TARGETS
 
 CASES = {
@@ -36,7 +36,7 @@ def written_by(translator, lines: list[str]) -> list[list[int]]:
 def test_the_text_s_translations_are_those_of_the_whole_model(make_translator, tmp_path, name):
     whole = made(make_translator, name)
     written = written_by(whole, TEXT)
-    less, (source, target) = trim(whole, tmp_path, TEXT, TARGETS[:1], written)
+    less, (source, target) = trim_model(whole, tmp_path, TEXT, TARGETS[:1], written)
     assert (source == target) == (whole.source_vocab is whole.target_vocab)
     assert [[target[i] for i in ids] for ids in written_by(less, TEXT)] == written
     assert less.translate(TEXT) == whole.translate(TEXT)
@@ -88,4 +88,4 @@ def test_a_tokenizer_that_would_cut_the_text_otherwise_is_refused(make_translato
         lambda self, used: {piece.name for piece in self.pieces if piece.kind != 1 or len(piece.name) == 1},
     )
     with pytest.raises(DataError, match=r"cuts 2 lines of the text in another way"):
-        trim(whole, tmp_path, TEXT, [], [])
+        trim_model(whole, tmp_path, TEXT, [], [])

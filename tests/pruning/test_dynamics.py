@@ -9,7 +9,7 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 
 from headgates.analysis.scores.importance import raw_importance
-from headgates.configs.cli import ConfigError, read
+from headgates.configs.cli import ConfigError, read_command
 from headgates.configs.settings import Settings
 from headgates.gates import HeadMap, attach, detach, find_sites
 from headgates.lab.lab import Lab
@@ -176,7 +176,7 @@ def test_a_failure_leaves_no_gates_on_the_model(translator, corpus, monkeypatch)
     scores = HeadMap({site: torch.ones(site.heads) for site in find_sites(translator.model)})
     module = StageModule(Translation(), translator, STAGE, seed=1)
     with pytest.raises(IndexError):
-        dynamics.prune(module, scores, (corpus.valid.sources, corpus.valid.targets))
+        dynamics.prune_by_tenths(module, scores, (corpus.valid.sources, corpus.valid.targets))
     assert translator.model.state_dict().keys() == before
 
 
@@ -199,7 +199,7 @@ def test_a_model_whose_bleu_is_0_has_no_relative_bleu(train, monkeypatch):
 )
 def test_wrong_epochs_are_one_clear_line(words, message):
     with pytest.raises(ConfigError, match=message):
-        read(Settings, ["--train.epochs", "7", "--set", words])
+        read_command(Settings, ["--train.epochs", "7", "--set", words])
 
 
 def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(configure, corpus):

@@ -15,7 +15,7 @@ import pytest
 
 from headgates.commands import prune
 from headgates.commands.prune import PruneOptions
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import ALL_KINDS, FFN_KINDS
@@ -91,7 +91,7 @@ WORDS = [
 
 @pytest.mark.parametrize("recipe", WORDS, ids=lambda recipe: recipe.title)
 def test_the_words_for_another_process_ask_for_the_same_recipe(recipe):
-    options = read(PruneOptions, ["run", *recipe.words()])
+    options = read_command(PruneOptions, ["run", *recipe.words()])
     assert options.recipes(options.by, options.seed) == [recipe]
 
 

@@ -14,7 +14,7 @@ from headgates.pruning.by_gates import shares_of_blocks
 from headgates.pruning.cost_table import cost_table, made_small, open_units
 from headgates.pruning.planner import Plan, Planner, widths_of
 from headgates.pruning.planning import Planning, parameters
-from headgates.pruning.smaller_model import largest_model, narrower, weights
+from headgates.pruning.smaller_model import largest_model, matrix_numbers, narrower
 from tests.pruning.test_cost_table import DEEP, padded_heads
 from tests.worlds.searched_model import random_model
 
@@ -102,16 +102,18 @@ def test_the_limit_of_gates_is_the_whole_cost_at_no_speedup_and_less_by_what_is_
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
 def test_the_smaller_model_is_the_largest_of_all_widths_and_depths_that_fit(share):
     model = ModelConfig(d_model=64, ffn=128, heads=4, encoder_layers=2, decoder_layers=5)
-    budget = share * weights(model)
+    budget = share * matrix_numbers(model)
     every = [
-        weights(ModelConfig(d_model=n.d_model, ffn=n.ffn, heads=n.heads, encoder_layers=2, decoder_layers=d))
+        matrix_numbers(
+            ModelConfig(d_model=n.d_model, ffn=n.ffn, heads=n.heads, encoder_layers=2, decoder_layers=d)
+        )
         for n in narrower(model)
         for d in range(1, 6)
     ]
-    found, cost = largest_model(model, weights, budget)
-    assert cost == weights(found) == max(each for each in every if each <= budget)
+    found, cost = largest_model(model, matrix_numbers, budget)
+    assert cost == matrix_numbers(found) == max(each for each in every if each <= budget)
     with pytest.raises(ValueError, match="no smaller model is as fast"):
-        largest_model(model, weights, 1.0)
+        largest_model(model, matrix_numbers, 1.0)
 
 
 def test_layers_that_go_together_are_measured_together_against_the_whole_model(make_model):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from headgates.commands.fit import FitOptions
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.pruning.sweep_file import read_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def test_fit_reads_every_trial_of_a_file_of_ours_as_the_agent_would_start_it(pat
     content = yaml.safe_load(path.read_text())
     agent._sweep_command = content["command"]
     settings, words = read_sweep(str(path))[1]
-    options = read(FitOptions, words)
+    options = read_command(FitOptions, words)
     values = {name: entry.get("value", settings.get(name)) for name, entry in content["parameters"].items()}
     args = {name: {"value": value} for name, value in values.items()}
     agent._command_run({"type": "run", "run_id": "abc", "program": "fit.py", "args": args})

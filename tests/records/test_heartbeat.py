@@ -17,7 +17,7 @@ from headgates.records.run_lock import RunLocks, claim_run, lock_folder
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    for name, seconds in {"BEAT": 0.02, "SILENT": 0.5, "LOOK": 0.01}.items():
+    for name, seconds in {"BEAT": 0.02, "SILENT": 0.5, "LOOK_SECONDS": 0.01}.items():
         monkeypatch.setattr(heartbeat, name, seconds)
 
 

@@ -18,7 +18,7 @@ from headgates.explain.sentence_model import Change
 from headgates.gates import find_sites
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
-from headgates.report.explore.server import LONGEST_BODY, WAITING, Server
+from headgates.report.explore.server import LONGEST_BODY, WAITING_QUESTIONS, Server
 from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ def test_a_large_question_and_one_without_a_length_are_not_read(asked):
 def test_more_questions_than_may_wait_are_refused_and_the_server_goes_on(server, asked):
     go_on = threading.Event()
     server.worker.submit(go_on.wait, 30)
-    waiting = [threading.Thread(target=asked, args=({"text": TEXT},)) for _ in range(WAITING)]
+    waiting = [threading.Thread(target=asked, args=({"text": TEXT},)) for _ in range(WAITING_QUESTIONS)]
     for each in waiting:
         each.start()
     while server.free._value:

@@ -9,7 +9,7 @@ import torch
 from headgates.configs.analyses import Analyses
 from headgates.configs.recipe import Lambda, Recipe, Units
 from headgates.explain.analysed_model import AnalysedModel
-from headgates.explain.analyses import DRAWN_PIECES, SENTENCES, SHOWN, run_analyses
+from headgates.explain.analyses import DRAWN_PIECES, MEASURED_SENTENCES, SHOWN, run_analyses
 from headgates.explain.findings import Findings
 from headgates.gates import find_sites
 from headgates.records.folder import RunFolder
@@ -87,7 +87,9 @@ def test_the_sentences_of_a_head_are_those_that_cost_most_without_it_with_its_at
     results = run_analyses(analysed, ["sentences"])
     sentences = {each["number"]: each for each in costly_sentences(analysed, results)}
     split, model, task = analysed.data.split("valid"), analysed.predictor.model, analysed.source.task
-    read = [i for i in range(len(split)) if max(map(len, split.pairs[i])) <= DRAWN_PIECES][:SENTENCES]
+    read = [i for i in range(len(split)) if max(map(len, split.pairs[i])) <= DRAWN_PIECES][
+        :MEASURED_SENTENCES
+    ]
     site, module = next(each for each in find_sites(model).items() if each[0].name == "decoder.1.cross")
     columns = module.out_proj.weight.unflatten(1, (site.heads, -1))[:, 5]
     with torch.no_grad():

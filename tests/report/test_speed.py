@@ -9,7 +9,7 @@ import pytest
 from headgates.commands import export
 from headgates.records.folder import RunFolder
 from headgates.report.speed import side_by_side
-from headgates.report.speed.side_by_side import speeds_of
+from headgates.report.speed.side_by_side import runtime_speeds
 from tests.worlds.runs import assert_one_line, well
 
 EXAMPLE = Path(__file__).parents[2] / "examples/toy_run"
@@ -68,7 +68,7 @@ def test_labels_are_timed_by_torch_as_whole_over_pruned(monkeypatch):
     task = SimpleNamespace(predict=lambda predictor, lines: labelled.append(predictor))
     this, whole = (SimpleNamespace(task=task, predictor=name) for name in ("pruned", "unpruned"))
     monkeypatch.setattr(side_by_side, "alternate", alternate)
-    found = speeds_of(this, whole, ["a"] * 5, batch=32, beam=1, threads=1)
+    found = runtime_speeds(this, whole, ["a"] * 5, batch=32, beam=1, threads=1)
     assert found["torch"]["measured"]["values"] == [2.0, 4.0]
     assert found["torch"]["milliseconds"] == [300.0, 1000.0]
     assert labelled == ["pruned", "unpruned"]

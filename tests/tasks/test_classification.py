@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from headgates.analysis.scores.importance import raw_importance
 from headgates.commands import analyze, export, fit, prune, translate
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.recipe import Lambda, Recipe
 from headgates.configs.settings import Settings
 from headgates.data.labelled import labelled_corpus
@@ -46,7 +46,7 @@ def untrained(task, encoder, labelled, tmp_path_factory):
     """A new predictor with weights that make sentences differ, and its batches."""
     torch.set_num_threads(1)
     folder, corpus = tmp_path_factory.mktemp("untrained"), labelled_corpus(str(labelled))
-    config = read(Settings, flags_of(encoder, labelled))
+    config = read_command(Settings, flags_of(encoder, labelled))
     task.prepare_folder(folder, corpus, config)
     torch.manual_seed(7)
     predictor = task.new_predictor(folder, config)
@@ -146,7 +146,7 @@ def test_a_second_text_that_is_not_labelled_as_the_first_is_refused(
 def run(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("classify") / "runs"
-    settings = read(Settings, flags_of(encoder, labelled, "--runs", str(runs)))
+    settings = read_command(Settings, flags_of(encoder, labelled, "--runs", str(runs)))
     return made(settings, Recipe("l0", Lambda(0.003), epochs=3)).run
 
 

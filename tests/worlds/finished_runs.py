@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.recipe import Lambda, Recipe, Units
 from headgates.configs.settings import Settings
 from headgates.lab import lab as labs
@@ -39,7 +39,7 @@ def made(settings: Settings, recipe: Recipe = LEARNED) -> Row:
 def finished(tiny_flags, tmp_path_factory) -> RunFolder:
     """The run of learned gates, with the base and the continued base, in a folder of its own."""
     torch.set_num_threads(1)
-    return made(read(Settings, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))])).run
+    return made(read_command(Settings, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))])).run
 
 
 @pytest.fixture

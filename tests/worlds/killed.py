@@ -74,14 +74,14 @@ def fit(flags: Sequence[str], recipe: Recipe, deadly: int, count: Any) -> None:
     moments there were."""
     import torch
 
-    from headgates.configs.cli import read
+    from headgates.configs.cli import read_command
     from headgates.configs.settings import Settings
     from tests.worlds.finished_runs import made
 
     torch.set_num_threads(1)
     moments = Moments(deadly)
     moments.count()
-    made(read(Settings, list(flags)), recipe)
+    made(read_command(Settings, list(flags)), recipe)
     count.value = moments.seen
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headgates.commands.fit import FitOptions, plain_settings
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.recipe import Recipe
 from headgates.gates import ALL_KINDS, Subnet, attach, detach
 from headgates.lab.lab import Lab
@@ -34,7 +34,7 @@ def tiny_runs(tmp_path_factory) -> Path:
     """The folder with the base alone; no test writes in it."""
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("tiny") / "runs"
-    lab = Lab(plain_settings(read(FitOptions, [*WORDS, "--runs", str(runs)])))
+    lab = Lab(plain_settings(read_command(FitOptions, [*WORDS, "--runs", str(runs)])))
     try:
         base_run(lab)
     finally:
@@ -75,7 +75,7 @@ def at_once(monkeypatch) -> None:
     monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: size(model) / 1000)
     for name, value in {"ROUNDS": 1, "FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
         monkeypatch.setattr(runtime_cost, name, value)
-    monkeypatch.setattr(runtime_cost, "SECONDS", 0.0)
+    monkeypatch.setattr(runtime_cost, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(runtime_cost, "SHORTEST", 0.0)
     for module in (planning, runtime_cost):
         monkeypatch.setattr(module, "runtimes_of", lambda model: ["torch"])

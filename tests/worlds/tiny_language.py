@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 
-from headgates.configs.cli import read
+from headgates.configs.cli import read_command
 from headgates.configs.settings import ModelConfig, SearchConfig, Settings
 from headgates.data import Corpus, load_corpus
 from headgates.data.corpus import TranslationData, make_vocabs
@@ -78,7 +78,7 @@ def tiny_flags(text_folder: Path) -> list[str]:
 @pytest.fixture
 def configure(tiny_flags: list[str], tmp_path: Path) -> Callable[..., Settings]:
     """configure("--seed", "2") is the tiny settings with these flags, its runs in tmp_path / "runs"."""
-    return lambda *flags: read(Settings, [*tiny_flags, "--runs", str(tmp_path / "runs"), *flags])
+    return lambda *flags: read_command(Settings, [*tiny_flags, "--runs", str(tmp_path / "runs"), *flags])
 
 
 @pytest.fixture(scope="session")

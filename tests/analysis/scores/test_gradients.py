@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headgates.analysis.batches import batch_loss, sites_of
 from headgates.analysis.gate_gradients import head_factors
-from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped
+from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped_mask
 from headgates.analysis.scores.importance import importance, raw_importance
 from headgates.data.batch import Batch
 from headgates.data.special_tokens import SpecialTokens
@@ -155,7 +155,7 @@ def test_swaps_end_where_no_exchange_of_two_heads_helps_and_never_above_the_diag
         cost = {some: block[np.ix_(some, some)].sum() for some in combinations(range(5), count)}
         lowest = sorted(block.diagonal().argsort()[:count].tolist())
         before = torch.tensor([head in lowest for head in range(5)])
-        after = tuple(swapped(before, torch.tensor(block)).nonzero().flatten().tolist())
+        after = tuple(swapped_mask(before, torch.tensor(block)).nonzero().flatten().tolist())
         assert all(cost[some] >= cost[after] - 1e-9 for some in cost if len({*some} - {*after}) == 1)
         if count in (1, 4):  # every choice is one exchange away
             assert cost[after] == pytest.approx(min(cost.values()))
@@ -166,5 +166,5 @@ def test_swaps_end_where_no_exchange_of_two_heads_helps_and_never_above_the_diag
 def test_rearranged_swaps_within_every_site(model):
     closed, blocks = fisher(model, BATCHES).lowest(5), fisher_blocks(model, BATCHES)
     found = rearranged(model, BATCHES, closed)
-    assert found == HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
+    assert found == HeadMap({site: swapped_mask(row, blocks[site]) for site, row in closed.items()})
     assert rearranged(model, BATCHES, closed.select(["cross"])) == found.select(["cross"])

@@ -140,7 +140,7 @@ def test_costs_are_those_of_least_squares_and_the_order_is_greedy(seed, mean):
 
 
 def test_where_several_close_at_a_step_the_next_costs_what_least_squares_loses(monkeypatch):
-    monkeypatch.setattr("headgates.analysis.scores.obs.STEPS", 2)
+    monkeypatch.setattr("headgates.analysis.scores.obs.CLOSING_STEPS", 2)
     given = planted(3)
     (a, first), (b, second), (c, third), (d, _) = costs(*given)
     expected = error(*given, {b, c, d}), error(*given, {a, c, d}), error(*given, {d}) - error(*given, {c, d})
