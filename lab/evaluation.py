@@ -129,9 +129,8 @@ class Evaluation:
         outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
         heads = heads_of(predictor.model, open_heads)
-        gated = hasattr(predictor.model, "head_gates")
         present = heads_left(predictor.model, ALL_KINDS if "neurons_open" in heads else None).count()
-        masked = gated and heads["heads_open"] + heads.get("neurons_open", 0) < present
+        masked = open_heads is not None and heads["heads_open"] + heads.get("neurons_open", 0) < present
         row = ResultRow(
             system=system,
             measures={},
