@@ -129,8 +129,10 @@ class Evaluation:
         outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
         heads = heads_of(predictor.model, open_heads)
+        gated = hasattr(predictor.model, "head_gates")
         present = heads_left(predictor.model, ALL_KINDS if "neurons_open" in heads else None).count()
-        masked = open_heads is not None and heads["heads_open"] + heads.get("neurons_open", 0) < present
+        closed = heads["heads_open"] + heads.get("neurons_open", 0) < present
+        masked = closed and (gated or open_heads is not None)
         row = ResultRow(
             system=system,
             measures={},
