@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from headgates.configs.cli import from_dict
 from headgates.configs.fields import check_plain_name, check_ranges, setting
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, StageConfig
 from headgates.configs.tasks import TASK_NAMES
@@ -144,6 +143,8 @@ class SearchConfig:
 def read_search(settings: Mapping[str, Any], origin: object) -> SearchConfig:
     """The search settings that a file, `origin`, holds. Raises ValueError, naming it, at one of another type
     or range, or unknown."""
+    from headgates.configs.cli import from_dict  # here: the commands import this file before Ctrl-C is heard
+
     try:
         search = from_dict(SearchConfig, settings)
         check_ranges(search, "")

@@ -131,7 +131,8 @@ class Evaluation:
         heads = open_head_fields(predictor.model, open_heads)
         gated = hasattr(predictor.model, "head_gates")
         present = heads_left(predictor.model, ALL_KINDS if "neurons_open" in heads else None).count()
-        masked = gated and heads["heads_open"] + heads.get("neurons_open", 0) < present
+        closed = heads["heads_open"] + heads.get("neurons_open", 0) < present
+        masked = closed and (gated or open_heads is not None)
         row = ResultRow(
             system=system,
             measures={},

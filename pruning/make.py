@@ -19,7 +19,7 @@ from headgates.analysis.significance import Scored, score
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed
 from headgates.configs.registry import imported
-from headgates.data.ranks import all_sum, share
+from headgates.data.ranks import all_sum, first, share
 from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet
 from headgates.gates.depth import skipped
 from headgates.gates.evaluation_mode import evaluation_mode
@@ -100,7 +100,7 @@ def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
 
 def row_of(run: RunFolder, lab: Lab, system: str | None = None) -> Row:
     """A system of a finished run, its own unless named."""
-    result = run.row_of(system or run.own_system())
+    result = first(lambda: run.row_of(system or run.own_system()))  # which it may just have written
     scored = score(run.outputs(result.system), lab.text.test[1], lab.task.metrics)
     recipe = result.recipe if system is None else None
     if result.system == CONTINUED:
