@@ -42,7 +42,9 @@ def close(left: list[torch.Tensor], right: list[torch.Tensor], atol: float = 1e-
 
 def stored(base: RunFolder, family: str) -> dict[str, np.ndarray]:
     files = Path(base / "scores").glob(f"{family}*.json")
-    (file,) = (file for file in files if not {"ffn", "all", "outputs"} & {*file.stem.split("-")})  # scores of heads alone
+    (file,) = (
+        file for file in files if not {"ffn", "all", "outputs"} & {*file.stem.split("-")}
+    )  # scores of heads alone
     sites = json.loads(file.read_text())["heads"]
     return {name: np.array(row) for name, row in sites.items() if name.split(".")[2] in KINDS}
 
