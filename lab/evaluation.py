@@ -178,7 +178,7 @@ class Evaluation:
         # evaluations of this kind are kept for the next run
         kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
         here = {"device": device_name(), "threads": torch.get_num_threads()}
-        made = {
+        made: dict[str, Any] = {
             "system": system,
             "recipe": None,
             "compute": None,

@@ -158,7 +158,7 @@ LEARNED["top"] = Learned("top", TopHeadsOptions, "the largest scores", init="sco
             'TASKS: dict[str, str] = {  # name -> "module:class"; configs/tasks.py has the names too\n',
         )
     ],
-    "configs/tasks.py": [('TASKS += ("reversal",)\n', None)],
+    "configs/tasks.py": [('TASK_NAMES += ("reversal",)\n', None)],
     "records/foreign_source.py": [
         ('    "folder": "headgates.bridges.folder_source:read",\n', "SOURCES: dict[str, str] = {\n")
     ],
