@@ -246,7 +246,7 @@ def existing(runs: Path) -> list[Path]:
     """The checkpoints of runs that are not finished."""
     return [
         path
-        for path in runs.glob("*/last.pt")
+        for path in runs.glob("*/*last.pt")
         if path.is_file() and not (path.parent / "result.json").is_file()
     ]
 
