@@ -128,7 +128,7 @@ def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
                 for each in weights
             ]
         if weights:
-            torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-4)
 
 
 def test_a_finished_run_is_found_by_all_and_said_once(one, flags):
@@ -233,7 +233,9 @@ def test_two_processes_that_are_killed_within_an_epoch_end_as_if_they_were_not(f
     assert code == 0, error
     whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
     assert whole.keys() == killed.keys()
-    assert [path for path in whole if whole[path] != killed[path]] == []
+    timed = ("compare-*/*", "*/cards.json")  # tables that show seconds
+    others = [path for path in whole if not any(Path(path).match(pattern) for pattern in timed)]
+    assert [path for path in others if whole[path] != killed[path]] == []
     batches = json.loads(next((tmp_path / "whole").glob("*-none-*/stage.json")).read_text())["steps"]
     assert any(
         step % (batches // 2) for step in within
@@ -244,7 +246,7 @@ def existing(runs: Path) -> list[Path]:
     """The checkpoints of runs that are not finished."""
     return [
         path
-        for path in runs.glob("*/last.pt")
+        for path in runs.glob("*/*last.pt")
         if path.is_file() and not (path.parent / "result.json").is_file()
     ]
 
