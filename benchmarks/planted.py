@@ -131,9 +131,8 @@ def selectors(score: str | None) -> dict[str, Callable[[str, PlantedWorld, int],
     if score is not None and ":" in score:
         check_own(score)
         return {score: choose_by_score}
-    found = {name: choose_by_score for name in SCORES if name not in LEFT_OUT_SCORES} | dict.fromkeys(
-        LEARNED_GATES, choose_by_gates
-    )
+    found = {name: choose_by_score for name in SCORES if name not in LEFT_OUT_SCORES}
+    found |= {name: choose_by_gates for name in LEARNED_GATES}
     if score is None:
         return found
     if score not in found:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
 from headgates.commands.fit import FitOptions, fitted
-from headgates.configs.cli import read_command
 from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
 from headgates.configs.grid import GridOptions
 from headgates.configs.own_file import own_file
 from headgates.configs.settings import check_runs
 from headgates.models.progress import say
-from headgates.pruning.sweep_file import read_sweep
 
 if TYPE_CHECKING:
     from headgates.pruning.make import Row as Made
@@ -105,6 +103,9 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
 def read_trials(options: SweepOptions) -> list[Trial]:
     """The trials of the file. Raises ValueError, naming the trial, where fit would refuse it, and at flags
     that no trial has."""
+    from headgates.configs.cli import read_command
+    from headgates.pruning.sweep_file import read_sweep
+
     shared = [f"--runs={options.runs}"]
     shared += [] if options.data_dir is None else [f"--data-dir={options.data_dir}"]
     shared += [f"--threads={options.threads}"] * bool(options.threads)
