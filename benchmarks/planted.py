@@ -131,7 +131,8 @@ def selectors(score: str | None) -> dict[str, Callable[[str, PlantedWorld, int],
     if score is not None and ":" in score:
         check_own(score)
         return {score: choose_by_score}
-    found = {name: choose_by_score for name in SCORES if name not in LEFT_OUT_SCORES}
+    found: dict[str, Callable[[str, PlantedWorld, int], HeadChoice]] = {}
+    found |= {name: choose_by_score for name in SCORES if name not in LEFT_OUT_SCORES}
     found |= {name: choose_by_gates for name in LEARNED_GATES}
     if score is None:
         return found

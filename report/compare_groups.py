@@ -25,7 +25,9 @@ from headgates.pruning.make import Row
 from headgates.records.row import BASE, Interval, ResultRow
 
 ITSELF = Recipe(UNPRUNED, Units())  # the base
-Size = Units | Speed | Share  # the budgets that recipes are compared at; others leave any number of heads
+ComparedBudget = (
+    Units | Speed | Share
+)  # the budgets that recipes are compared at; others leave any number of heads
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Group:
         self.label, self.is_base = self.first.label, self.first.is_base
         self.epochs, self.learned = self.recipe.epochs, self.recipe.learns
         budget = None if self.is_base else self.recipe.budget
-        self.size: Size | None = budget if isinstance(budget, Units | Speed | Share) else None
+        self.size: ComparedBudget | None = budget if isinstance(budget, Units | Speed | Share) else None
         self.heads = fmean(row.result.heads_open for row in rows)
         self.values = [row.result.main.value for row in rows]
         self.mean = fmean(self.values)
@@ -155,7 +157,7 @@ def open_heads(row: ResultRow) -> set[tuple[str, int]]:
     return {(site, head) for site, heads in (row.heads_by_site or {}).items() for head in heads}
 
 
-def size_order(size: Size | None) -> Any:
+def size_order(size: ComparedBudget | None) -> Any:
     """Sizes from the most to the least."""
     if isinstance(size, Units):
         return 0, -(size.heads or 0), -(size.neurons or 0)
@@ -204,7 +206,7 @@ class Compared:
             return base
         return later
 
-    def at(self, epochs: int, size: Size | None) -> list[Group]:
+    def at(self, epochs: int, size: ComparedBudget | None) -> list[Group]:
         """The groups of this size, the best first."""
         groups = [group for group in self.groups if (group.epochs, group.size) == (epochs, size)]
         return sorted(groups, key=lambda group: (-group.mean, group.label))
@@ -223,7 +225,7 @@ class Compared:
         found = together([group.minus(self.reference(epochs)) for group in groups])
         return dict(zip(groups, found, strict=True))
 
-    def sizes(self, epochs: int) -> list[Size]:
+    def sizes(self, epochs: int) -> list[ComparedBudget]:
         """What recipes are compared at, from the most to the least."""
         sizes = {group.size for group in self.groups if group.epochs == epochs and group.size is not None}
         return sorted(sizes, key=size_order)

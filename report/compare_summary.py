@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from headgates.configs.closing import ZERO
-from headgates.report.compare_groups import Compared, Difference, Group, Size, together
+from headgates.report.compare_groups import Compared, ComparedBudget, Difference, Group, together
 from headgates.report.table import interval_text
 
 
@@ -63,7 +63,7 @@ def by_validation(groups: Sequence[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: (group.loss, group.label))
 
 
-def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
+def best_at(compared: Compared, epochs: int, size: ComparedBudget, metric: str) -> str:
     """The best method at a size, against the reference and against the next."""
     best, *others = by_validation(compared.at(epochs, size))
     reference = compared.reference(epochs)
@@ -79,7 +79,7 @@ def best_at(compared: Compared, epochs: int, size: Size, metric: str) -> str:
     return f"{text}; {next_one}: {words[difference.verdict]}, {gap(difference)}."
 
 
-def learned_against_posthoc(compared: Compared, epochs: int, size: Size) -> str:
+def learned_against_posthoc(compared: Compared, epochs: int, size: ComparedBudget) -> str:
     """The best learned gates against the best other choice with the same training, and how many of their
     heads are the same; empty where one of them is missing."""
     groups = by_validation(compared.at(epochs, size))
