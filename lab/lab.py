@@ -214,7 +214,6 @@ class Run:
             stage,
             prefix=prefix,
             resume=self.settings.resume,
-            place="",
             loggers=self.lab.tracker.loggers(name),
             watchers=[*watchers, *self.lab.tracker.watchers(name)],
         )

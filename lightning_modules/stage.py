@@ -79,8 +79,6 @@ def run_stage(
     machine: Machine,
     stage: StageConfig,
     *,
-    place: str = "stage 1 of 1",
-    later: int = 0,
     prefix: str = "",
     resume: bool = False,
     watchers: Sequence[Watcher] = (),
@@ -88,10 +86,8 @@ def run_stage(
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    place: which stage of how many this is, for the terminal; later: the epochs of all that follow.
-    Files in the run folder begin with `prefix`.
-    `resume` goes on from the last checkpoint if there is one. loggers: where numbers go beside metrics.csv
-    and TensorBoard."""
+    Files in the run folder begin with `prefix`. `resume` goes on from the last checkpoint if there is one.
+    loggers: where numbers go beside metrics.csv and TensorBoard."""
     signals = HeldSignals()
     state = StageCallback(
         folder,
@@ -103,8 +99,8 @@ def run_stage(
         signals=signals,
         watchers=watchers,
     )
-    log = StageLog(name, place, data.sampler(world=machine.ranks).steps, later=later)
-    callbacks = [state, *watchers, log, StageBar(f"{name}, {place}"), signals]
+    log = StageLog(name, data.sampler(world=machine.ranks).steps)
+    callbacks = [state, *watchers, log, StageBar(name), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",

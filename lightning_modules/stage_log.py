@@ -15,10 +15,8 @@ class StageLog(pl.Callback):
 
     MEASURED_STEPS = 20  # before the estimate
 
-    def __init__(self, stage: str, place: str, steps_per_epoch: int, *, later: int = 0):
-        """place: which stage of how many it is, for the first line; later: the epochs of those that
-        follow."""
-        self.stage, self.place, self.steps, self.later = stage, place, steps_per_epoch, later
+    def __init__(self, stage: str, steps_per_epoch: int):
+        self.stage, self.steps = stage, steps_per_epoch
         self._first = 0.0
         self._seen = 0
 
@@ -29,16 +27,10 @@ class StageLog(pl.Callback):
         if self._seen == 3 + self.MEASURED_STEPS:
             seconds_per_step = (time.perf_counter() - self._first) / self.MEASURED_STEPS
             epochs = f"{trainer.max_epochs} epoch{'s' * (trainer.max_epochs != 1)} of {self.steps} steps"
-            left = (
-                (trainer.max_epochs or 0) * self.steps - trainer.global_step
-            ) * trainer.accumulate_grad_batches
-            whole = left + self.later * self.steps * trainer.accumulate_grad_batches
-            later = f", {minutes(seconds_per_step * whole)} with all later stages" if self.later else ""
+            steps = (trainer.max_epochs or 0) * self.steps - trainer.global_step
+            left = minutes(seconds_per_step * steps * trainer.accumulate_grad_batches)
             if trainer.is_global_zero:
-                say(
-                    f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left"
-                    f"{later}, and the validations"
-                )
+                say(f"{self.stage}: {epochs}, about {left} left, and the validations")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:

@@ -18,32 +18,26 @@ def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data
         tmp_path,
         stage=replace(STAGE, epochs=4),
         name="base",
-        place="stage 1 of 4",
-        later=12,
         of_module={"sample": sample},
     )
     lines = capsys.readouterr().out.splitlines()
     epochs = [line for line in lines if "base: epoch" in line]
     assert re.match(
-        r"base: stage 1 of 4, 4 epochs of \d+ steps, about \d+ s left, \d+ s with all later stages, and the "
-        "validations",
+        r"base: 4 epochs of \d+ steps, about \d+ s left, and the validations",
         lines[2],
     )
     assert [line.split(":")[1].strip() for line in epochs] == [f"epoch {i} of 4" for i in (1, 2, 3, 4)]
     assert all("loss" in line and "bleu" in line for line in epochs)
 
 
-def test_the_bar_counts_epochs_and_stages_from_one_and_is_not_cut_off(
-    translator, data, tmp_path, monkeypatch
-):
+def test_the_bar_counts_epochs_from_one_and_is_not_cut_off(translator, data, tmp_path, monkeypatch):
     screen, width = io.StringIO(), 80
     console = rich.console.Console(file=screen, width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(rich, "_console", console)
-    label = {"name": "importance:trained", "place": "stage 4 of 4"}
-    train(translator, data, tmp_path, stage=replace(STAGE, epochs=2), **label)
+    train(translator, data, tmp_path, stage=replace(STAGE, epochs=2), name="importance:trained")
     lines = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", screen.getvalue()) if "━" in line]
     said = {line.split(" ━")[0].removesuffix(", validation") for line in lines}
-    assert said == {f"importance:trained, stage 4 of 4, epoch {i} of 2" for i in (1, 2)}
+    assert said == {f"importance:trained, epoch {i} of 2" for i in (1, 2)}
     assert "100%" in lines[-1]
     assert max(map(len, lines)) <= width
