@@ -62,7 +62,9 @@ def write_compared(
     draw_compared(compared, folder / COMPARISON_NAME, metric=metrics[0].title, title=title)
     made_by = provenance(device_name(), "none", 0)
     columns = comparison_columns(compared, metrics, differences_of(compared))
-    told = [{name: v for column in columns for name, v in column.entries(group).items()} for group in groups]
+    group_rows = [
+        {name: v for column in columns for name, v in column.entries(group).items()} for group in groups
+    ]
     content = {
         "title": title,
         "metric": metrics[0].title,
@@ -72,7 +74,7 @@ def write_compared(
         "ranks": {
             str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs if not compared.unlearned
         },
-        "groups": [{name: value for name, value in row.items() if value is not None} for row in told],
+        "groups": [{name: value for name, value in row.items() if value is not None} for row in group_rows],
         "leads": leads(compared),
         "failed": list(failed),
         "open_heads": {f"{row.run.path.name}/{row.result.system}": row.result.heads_by_site for row in rows},

@@ -146,8 +146,10 @@ def words_of(recipe: Recipe, options: PruneOptions, given: Mapping[str, Any]) ->
     """The command line that makes one recipe alone, with the settings of this one."""
     own = set(RecipeFlags.__dataclass_fields__) | set(GridOptions.__dataclass_fields__)
     left_out = {*own, "lambda", "by", "also", "source", "seed", "name", "threads", "fresh", "resume"}
-    told = {name: "null" if value is None else value for name, value in given.items() if name not in left_out}
-    settings = [f"--set={name}={value}" for name, value in told.items()]
+    passed = {
+        name: "null" if value is None else value for name, value in given.items() if name not in left_out
+    }
+    settings = [f"--set={name}={value}" for name, value in passed.items()]
     return ["prune", options.source, *recipe.words(), *settings, "--resume"]
 
 
