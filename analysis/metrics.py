@@ -7,8 +7,10 @@ scores nothing anew. Letters: R resamples, N sentences, M statistics of a senten
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headgates.analysis.extras import Extra, extra
@@ -94,6 +96,18 @@ def resampled_chrf(stats: Floats) -> Floats:
 
 BLEU = sacre_metric("bleu", "BLEU", resampled_bleu, force=True)
 CHRF = sacre_metric("chrf", "chrF", resampled_chrf)
+# Languages that write no spaces between words: sacreBLEU's usual tokenizer takes a sentence for a word. With
+# MeCab sacreBLEU has a better one for Japanese; characters need no package. ISO 639-1 and, as NLLB, 639-3.
+TOKENIZERS = dict.fromkeys(("zh", "zho", "cmn", "yue"), "zh") | dict.fromkeys(
+    ("ja", "jpn", "th", "tha", "km", "khm", "lo", "lao", "my", "mya", "bo", "bod"), "char"
+)
+
+
+@cache
+def bleu_of(language: str) -> Metric:
+    """BLEU for outputs in a language, such as de, zh or zho_Hans, with its words as sacreBLEU cuts them."""
+    tokenizer = TOKENIZERS.get(re.split("[-_]", language.lower())[0])
+    return BLEU if tokenizer is None else sacre_metric("bleu", "BLEU", resampled_bleu, tokenize=tokenizer)
 
 
 # ---------------------------------------------------------------- accuracy

@@ -27,7 +27,7 @@ class ExperimentText:
     def __init__(self, config: Settings, corpus: Corpus | None = None):
         """corpus: the text, where it has been read already."""
         self.config, self.settings = config, to_dict(config)
-        self.task = task_named(config.task)
+        self.task = task_named(config.task, config.tgt)
         # it may be downloaded
         self.corpus = corpus or after_first(lambda: self.task.load_text(self.settings))
         self.prefix, _ = self.task.run_words(self.settings)

@@ -21,14 +21,14 @@ TASKS: dict[str, str] = {  # name -> "module:class"; configs/tasks.py has the na
 }
 
 
-def task_named(name: str) -> Task:
+def task_named(name: str, target_language: str = "") -> Task:
     """The task of this name. Raises ValueError where this version has none such."""
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; this version has {', '.join(TASKS)}")
-    task: Task = imported(TASKS[name])()
+    task: Task = imported(TASKS[name])(target_language)
     return task
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
     """The task of a run by its config.yaml."""
-    return task_named(config.get("task", "translation"))
+    return task_named(config.get("task", "translation"), config.get("tgt") or "")

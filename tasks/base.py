@@ -48,15 +48,22 @@ class Validator(nn.Module):
 class Task(ABC):
     """Data, loss, metrics and evaluation of what a model is trained for.
 
-    metrics: the first decides what is better. Texts have source and target lines (a class's name is a target
-    line too). A batch counts the units that its loss is a sum over: `target_tokens` in it, `step_tokens` in
-    the whole optimiser step."""
+    Texts have source and target lines (a class's name is a target line too). A batch counts the units that
+    its loss is a sum over: `target_tokens` in it, `step_tokens` in the whole optimiser step."""
 
-    metrics: ClassVar[tuple[Metric, ...]]
     unit: ClassVar[str] = "target tokens"  # what a batch counts, in words
     searches: ClassVar[bool] = False  # whether outputs are searched for with a beam
     batches: ClassVar[type[TranslationData]] = TranslationData
     tokenizer_files: ClassVar[str] = "vocab*"  # of a run folder; runs on a base take them along
+
+    def __init__(self, target_language: str = ""):
+        """target_language: of a text with two; BLEU of some languages is of characters."""
+        self.target_language = target_language
+
+    @property
+    @abstractmethod
+    def metrics(self) -> tuple[Metric, ...]:
+        """The first decides what is better."""
 
     @abstractmethod
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:

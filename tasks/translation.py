@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgates.analysis.batches import sampled_targets
-from headgates.analysis.metrics import BLEU, CHRF
+from headgates.analysis.metrics import CHRF, Metric, bleu_of
 from headgates.configs.fields import to_dict
 from headgates.configs.settings import Settings, read_search
 from headgates.configs.stages import DistillConfig
@@ -60,8 +60,11 @@ class TranslationValidator(Validator):
 class Translation(Task):
     """Sentences of one language to sentences of another, by our encoder-decoder Transformer."""
 
-    metrics = (BLEU, CHRF)
     searches = True
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return bleu_of(self.target_language), CHRF
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         data, folder, src, tgt = (settings.get(name) for name in ("data", "data_dir", "src", "tgt"))

@@ -3,8 +3,11 @@
 import shutil
 
 import pytest
+import sacrebleu
 import torch
 
+from headgates.analysis.significance import score
+from headgates.tasks import task_of
 from headgates.tasks.translation import Translation
 from tests.worlds.one_by_one import in_batches
 from tests.worlds.runs import write_run
@@ -37,3 +40,20 @@ def test_a_vocabulary_of_another_size_is_refused(make_translator, tmp_path):
         match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano",
     ):
         Translation().load_predictor(run.path, run / "best.pt", {})
+
+
+@pytest.mark.parametrize(
+    ("tgt", "tokenizer", "output", "reference"),
+    [
+        ("de", "13a", "Der Hund schläft.", "Der Hund schläft nie."),
+        ("zho_Hans", "zh", "小狗正在睡觉。", "小狗在睡觉吗？"),
+        ("ja", "char", "犬が眠っている。", "猫が眠っている。"),
+    ],
+)
+def test_a_sentence_without_spaces_is_not_one_word_of_bleu(tgt, tokenizer, output, reference):
+    task = task_of({"task": "translation", "tgt": tgt})
+    wanted = sacrebleu.corpus_bleu([output], [[reference]], tokenize=tokenizer).score
+    found = score([output], [reference], task.metrics)
+    assert found.main == pytest.approx(wanted, abs=1e-9)
+    assert wanted > 5
+    assert f"tok:{tokenizer}" in found.signatures["bleu"]
