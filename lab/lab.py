@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,16 +29,9 @@ from headgates.lab.evaluation import Evaluation
 from headgates.lab.experiment_text import ExperimentText
 from headgates.lab.tracker import make_tracker
 from headgates.lightning_modules.distilling import Distilling
-from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.optimizers import freeze_decoder
 from headgates.lightning_modules.precision import resolve_precision
-from headgates.lightning_modules.stage import (
-    Machine,
-    StageResult,
-    freeze_decoder,
-    load_best,
-    run_stage,
-)
-from headgates.lightning_modules.stage_callback import Watcher
+from headgates.lightning_modules.stage_record import Machine, StageResult, load_best
 from headgates.models.cpu_kernels import bound_caches, change_dropout
 from headgates.models.progress import minutes, say
 from headgates.records.folder import RunFolder
@@ -47,6 +40,9 @@ from headgates.records.row import BASE, CONTINUED
 from headgates.records.run_lock import RunLocks, abandon_run, claim_run
 from headgates.records.source import best_device
 from headgates.tasks.base import Predictor
+
+if TYPE_CHECKING:
+    from headgates.lightning_modules.stage_callback import Watcher
 
 SALT = 262_072_178  # the stages base, base-continued and gates have 0, 1 and 2, as in recorded results
 
@@ -184,21 +180,25 @@ class Run:
         prefix: str = "",
         seeded_as: str = "",
         distilled: bool = False,
-        watchers: Sequence[Watcher] = (),
+        watchers: "Sequence[Watcher]" = (),
         **beside: Any,
     ) -> StageResult:
         """Train a stage and return its result; a stage whose result is on disk is not run again.
 
         seeded_as: the stage whose seed it has, its own by default. distilled: on the base's translations,
         if the settings say so. beside: gating and distilling of the module."""
-        seed = stage_seed(self.seed, seeded_as or name)
-        module = StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
         record = f"{prefix}stage.json"
         if first((self.folder / record).is_file):
             result = StageResult(**self.folder.read_json(record))
-            load_best(module, self.folder, result.weights)
-            module.model.to(best_device())
+            load_best(predictor.model, self.folder, result.weights)
+            predictor.model.to(best_device())
             return result
+        # here: the trainer takes seconds to import, and a command that trains nothing needs none
+        from headgates.lightning_modules.module import StageModule
+        from headgates.lightning_modules.stage import run_stage
+
+        seed = stage_seed(self.seed, seeded_as or name)
+        module = StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
         self.track()
         data = self.text.data(self.folder)
         if distilled and self.settings.distill.sequences:
@@ -217,7 +217,7 @@ class Run:
             loggers=self.lab.tracker.loggers(name),
             watchers=[*watchers, *self.lab.tracker.watchers(name)],
         )
-        module.model.to(best_device())  # the trainer leaves it on the CPU
+        predictor.model.to(best_device())  # the trainer leaves it on the CPU
         self.folder.write_json(record, result.to_json())
         end = {True: " (converged)", False: " (not converged)", None: ""}[result.converged]
         say(

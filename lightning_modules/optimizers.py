@@ -74,3 +74,12 @@ class CombinedOptimizer(Optimizer):
             optimizer.load_state_dict(state)
         # loading gives the optimisers new groups
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+
+def freeze_decoder(model: nn.Module) -> None:
+    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the
+    gates. Embeddings that the decoder shares (tied ones) stay as they are, for with them the decoder would
+    change."""
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if not name.startswith(("encoder.", "source_embedding.", "source_positions.", "head_gates.")):
+            parameter.requires_grad_(False)

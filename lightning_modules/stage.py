@@ -4,11 +4,8 @@ base-continued all go through here."""
 import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
@@ -22,53 +19,10 @@ from headgates.lightning_modules.loggers import make_loggers
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.sharding import Sharded
 from headgates.lightning_modules.stage_bar import StageBar
-from headgates.lightning_modules.stage_callback import StageCallback, StageFolder, Watcher
+from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.lightning_modules.stage_data import StageData
 from headgates.lightning_modules.stage_log import StageLog
-from headgates.models.checkpoint import load_file
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where and how to train."""
-
-    devices: int  # of each node
-    precision: str  # "32" or "bf16"
-    logger: str
-    checkpoint_minutes: float = 5.0
-    checkpoint_steps: int = 0
-    nodes: int = 1
-    strategy: str = "ddp"  # or "fsdp"
-
-    def __post_init__(self) -> None:
-        if self.strategy == "fsdp" and self.ranks == 1:
-            raise ValueError(
-                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave "
-                "it out"
-            )
-
-    @property
-    def ranks(self) -> int:
-        return self.devices * self.nodes
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """How a stage went. `weights`: the file of its best checkpoint in the run folder."""
-
-    weights: str
-    epochs: int
-    steps: int
-    best_epoch: int
-    losses: list[float]  # full-validation loss, epoch by epoch
-    converged: bool | None  # see `is_converged`
-    seconds: float
-    tokens_per_second: float
-    stopped: str | None
-    settled: int | None = None  # optimiser steps taken when the stage's gates became exact
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
+from headgates.lightning_modules.stage_record import Machine, StageFolder, StageResult, load_best
 
 
 def run_stage(
@@ -131,7 +85,7 @@ def run_stage(
         warnings.warn(module.stopped, stacklevel=2)
     best = f"{prefix}best.pt"
     wait()  # for the first rank to have written it
-    load_best(module, folder, best)
+    load_best(module.model, folder, best)
     wait()  # until all have read it: it may be removed next
     state.previous.unlink(missing_ok=True)  # of a finished stage the last one is enough
     return StageResult(
@@ -154,28 +108,6 @@ def strategy(machine: Machine, *, gated: bool) -> Strategy | str:
     if machine.strategy == "fsdp":
         return Sharded()
     return DDPStrategy(find_unused_parameters=gated) if machine.ranks > 1 else "auto"
-
-
-def load_best(module: StageModule, folder: StageFolder, best: str) -> None:
-    """Put the best checkpoint's weights, and gates where it has them, into the module's model. Raises
-    ValueError where they do not fit."""
-    content = load_file(folder / best)
-    try:
-        module.model.load_state_dict({**content["model"], **content["gates"]})
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise folder.foreign(
-            best, f"its weights are not those of the stage ({' '.join(str(error).split())[:200]})"
-        ) from error
-    module.model.eval()
-
-
-def freeze_decoder(model: torch.nn.Module) -> None:
-    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the
-    gates. Embeddings that the decoder shares (tied ones) stay as they are, for with them the decoder would
-    change."""
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if not name.startswith(("encoder.", "source_embedding.", "source_positions.", "head_gates.")):
-            parameter.requires_grad_(False)
 
 
 def quiet_lightning() -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -20,26 +20,8 @@ from headgates.lightning_modules.held_signals import HeldSignals
 from headgates.lightning_modules.loggers import MetricsFile
 from headgates.lightning_modules.module import LOG_EVERY, StageModule
 from headgates.lightning_modules.remembers import Remembers
+from headgates.lightning_modules.stage_record import StageFolder
 from headgates.models.checkpoint import previous_checkpoint, save_file
-
-
-class StageFolder(Protocol):
-    """What a stage needs of the folder that it writes to; a run folder has it."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def __truediv__(self, name: str) -> Path:
-        """A file of the folder."""
-        ...
-
-    def run_hash(self) -> str | None:
-        """The hash of what the run is made from, which its checkpoints carry."""
-        ...
-
-    def foreign(self, name: str, why: str) -> ValueError:
-        """The error for a file that holds something else than a stage writes."""
-        ...
 
 
 class Watcher(pl.Callback):

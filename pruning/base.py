@@ -2,23 +2,24 @@
 takes."""
 
 from collections.abc import Mapping
-from typing import Any
-
-import pytorch_lightning as pl
+from typing import TYPE_CHECKING, Any
 
 from headgates.configs.cli import flat, from_dict, merged
 from headgates.configs.settings import OF_THE_BASE, OF_THE_COMMAND, Settings
 from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
 from headgates.lab.lab import Lab, Run
+from headgates.lightning_modules.generators import seed_generators
 from headgates.models.progress import say
-from headgates.pruning.dynamics import Dynamics
 from headgates.records.fingerprint import base_fingerprint
 from headgates.records.folder import RunFolder
 from headgates.records.foreign_source import is_foreign
 from headgates.records.row import BASE
 from headgates.records.source import find_run
 from headgates.tasks.base import Predictor
+
+if TYPE_CHECKING:
+    from headgates.pruning.dynamics import Dynamics
 
 
 def base_run(lab: Lab) -> RunFolder:
@@ -33,7 +34,7 @@ def base_run(lab: Lab) -> RunFolder:
             return run.folder
         first(lambda: lab.task.prepare_folder(run.folder.path, text.corpus, settings))
         text.data(run.folder)
-        pl.seed_everything(settings.seed, verbose=False)
+        seed_generators(settings.seed)
         predictor = lab.task.new_predictor(run.folder.path, settings)
         result = run.train("base", predictor, settings.train, watchers=dynamics(run))
         add_base(run, predictor, result.to_json())
@@ -64,11 +65,13 @@ def evaluate_again(run: Run) -> None:
     add_base(run, predictor, row.stage)
 
 
-def dynamics(run: Run) -> list[Dynamics]:
+def dynamics(run: Run) -> "list[Dynamics]":
     """The callback that prunes the base while it trains, or nothing without the setting."""
     settings, text = run.settings, run.text
     if not settings.dynamics:
         return []
+    from headgates.pruning.dynamics import Dynamics  # with the trainer
+
     data = run.task.data(run.folder.path, text.corpus, text.settings, train_sentences=settings.sentences)
     validated = data.split("valid").numbers[: settings.test_sentences or None]
     valid = (

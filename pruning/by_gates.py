@@ -30,7 +30,7 @@ from headgates.gates import (
 )
 from headgates.lab.lab import Run
 from headgates.lightning_modules.gating import Gating
-from headgates.lightning_modules.stage import StageResult
+from headgates.lightning_modules.stage_record import StageResult
 from headgates.pruning.by_score import check_counts
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import score_named

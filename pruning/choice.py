@@ -6,7 +6,7 @@ from typing import Any
 from headgates.configs.recipe import Layers, Recipe
 from headgates.gates import Subnet
 from headgates.lab.lab import Run
-from headgates.lightning_modules.stage import StageResult
+from headgates.lightning_modules.stage_record import StageResult
 from headgates.tasks.base import Predictor
 
 

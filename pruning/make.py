@@ -24,7 +24,7 @@ from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet
 from headgates.gates.depth import skipped
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.lab.lab import Lab, Run
-from headgates.lightning_modules.stage import StageResult
+from headgates.lightning_modules.stage_record import StageResult
 from headgates.models.progress import say
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import check_chooser, how, score_named, score_of

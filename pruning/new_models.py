@@ -4,13 +4,12 @@
 from dataclasses import replace
 from typing import Any
 
-import pytorch_lightning as pl
-
 from headgates.configs.recipe import Recipe, Speed
 from headgates.configs.registry import imported
 from headgates.configs.settings import ModelConfig
 from headgates.configs.stages import StageConfig
 from headgates.lab.lab import Run
+from headgates.lightning_modules.generators import seed_generators
 from headgates.models.progress import say
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import how
@@ -65,7 +64,7 @@ def uniform(run: Run, recipe: Recipe) -> Choice:
 
 
 def new_predictor(run: Run, model: ModelConfig | None = None) -> Predictor:
-    pl.seed_everything(run.seed, verbose=False)
+    seed_generators(run.seed)
     settings = run.settings if model is None else replace(run.settings, model=model)
     return run.task.new_predictor(run.base.path, settings)
 

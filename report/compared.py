@@ -14,7 +14,6 @@ from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
 from headgates.lab.tracker import log_grid
 from headgates.models.progress import say
-from headgates.pruning import dynamics
 from headgates.pruning.grid import Failed
 from headgates.pruning.make import Row, row_of
 from headgates.records.folder import RunFolder
@@ -123,9 +122,12 @@ def show_test_set(
 
 def show_dynamics(lab: Lab, base: RunFolder) -> None:
     """Draw what --dynamics measured while the base trained, where that is not drawn yet."""
-    if (rows := dynamics.read_rows(base)) and not (base / f"{dynamics.CURVE_NAME}.png").is_file():
-        title = f"{base.path.name}: heads pruned while the base trains"
-        draw_dynamics(rows, base / dynamics.CURVE_NAME, metric=lab.task.metrics[0], title=title)
+    if not (base / "curves/dynamics.csv").is_file() or (base / "curves/dynamics.png").is_file():
+        return
+    from headgates.pruning.dynamics import CURVE_NAME, read_rows  # with the trainer, for seconds
+
+    title = f"{base.path.name}: heads pruned while the base trains"
+    draw_dynamics(read_rows(base), base / CURVE_NAME, metric=lab.task.metrics[0], title=title)
 
 
 def print_one(row: Row, base: Row) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import SumMetric
 
 from headgates.analysis.batches import sampled
 from headgates.analysis.metrics import ACCURACY
@@ -44,6 +43,8 @@ class LabelValidator(Validator):
 
     def __init__(self) -> None:
         super().__init__()
+        from torchmetrics import SumMetric  # here, because it takes seconds to import
+
         self.loss, self.right, self.sentences = SumMetric(), SumMetric(), SumMetric()
 
     def update(self, model: Any, batch: Batch) -> None:

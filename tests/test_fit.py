@@ -101,7 +101,7 @@ def untrained(monkeypatch):
     def run_stage(name, *_, **__):
         raise AssertionError(f"trained {name}")
 
-    monkeypatch.setattr("headgates.lab.lab.run_stage", run_stage)
+    monkeypatch.setattr("headgates.lightning_modules.stage.run_stage", run_stage)
 
 
 def test_the_second_call_shows_the_finished_runs_and_trains_nothing(copied, fit_here, untrained):

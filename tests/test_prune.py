@@ -8,7 +8,7 @@ import yaml
 
 from headgates.commands import prune
 from headgates.gates import Subnet, find_sites
-from headgates.lab import lab as labs
+from headgates.lightning_modules import stage as training
 from headgates.models.translator import Translator
 from headgates.records.folder import RunFolder
 from tests.worlds.made_runs import BASE, opened
@@ -29,7 +29,7 @@ def test_several_values_make_a_comparison_which_a_second_call_only_shows(tiny, p
     assert len([*tiny.glob("toy-en-de-*-s1")]) == 5
     (folder,) = tiny.glob("compare-*")
     assert (folder / "compare.csv").is_file()
-    monkeypatch.setattr(labs, "run_stage", None)
+    monkeypatch.setattr(training, "run_stage", None)
     monkeypatch.setattr(Translator, "translate", None)
     second = well(prune_here(*words))
     assert "4 recipes, 0 of them to make" in second

@@ -8,9 +8,9 @@ import pytest
 from headgates.configs.cli import ConfigError, read_command
 from headgates.configs.settings import Settings
 from headgates.data.text import ParallelText
-from headgates.lab import lab as labs
 from headgates.lab.distilled_text import distilled_data, distilled_lines, distilled_pairs, with_targets
 from headgates.lab.experiment_text import ExperimentText
+from headgates.lightning_modules import stage as stages
 from headgates.pruning.make import make
 from headgates.records.source import open_source
 from headgates.tasks.translation import Translation
@@ -33,13 +33,13 @@ def translated(monkeypatch):
 
 def test_stages_from_the_base_train_on_what_the_base_writes(lab_of, base, monkeypatch):
     trained = {}
-    run_stage = labs.run_stage
+    run_stage = stages.run_stage
 
     def record(name, module, data, *rest, **how):
         trained[name] = data.corpus.train
         return run_stage(name, module, data, *rest, **how)
 
-    monkeypatch.setattr(labs, "run_stage", record)
+    monkeypatch.setattr(stages, "run_stage", record)
     make(lab_of("--distill.sequences", 1), base, TRAINED)
     assert set(trained) == {"base-continued", "importance:trained"}
     source = open_source(base.path, device="cpu")

@@ -14,18 +14,16 @@ import pytest
 
 from headgates.configs.metrics import HISTORY, SUMMARY
 from headgates.configs.recipe import Lambda
-from headgates.lab import lab as labs
 from headgates.lab import tracker as trackers
 from headgates.lab.tracker import (
     AGENT,
-    FollowedRun,
-    StageLogger,
     Tracker,
-    WandbWatcher,
     make_tracker,
-    mode_without_asking,
 )
+from headgates.lab.wandb_run import FollowedRun, mode_without_asking
+from headgates.lab.wandb_stage import StageLogger, WandbWatcher
 from headgates.lab.wandb_tables import artifact_name
+from headgates.lightning_modules import stage as stages
 from headgates.records.folder import RunFolder, find_runs
 from tests.lab.offline_run import (
     artifacts,
@@ -192,7 +190,7 @@ def test_the_command_ends_with_one_line_that_says_how_to_sync_and_no_number_is_c
 
 def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_path, monkeypatch):
     runs = shutil.copytree(tracked[0].path.parent, tmp_path / "runs")
-    recipe, run_stage = replace(LEARNED, budget=Lambda(0.2), refit="out"), labs.run_stage
+    recipe, run_stage = replace(LEARNED, budget=Lambda(0.2), refit="out"), stages.run_stage
 
     def interrupted(name, *rest, **options):
         if name == "gates":
@@ -200,7 +198,7 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_pa
         return run_stage(name, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(labs, "run_stage", interrupted)
+        patch.setattr(stages, "run_stage", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit(tiny_flags, runs, *TRAIN, recipe=recipe)
     (folder,) = (run for run in find_runs(runs) if "l0-0.2" in run.path.name)

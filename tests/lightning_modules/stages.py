@@ -12,7 +12,8 @@ from headgates.configs.stages import GateConfig, StageConfig
 from headgates.gates import LambdaBudget, attach
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
-from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.lightning_modules.stage import run_stage
+from headgates.lightning_modules.stage_record import Machine
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.records.folder import RunFolder

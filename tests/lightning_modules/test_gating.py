@@ -10,7 +10,7 @@ import torch
 from headgates.configs.settings import ModelConfig
 from headgates.configs.stages import GateConfig
 from headgates.gates import LambdaBudget
-from headgates.lightning_modules.stage import freeze_decoder
+from headgates.lightning_modules.optimizers import freeze_decoder
 from headgates.models.checkpoint import load_file
 from headgates.models.transformer import Transformer
 from tests.lightning_modules.stages import STAGE, rows, train

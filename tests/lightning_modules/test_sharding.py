@@ -11,7 +11,7 @@ import torch
 
 from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
-from headgates.lightning_modules.stage import Machine
+from headgates.lightning_modules.stage_record import Machine
 from tests.worlds.rank_jobs import trained
 from tests.worlds.ranks import on_ranks
 

@@ -12,7 +12,7 @@ import torch
 
 from headgates.configs.stages import StageConfig
 from headgates.lightning_modules import module as modules
-from headgates.lightning_modules.stage import StageResult
+from headgates.lightning_modules.stage_record import StageResult
 from headgates.models.checkpoint import load_file, load_model, save_file
 from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation

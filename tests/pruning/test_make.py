@@ -303,9 +303,9 @@ def test_started_gates_begin_in_the_order_of_their_score(made, shared):
 
 
 def test_weights_are_frozen_while_gates_choose_before_a_refit(monkeypatch, tiny):
-    from headgates.lab import lab as labs
+    from headgates.lightning_modules import stage as training
 
-    seen, run_stage = {}, labs.run_stage
+    seen, run_stage = {}, training.run_stage
 
     def watched(name, module, *rest, **options):
         before = {key: weight.clone() for key, weight in module.model.state_dict().items()}
@@ -314,7 +314,7 @@ def test_weights_are_frozen_while_gates_choose_before_a_refit(monkeypatch, tiny)
         seen[name] = {key for key in before if not torch.equal(before[key], after[key])}
         return result
 
-    monkeypatch.setattr(labs, "run_stage", watched)
+    monkeypatch.setattr(training, "run_stage", watched)
     row = made_on(tiny, Recipe("l0", NINE, refit="out"))
     assert {name.split(".")[0] for name in seen["gates: choice"]} == {"head_gates"}
     assert not list(row.run.path.glob("choice-*.pt"))

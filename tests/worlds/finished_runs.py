@@ -11,8 +11,8 @@ import torch
 from headgates.configs.cli import read_command
 from headgates.configs.recipe import Lambda, Recipe, Units
 from headgates.configs.settings import Settings
-from headgates.lab import lab as labs
 from headgates.lab.lab import Lab
+from headgates.lightning_modules import stage as training
 from headgates.pruning.base import base_run
 from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
@@ -72,13 +72,13 @@ def lab_of(configure) -> Iterator[Callable[..., Lab]]:
 def stages(monkeypatch) -> list[str]:
     """The names of the stages that were trained."""
     trained = []
-    run_stage = labs.run_stage
+    run_stage = training.run_stage
 
     def record(name, *rest, **options):
         trained.append(name)
         return run_stage(name, *rest, **options)
 
-    monkeypatch.setattr(labs, "run_stage", record)
+    monkeypatch.setattr(training, "run_stage", record)
     return trained
 
 

@@ -21,8 +21,9 @@ from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, reconstruct
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
-from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.lightning_modules.stage import run_stage
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
+from headgates.lightning_modules.stage_record import Machine
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.pruning.ablation import ablated_outputs, one_head_masks
