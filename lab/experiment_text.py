@@ -11,6 +11,7 @@ from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
+from headgates.data.doubts import doubts
 from headgates.data.ranks import after_first
 from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.models.progress import say
@@ -33,12 +34,8 @@ class ExperimentText:
         self.prefix, _ = self.task.run_words(self.settings)
         test = self.corpus.test.first(config.test_sentences)
         self.test: Lines = (list(test.sources), list(test.targets))
-        valid = self.corpus.valid.first(1000)
-        if 2 * sum(map(str.__eq__, valid.sources, valid.targets)) > len(valid):
-            say(
-                f"{self.corpus.name}: most validation lines are the same on the source and the target side; "
-                "is one file a copy of the other?"
-            )
+        for doubt in doubts(self.corpus):
+            say(doubt)
         self._data: TranslationData | None = None
         self.distilled: dict[str, TranslationData] = {}  # with translations of a base (distilled_text.py)
 
