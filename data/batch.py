@@ -3,7 +3,8 @@ Letters: B pairs, S source pieces + end of sentence, T target pieces + one speci
 the right."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,10 +42,8 @@ class Batch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        source, target_in, target_out, index = map(
-            change, (self.source, self.target_in, self.target_out, self.index)
-        )
-        return Batch(source, target_in, target_out, index, self.step_tokens, self.target_tokens)
+        tensors: dict[str, Any] = {k: change(v) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **tensors)
 
 
 def pad(
@@ -67,8 +66,7 @@ def collate(
 ) -> Batch:
     """Return the `Batch` of some (source ids, target ids) without special tokens, which are added; index:
     their numbers in the split."""
-    sources = [source for source, _ in pairs]
-    targets = [target for _, target in pairs]
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     return Batch(
         source=pad(sources, source_specials, end=True),
         target_in=pad(targets, target_specials, begin=True),

@@ -4,7 +4,6 @@ A tokenizer becomes one file, vocab.tokenizer.json, whatever files it was made o
 alone reads it again. vocab.json holds the ids of its special tokens, the encoder's longest input and the
 labels."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.hf_vocab import check_tokens, library
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
-from headgates.data.vocab import VOCAB_ABOUT
+from headgates.data.vocab import VOCAB_ABOUT, write_about
 
 ENCODER_KIND = "encoder"
 TOKENIZER = "vocab.tokenizer.json"
@@ -44,12 +43,9 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
             "such as BERT"
         )
     about = {"kind": ENCODER_KIND, "specials": ids, "max_positions": max_positions, "labels": list(labels)}
-    for name, text in (
-        (TOKENIZER, content),
-        (VOCAB_ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n"),
-    ):
-        with atomic_file(folder / name) as file:
-            file.write(text.encode())
+    with atomic_file(folder / TOKENIZER) as file:
+        file.write(content.encode())
+    write_about(folder, about)
 
 
 def load(

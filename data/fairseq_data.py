@@ -19,18 +19,9 @@ from headgates.data.parallel import SPLIT_NAMES
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 
-MAGIC, OLDER = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
+MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")
-TYPES = {
-    1: "u1",
-    2: "i1",
-    3: "<i2",
-    4: "<i4",
-    5: "<i8",
-    8: "<u2",
-    9: "<u4",
-    10: "<u8",
-}  # those of whole numbers
+TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}  # whole numbers
 DATA_FILE = re.compile(
     r"(?P<split>[A-Za-z]+)(?P<part>\d*)\.(?P<src>[^.-]+)-(?P<tgt>[^.-]+)\.(?P<language>[^.-]+)\.idx"
 )
@@ -70,9 +61,7 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
         train = ParallelText([*train.sources, *more.sources], [*train.targets, *more.targets])
     train, valid = without_empty_lines(train), without_empty_lines(valid)
     about = f"binarised text in {folder}, {src} to {tgt}"
-    return Corpus(
-        train, valid, test, name=folder.resolve().name, description=about, src=src, tgt=tgt, extra=texts
-    )
+    return Corpus(train, valid, test, folder.resolve().name, about, src, tgt, texts)
 
 
 def read_pieces(place: str, *, src: str | None, tgt: str | None) -> Corpus:
@@ -114,12 +103,12 @@ def splits_of(folder: Path, src: str | None, tgt: str | None) -> tuple[str, str,
 def pieces_of(path: Path, dictionary: Dictionary) -> Iterator[list[str]]:
     """The pieces of every sentence of path.idx and path.bin."""
     for number, ids in enumerate(sentences(path)):
-        if len(ids) and not 0 <= ids.min() <= ids.max() < len(dictionary):
+        if not 0 <= ids.min(initial=0) <= ids.max(initial=0) < len(dictionary):
             raise DataError(
                 f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} "
                 f"has {len(dictionary)} entries; take the dictionary that the text was binarised with"
             )
-        kept = ids[:-1] if len(ids) and ids[-1] == SPECIALS.end else ids
+        kept = ids[:-1] if ids[-1:] == SPECIALS.end else ids
         yield [dictionary.symbols[i] for i in kept.tolist()]
 
 
@@ -130,37 +119,23 @@ def sentences(path: Path) -> Iterator[np.ndarray]:
         if not file.is_file():
             raise DataError(f"no file {file}: binarised text is an .idx and a .bin file for each language")
     head = index.read_bytes()
-    if head.startswith(OLDER):
-        raise DataError(
-            f"{index} is of fairseq's older kind of binarised text; run fairseq-preprocess with "
-            "--dataset-impl mmap"
-        )
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise DataError(
             f"{index} is no index of binarised text (it does not begin with MMIDIDX); run "
-            "fairseq-preprocess again"
+            "fairseq-preprocess with --dataset-impl mmap"
         )
     _, version, code, count = HEADER.unpack_from(head)
-    if version != 1 or code not in TYPES:
+    if version != 1 or code not in TYPES or len(head) != HEADER.size + 12 * count:
         raise DataError(
-            f"{index}: version {version}, type {code}; expected version 1 and a type of whole numbers, "
-            f"{', '.join(map(str, TYPES))}"
-        )
-    if len(head) != HEADER.size + 12 * count:
-        raise DataError(
-            f"{index} has {len(head):,} bytes, {HEADER.size + 12 * count:,} are those of {count:,} "
-            "sentences; copy it again"
+            f"{index}: version {version}, type {code}, {count:,} sentences in {len(head):,} bytes; expected "
+            f"version 1, a type of whole numbers ({', '.join(map(str, TYPES))}) and 12 bytes a sentence"
         )
     kind = np.dtype(TYPES[code])
     lengths = np.frombuffer(head, "<i4", count, HEADER.size).astype(np.int64)
     begins = np.frombuffer(head, "<i8", count, HEADER.size + 4 * count)
     size = data.stat().st_size
-    wrong = (
-        (lengths < 0)
-        | (begins < 0)
-        | (begins % kind.itemsize != 0)
-        | (begins > size - lengths * kind.itemsize)
-    )
+    outside = begins > size - lengths * kind.itemsize
+    wrong = (lengths < 0) | (begins < 0) | (begins % kind.itemsize != 0) | outside
     if wrong.any():
         number = int(wrong.argmax())
         raise DataError(

@@ -84,17 +84,10 @@ def load(
     Raises DataError where a file is missing or broken."""
     with tempfile.TemporaryDirectory() as restored:
         for name, own in about["files"].items():
-            if Path(name).name != name or Path(own).name != own:
-                raise DataError(
-                    f"{folder / VOCAB_ABOUT} names the file {shortened(name)} or {shortened(own)}, which is "
-                    "none of this folder"
-                )
-            if not own_file(folder, name).is_file():
-                raise DataError(
-                    f"{folder / name} is missing, a file of the tokenizer; bring it back, or make the run "
-                    "again"
-                )
-            shutil.copyfile(folder / name, Path(restored) / own)
+            path = own_file(folder, name)
+            if not path.is_file():
+                raise DataError(f"{path} of the tokenizer is missing; bring it back, or make the run again")
+            shutil.copyfile(path, own_file(restored, own))
         tokenizer = read_tokenizer(Path(restored), about["class"])
     source, target = (
         HuggingFaceVocab(

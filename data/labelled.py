@@ -15,14 +15,16 @@ from typing import Any
 
 from headgates.configs.fields import shortened
 from headgates.data.hub import HUB, hub_name, load_hub
-from headgates.data.parallel import SPLIT_NAMES, named_split
+from headgates.data.parallel import named_split, split_parts
+from headgates.data.rows import row_ending, tab_rows
 from headgates.data.splits import Corpus
-from headgates.data.text import DataError, ParallelText, line_error
+from headgates.data.text import DataError, ParallelText
 from headgates.data.text_file import json_lines, read_lines
 
 LABEL_FIELD = "label"
 NUMBER_FIELDS = ("idx", "index", "id")  # fields that only number the examples
-LABELLED_ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
+TAB_COLUMNS = (LABEL_FIELD, "first", "second")  # of a .tsv file that does not name its own
+LABELLED_ENDINGS = (".tsv", ".jsonl")
 LabelledRow = tuple[str, Mapping[str, Any]]  # where it stands, and its fields
 
 
@@ -68,14 +70,8 @@ def split_text(place: str | None, split: str, *, like: ParallelText | None) -> P
             f"no labelled text at {place}: expected a folder of train, valid and test as .tsv (label TAB "
             f"sentence) or .jsonl, plain or .gz, or {HUB}NAME for the package datasets"
         )
-    files = {
-        name: path
-        for names in SPLIT_NAMES.values()
-        for name in names
-        for ending in reversed(LABELLED_ENDINGS)
-        if (path := Path(place) / f"{name}{ending}").is_file()
-    }
-    return read_labelled(named_split(files, split, place), like=like)
+    files = named_split(split_parts(Path(place), LABELLED_ENDINGS), split, place)
+    return read_labelled(*files, like=like)
 
 
 def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText]:
@@ -85,39 +81,24 @@ def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText
     Raises DataError where there is none, or its labels or its number of sentences an example are not those of
     `like`."""
     path = Path(place)
-    if place.endswith(LABELLED_ENDINGS):
+    if row_ending(path) in LABELLED_ENDINGS:
         return f"{path.resolve().parent.name}-{path.name.split('.')[0]}", read_labelled(path, like=like)
     return place_name(place), split_text(place, "test", like=like)
 
 
-def read_labelled(path: str | Path, *, like: ParallelText | None = None) -> ParallelText:
-    """The examples of one file; empty lines are left out and counted. like: the training text, whose labels
+def read_labelled(*paths: Path, like: ParallelText | None = None) -> ParallelText:
+    """The examples of some files; empty lines are left out and counted. like: the training text, whose labels
     alone may occur.
 
     Raises DataError, naming the line, at one without a label or a sentence, with an unknown label, or with
     two sentences where others, or those of `like`, have one."""
-    path = Path(path)
-    lines = read_lines(path)
-    if not path.name.endswith(LABELLED_ENDINGS):
-        raise DataError(f"{path}: expected a file whose name ends in {', '.join(LABELLED_ENDINGS)}")
-    rows = json_lines(path) if ".jsonl" in path.name else tab_lines(path, lines)
-    where = ((f"{path}, line {number}", row) for number, row in rows)
-    return checked_examples(where, like, str(path), empty=lines.count(""))
-
-
-def tab_lines(path: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line number, fields) of every line that is not empty."""
-    rows = [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
-    columns = rows[0][1] if rows else []
-    if LABEL_FIELD in columns:
-        del rows[0]
-    else:
-        columns = [LABEL_FIELD, "first", "second"][: len(columns)]
-    for number, fields in rows:
-        if len(fields) != len(columns):
-            expected, came = " TAB ".join(columns), f"{len(fields)} columns: {shortened(fields)}"
-            raise line_error(path, number, f"expected {expected}, as in the first line; got {came}")
-        yield number, dict(zip(columns, fields, strict=True))
+    rows, empty = list[LabelledRow](), 0
+    for path in paths:
+        empty += read_lines(path).count("")
+        tabs = row_ending(path) == ".tsv"
+        own = tab_rows(path, TAB_COLUMNS, named_by=(LABEL_FIELD,)) if tabs else json_lines(path)
+        rows += [(f"{path}, line {number}", row) for number, row in own]
+    return checked_examples(rows, like, str(paths[0]), empty=empty)
 
 
 def hub_rows(rows: Any, place: str) -> Iterator[LabelledRow]:

@@ -7,7 +7,6 @@ commercial use."""
 
 import hashlib
 import http.client
-import os
 import sys
 import time
 import urllib.error
@@ -77,9 +76,8 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
     """Return the path of DATA_DIR/multi30k/FILE or DATA_DIR/FILE, or download the file to
     DATA_DIR/multi30k/FILE.
 
-    Without data_dir the user's cache takes its place (data/cache.py). Files are downloaded from
-    $HEADGATES_MIRROR/multi30k/FILE if this variable is set. Raises DataError if a download fails or the
-    SHA-256 is not the published one."""
+    Without data_dir the user's cache takes its place (data/cache.py). Raises DataError if a download fails or
+    the SHA-256 is not the published one."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(
             f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache"
@@ -96,9 +94,10 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
                     f"delete it, and the next run downloads it again"
                 )
             return path
-    mirror = os.environ.get("HEADGATES_MIRROR")
-    home = f"{mirror.rstrip('/')}/multi30k" if mirror else MULTI30K_HOME
-    url, cure = f"{home}/{file}", "get the files yourself, put them in DIR/multi30k, and say --data-dir DIR"
+    url, cure = (
+        f"{MULTI30K_HOME}/{file}",
+        "get the files yourself, put them in DIR/multi30k, and say --data-dir DIR",
+    )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as part, urllib.request.urlopen(url, timeout=30) as reply:

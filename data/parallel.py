@@ -1,4 +1,4 @@
-"""Parallel text: two files, line n of one translates line n of the other."""
+"""Parallel text: two files, line n of one translates line n of the other, or files of rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -6,13 +6,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from headgates.data.rows import ROW_ENDINGS, pairs_of_rows, row_ending
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText, without_empty
-from headgates.data.text_file import lines_of
+from headgates.data.text_file import lines_of, unpacked_name
 
 T = TypeVar("T")
 # names that a folder may use; the first one found wins
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev", "validation"), "test": ("test",)}
+ALL_NAMES = {name for names in SPLIT_NAMES.values() for name in names}
 IN_MEMORY = 2**24  # bytes of two aligned files; larger text lies in a store (data/store.py)
 
 
@@ -22,13 +24,15 @@ def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> P
     skip_empty: leave out pairs with an empty side and count them under 'empty'; test sets are read without
     it, to keep their line numbers. Raises DataError if the files have different numbers of lines, or no
     text."""
-    text = gathered_pairs((source, target), partial(pairs_of, source, target), skip_empty=skip_empty)
-    if not len(text):
-        raise DataError(
-            f"{source} and {target} have no pair of lines with text on both sides; expected one sentence a "
-            "line"
-        )
-    return text
+    return gathered_pairs((source, target), partial(pairs_of, source, target), skip_empty=skip_empty)
+
+
+def read_split(files: Sequence[Path], src: str, tgt: str, *, skip_empty: bool) -> ParallelText:
+    """`read_pairs` of what `folder_files` has of a split: two aligned files, or files of rows."""
+    if row_ending(files[0]):
+        rows = partial(pairs_of_rows, files, src, tgt)
+        return gathered_pairs(files, rows, skip_empty=skip_empty, key=(src, tgt))
+    return read_pairs(*files, skip_empty=skip_empty)
 
 
 def pairs_of(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
@@ -59,56 +63,85 @@ def gathered_pairs(
     once.
 
     skip_empty: as `read_pairs` has it. pairs: reads them, if they are not in a store yet; its errors are this
-    function's. key: what else the pairs depend on."""
+    function's. key: what else the pairs depend on. Raises DataError where there is no text."""
     # who reads says what is missing
     if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > IN_MEMORY:
         # here, because pyarrow takes time to load and --help does not need it
         from headgates.data.store import stored_text
 
-        return stored_text(files, pairs, skip_empty=skip_empty, key=key)
-    skipped: dict[str, int] = {}
-    kept = list(without_empty(pairs(), skipped) if skip_empty else pairs())
-    return ParallelText([source for source, _ in kept], [target for _, target in kept], skipped)
+        text = stored_text(files, pairs, skip_empty=skip_empty, key=key)
+    else:
+        skipped: dict[str, int] = {}
+        kept = list(without_empty(pairs(), skipped) if skip_empty else pairs())
+        text = ParallelText([source for source, _ in kept], [target for _, target in kept], skipped)
+    if not len(text):
+        raise DataError(
+            f"{' and '.join(map(str, files[:2]))}: no pair has text on both sides; expected a sentence a line"
+            f"{', in ' * bool(key)}{' and '.join(key)}"
+        )
+    return text
 
 
 def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corpus:
     """Return the corpus of a folder. Raises DataError as `folder_files` does, and where a file cannot be
     read."""
     files = folder_files(Path(folder), src=src, tgt=tgt)
-    train, valid, test = (read_pairs(*files[split], skip_empty=split != "test") for split in SPLIT_NAMES)
-    name, about = Path(folder).resolve().name, f"parallel text in {folder}, {src} to {tgt}"
-    return Corpus(train, valid, test, name, about, src or "", tgt or "")
+    about = f"parallel text in {folder}, {src} to {tgt}"
+    return corpus_of(files, str(src), str(tgt), name=Path(folder).resolve().name, about=about)
 
 
-def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str, tuple[Path, Path]]:
-    """Return the source and the target file of every split of a folder with {train,valid,test}.{src,tgt},
-    plain or .gz; the validation files may also be called val, dev or validation.
+def corpus_of(files: Mapping[str, Sequence[Path]], src: str, tgt: str, *, name: str, about: str) -> Corpus:
+    """The corpus of each split's files."""
+    train, valid, test = (
+        read_split(files[split], src, tgt, skip_empty=split != "test") for split in SPLIT_NAMES
+    )
+    return Corpus(train, valid, test, name, about, src, tgt)
+
+
+def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str, Sequence[Path]]:
+    """Return the files of every split of a folder: the source and the target file, such as train.en and
+    train.de, or else the files of `split_parts`. The validation files may also be called val, dev or
+    validation; text may be plain, .gz or .zst.
 
     Raises DataError, which lists what the folder has, if a language or a split is missing."""
     found: dict[str, dict[str, Path]] = {}  # split's name -> language -> file
-    names = {name for names in SPLIT_NAMES.values() for name in names}
     for path in sorted(folder.iterdir()):  # 'train.en' sorts before 'train.en.gz' and is taken
-        name, _, language = path.name.removesuffix(".gz").partition(".")
-        if name in names and language and path.is_file():
+        name, _, language = unpacked_name(path).partition(".")
+        if name in ALL_NAMES and language and not row_ending(path) and path.is_file():
             found.setdefault(name, {}).setdefault(language, path)
     languages = sorted(set().union(*found.values()))
-    if not languages:
+    parts = {} if languages else split_parts(folder)
+    if not (languages or parts):
         raise DataError(
             f"{folder} has no parallel text: expected files such as train.en and train.de, valid.*, test.*, "
-            "plain or .gz"
+            f"or train, valid and test as {', '.join(ROW_ENDINGS)}"
         )
     source, target = two_languages(src, tgt, languages, str(folder))
     both = {name: (of[source], of[target]) for name, of in found.items() if {source, target} <= of.keys()}
-    return {split: named_split(both, split, f"{folder}, {source}-{target},") for split in SPLIT_NAMES}
+    place = f"{folder}, {source}-{target},"
+    return {split: named_split(both or parts, split, place) for split in SPLIT_NAMES}
+
+
+def split_parts(folder: Path, endings: Sequence[str] = ROW_ENDINGS) -> dict[str, Sequence[Path]]:
+    """Split's name -> its files of rows, in order and of one ending, of a folder and those inside. The name
+    stands before a file's first dot or dash, as in train-00000-of-00002.parquet, or is its folder's."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*")):
+        words = [name.split(".")[0].split("-")[0] for name in path.relative_to(folder).parts[:-3:-1]]
+        split = next((word for word in words if word in ALL_NAMES), None)
+        if split and row_ending(path) in endings and path.is_file():
+            parts = found.setdefault(split, [path])
+            if path != parts[0] and path.suffixes == parts[0].suffixes:
+                parts.append(path)
+    return dict(found)
 
 
 def two_languages(src: str | None, tgt: str | None, known: Sequence[str], place: str) -> tuple[str, str]:
-    """The languages that --src and --tgt name. Raises DataError unless these are two of those known."""
-    if src is None or tgt is None or src == tgt or not {src, tgt} <= set(known):
-        raise DataError(
-            f"expected two languages for --src and --tgt, of those in {place}: {', '.join(known)}; got {src} "
-            f"and {tgt}"
-        )
+    """The languages that --src and --tgt name. Raises DataError unless these are two of those known, if any
+    are."""
+    if src is None or tgt is None or src == tgt or (known and not {src, tgt} <= set(known)):
+        there = f", of those in {place}: {', '.join(known)}" if known else f" of {place}"
+        raise DataError(f"expected two languages for --src and --tgt{there}; got {src} and {tgt}")
     return src, tgt
 
 

@@ -1,4 +1,4 @@
-"""The lines of a text file, plain or gzip.
+"""The lines of a text file, plain, gzip or Zstandard.
 
 A line ends at "\\n" and nowhere else: str.splitlines also cuts at characters that occur inside sentences
 (U+2028, U+0085, form feed), after which every later line is paired with the wrong translation."""
@@ -6,19 +6,23 @@ A line ends at "\\n" and nowhere else: str.splitlines also cuts at characters th
 import gzip
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
+from headgates.configs.own_file import LARGEST_RATIO, SMALL
 from headgates.data.text import DataError, line_error
 
-# bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
-SMALL, LARGEST_RATIO = 2**26, 100
+GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how such files begin
+
+
+def unpacked_name(path: Path) -> str:
+    """The name of a file without .gz or .zst."""
+    return path.name.removesuffix(".gz").removesuffix(".zst")
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -27,10 +31,14 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def lines_of(path: str | Path) -> Iterator[str]:
-    """The lines of a text file, plain or gzip, without white space at their ends; empty lines stay, a
-    byte-order mark does not.
+    """`whole_lines` without white space at their ends."""
+    return map(str.strip, whole_lines(path))
 
-    A gzip file is recognised by its first two bytes. Raises DataError if the file is missing or unreadable,
+
+def whole_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a text file; empty lines stay, a byte-order mark does not.
+
+    A compressed file is recognised by its first bytes. Raises DataError if the file is missing or unreadable,
     or a line is not UTF-8."""
     path = Path(path)
     with opened(path) as file:
@@ -41,7 +49,7 @@ def lines_of(path: str | Path) -> Iterator[str]:
                     raise DataError(f"{path} is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
                 if not line:  # a byte-order mark is all that there is
                     return
-            yield decode_line(line, number, str(path)).strip()
+            yield decode_line(line, number, str(path))
 
 
 def decode_line(line: bytes, number: int, name: str, cure: str = "") -> str:
@@ -82,34 +90,45 @@ def no_file(path: Path) -> DataError:
     )
 
 
-class Unpacked(gzip.GzipFile):
-    """The content of a gzip file. Raises DataError where it grows beyond what text does: memory or the disk
+class Unpacked(io.RawIOBase):
+    """What a compressed file holds. Raises DataError where it grows beyond what text does: memory or the disk
     would end first."""
 
-    def read(self, size: int | None = -1) -> bytes:
-        block, packed = super().read(size), os.fstat(self.fileno()).st_size
-        if self.tell() > (most := max(SMALL, LARGEST_RATIO * packed)):
+    def __init__(self, stream: BinaryIO, path: Path) -> None:
+        self.stream, self.path, self.size = stream, path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block, packed = self.stream.read(len(buffer)), self.path.stat().st_size
+        buffer[: len(block)] = block
+        self.size += len(block)
+        if self.size > (most := max(SMALL, LARGEST_RATIO * packed)):
             raise DataError(
-                f"{self.name} has {packed:,} bytes and unpacks to more than {most:,}; expected text, "
-                "which grows tenfold at most; if this is right, unpack it (gunzip --keep) and give the plain "
-                "file"
+                f"{self.path} has {packed:,} bytes and unpacks to more than {most:,}; expected text, "
+                "which grows tenfold at most; if this is right, unpack it (gunzip, unzstd) first"
             )
-        return block
+        return len(block)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A text file, plain or gzip, open for its bytes. Raises DataError if it is missing, unreadable or
-    damaged."""
+    """A text file, plain, gzip or Zstandard, open for its bytes. Raises DataError if it is missing,
+    unreadable or damaged."""
     try:
         with path.open("rb") as file:
-            packed = file.peek(2).startswith(b"\x1f\x8b")
-            yield io.BufferedReader(Unpacked(fileobj=file), 2**20) if packed else file
+            head, stream = file.peek(4), cast(BinaryIO, file)
+            if head.startswith(GZIP):
+                stream = cast(BinaryIO, gzip.GzipFile(fileobj=file))
+            elif head.startswith(ZSTANDARD):
+                import pyarrow  # here, because it takes time to load
+
+                stream = pyarrow.CompressedInputStream(file, "zstd")
+            yield file if stream is file else io.BufferedReader(Unpacked(stream, path), 2**20)
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file ({error}); copy or download it again") from error
-    except OSError as error:
-        raise DataError(
-            f"cannot read {path}: {error.strerror}; expected a text file, plain or .gz"
-        ) from error
+    except (EOFError, OSError, zlib.error) as error:
+        if reason := getattr(error, "strerror", None):
+            raise DataError(f"cannot read {path}: {reason}; expected a text file") from error
+        raise DataError(f"{path} is damaged ({error}); copy or download it again") from error

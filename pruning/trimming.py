@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.recipe import Pieces, Recipe
-from headgates.data.parallel import folder_files, read_pairs
-from headgates.data.text import DataError, digest_lines
+from headgates.data.parallel import folder_files, read_pairs, read_split
+from headgates.data.text import DataError, ParallelText, digest_lines
 from headgates.data.text_file import read_lines
 from headgates.lab.lab import Run
 from headgates.models.progress import reported, say
@@ -76,17 +76,18 @@ def read_texts(places: Sequence[str], source: Source) -> Lines:
     and where there is no line."""
     sources, targets = list[str](), list[str]()
     for place in places:
-        files = place.split(":") if not Path(place).exists() else [place]
+        files = [place] if Path(place).exists() else place.split(":")
         if Path(place).is_dir():
-            languages = {side: source.config.get(side) for side in ("src", "tgt")}
-            files = list(map(str, folder_files(Path(place), **languages)["train"]))
-        if len(files) > 2:
-            raise DataError(f"--trim-vocabulary {place}: expected a file, SOURCE:TARGET, or a folder")
-        if len(files) == 2:
+            src, tgt = (str(source.config.get(side)) for side in ("src", "tgt"))
+            parts = folder_files(Path(place), src=src, tgt=tgt)["train"]
+            text = read_split(parts, src, tgt, skip_empty=False)
+        elif len(files) == 1:
+            text = ParallelText(read_lines(place), [])
+        elif len(files) == 2:
             text = read_pairs(*files, skip_empty=False)
-            sources, targets = sources + list(text.sources), targets + list(text.targets)
         else:
-            sources += read_lines(files[0])
+            raise DataError(f"--trim-vocabulary {place}: expected a file, SOURCE:TARGET, or a folder")
+        sources, targets = sources + list(text.sources), targets + list(text.targets)
     if not any(sources):
         raise DataError(f"--trim-vocabulary {','.join(places)}: there is no line with text in it")
     return sources, targets

@@ -15,7 +15,7 @@ from random import Random
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 from headgates.data.toy.grammar import draw_sentence
-from headgates.data.toy.writing import English, German, join_words
+from headgates.data.toy.writing import both_languages, join_words
 
 LONGEST_SOURCE = 10  # source words, punctuation counted: what a small model learns in two minutes
 # pairs of each split. Test and validation are drawn first, so they do not depend on how much is trained on
@@ -43,11 +43,9 @@ class ToyPair:
 def draw_pair(rng: Random, longest: int = LONGEST_SOURCE) -> ToyPair:
     """Draw the next pair, of at most `longest` source words; the same sentence may come again."""
     while True:
-        sentence = draw_sentence(rng)
-        english = English(sentence)
+        english, german = both_languages(draw_sentence(rng))
         if len(english.words) <= longest:
             break
-    german = German(sentence, period=len(english.words) - 1)
     alignment = tuple(sorted((i, j) for j, i in enumerate(german.links) if i >= 0))
     tree = tuple(english.words), tuple(english.heads), tuple(english.labels)
     return ToyPair(join_words(english.words), join_words(german.words), *tree, tuple(german.words), alignment)
@@ -65,10 +63,8 @@ def generate(count: int, seed: int, longest: int = LONGEST_SOURCE) -> list[ToyPa
 
 @lru_cache(maxsize=2)
 def _splits(seed: int) -> dict[str, list[ToyPair]]:
-    pairs, splits = iter(generate(sum(SPLITS.values()), seed)), {}
-    for split, count in SPLITS.items():
-        splits[split] = list(islice(pairs, count))
-    return splits
+    pairs = iter(generate(sum(SPLITS.values()), seed))
+    return {split: list(islice(pairs, count)) for split, count in SPLITS.items()}
 
 
 def toy_pairs(split: str, *, seed: int = SEED) -> list[ToyPair]:

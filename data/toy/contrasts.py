@@ -17,7 +17,7 @@ from headgates.data.contrast import OPEN, Contrast
 from headgates.data.toy import lexicon
 from headgates.data.toy.entries import Determiner, Noun, Verb
 from headgates.data.toy.grammar import Clause, Phrase, Quality, adjectives, draw
-from headgates.data.toy.writing import English, German, join_words
+from headgates.data.toy.writing import both_languages, join_words
 
 COUNT = 100  # contrasts of a set
 ANIMATE = ("person", "animal")
@@ -42,8 +42,7 @@ def toy_contrasts(name: str, *, count: int = COUNT, seed: int = 0) -> list[Contr
 
 def written(clause: Clause) -> tuple[str, str]:
     """The clause in English and in German."""
-    english = English(clause)
-    german = German(clause, period=len(english.words) - 1)
+    english, german = both_languages(clause)
     return join_words(english.words), join_words(german.words)
 
 

@@ -4,6 +4,7 @@ Tables are text: a word a line, " / " between cells, "-" for an empty cell. Each
 of its row in order."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -70,20 +71,25 @@ class Adjective:
             self.stems |= dict.fromkeys(where.split(), stem)
 
 
+@dataclass(frozen=True)
 class Determiner:
     """A determiner of singular or plural nouns. form: English, "" for the bare plural. stem: German. pattern,
     adjectives: the rows of `ENDINGS` of the stem, and of adjectives after it."""
 
-    def __init__(self, form: str, label: str, stem: str, pattern: str, adjectives: str) -> None:
-        self.form, self.label, self.stem = form, label, stem
-        self.pattern, self.adjectives = pattern, adjectives
+    form: str
+    label: str
+    stem: str
+    pattern: str
+    adjectives: str
 
 
+@dataclass(frozen=True)
 class Adverb:
     """An adverb. label: spaCy's dependency label; `never` is neg, `today` npadvmod."""
 
-    def __init__(self, form: str, german: str, label: str = "advmod") -> None:
-        self.form, self.german, self.label = form, german, label
+    form: str
+    german: str
+    label: str = "advmod"
 
 
 class Preposition:

@@ -17,6 +17,12 @@ def join_words(words: list[str]) -> str:
     return " ".join(words).replace(" ,", ",").replace(" .", ".")
 
 
+def both_languages(sentence: Clause) -> "tuple[English, German]":
+    """A sentence in English, and in German with its alignment to the English words."""
+    english = English(sentence)
+    return english, German(sentence, period=len(english.words) - 1)
+
+
 class English:
     """A sentence in English: its words, their heads (numbered from 1, 0 for the root) and labels. Methods
     count words from 0, and fill in the fields `at` of the clauses and phrases."""

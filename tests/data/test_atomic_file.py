@@ -1,8 +1,6 @@
 """A file is written whole or not at all, and an error says which file and what to do."""
 
 import os
-import subprocess
-import sys
 from io import FileIO
 
 import pytest
@@ -61,14 +59,6 @@ def test_a_planted_link_is_not_followed(path):
         file.write(b"new")
     assert (path.read_bytes(), victim.read_bytes()) == (b"new", b"precious")
     assert not path.is_symlink()
-
-
-@pytest.fixture
-def dead() -> int:
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(path, dead, monkeypatch):

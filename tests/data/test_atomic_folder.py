@@ -1,8 +1,6 @@
 """A folder appears whole or not at all, and what a killed process left of it goes."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -11,12 +9,6 @@ from headgates.data.atomic_folder import atomic_folder
 
 def names(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def ended_process() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_the_folder_has_its_name_only_at_the_end_and_replaces_the_one_before(tmp_path):
@@ -49,8 +41,7 @@ def test_after_an_exception_all_is_as_before(tmp_path, error):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere nothing says harmlessly whether a process runs")
-def test_drafts_of_killed_processes_go_and_all_else_stays(tmp_path):
-    dead = ended_process()
+def test_drafts_of_killed_processes_go_and_all_else_stays(tmp_path, dead):
     (tmp_path / "mine").mkdir()
     for name in (f".made.{dead}", f".made.{os.getppid()}", f".other.{dead}", ".made.notes", f"made.{dead}"):
         (tmp_path / name).mkdir()

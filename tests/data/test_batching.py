@@ -11,11 +11,12 @@ from headgates.data.batching import TokenBatches
 RNG = np.random.default_rng(0)
 SOURCE = RNG.integers(1, 43, size=1009)
 TARGET = np.clip(SOURCE + RNG.integers(-5, 7, size=1009), 1, None)
+SETTINGS = {"max_tokens": 401, "seed": 7}
 
 
 def all_ranks(source=SOURCE, target=TARGET, *, world=1, epoch=0, **options):
     """One list of (indices, step_tokens) for each rank."""
-    ranks, options = [], {"max_tokens": 401, "seed": 7, "accumulate": 1, **options}
+    ranks, options = [], SETTINGS | options
     for rank in range(world):
         batches = TokenBatches(source, target, world=world, rank=rank, **options)
         batches.set_epoch(epoch)
@@ -28,12 +29,6 @@ def numbers(ranks) -> list[int]:
     return sorted(i for rank in ranks for indices, _ in rank for i in indices)
 
 
-def test_a_pair_longer_than_the_budget_is_a_batch_of_its_own():
-    ranks = all_ranks([3, 97, 3], [3, 5, 3], max_tokens=11)
-    assert [1] in [indices for indices, _ in ranks[0]]
-    assert numbers(ranks) == [0, 1, 2]
-
-
 @pytest.mark.parametrize(("world", "accumulate"), [(2, 1), (3, 1), (3, 2), (5, 3)])
 def test_the_steps_of_ranks_are_those_of_one_that_accumulates_the_batches_of_all(world, accumulate):
     (one,) = all_ranks(accumulate=world * accumulate)
@@ -44,18 +39,10 @@ def test_the_steps_of_ranks_are_those_of_one_that_accumulates_the_batches_of_all
     assert empty == [], "only a rank's last batch may be empty"
 
 
-def test_a_rank_for_which_no_batch_is_left_gets_an_empty_one():
-    ranks = all_ranks([13] * 5, [13] * 5, max_tokens=17, world=3)
-    assert [[len(indices) for indices, _ in rank] for rank in ranks] == [[1, 1], [1, 1], [1, 0]]
-    assert {tokens for rank in ranks for _, tokens in rank[1:]} == {26}
-
-
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (1, 3), (2, 3)])
 def test_an_epoch_goes_on_in_its_middle_once(world, accumulate):
     for rank, whole in enumerate(all_ranks(world=world, accumulate=accumulate, epoch=3)):
-        batches = TokenBatches(
-            SOURCE, TARGET, max_tokens=401, seed=7, accumulate=accumulate, world=world, rank=rank
-        )
+        batches = TokenBatches(SOURCE, TARGET, **SETTINGS, accumulate=accumulate, world=world, rank=rank)
         batches.set_epoch(3)
         assert batches.steps == -(-len(whole) // accumulate)
         batches.first_step = 5
@@ -76,6 +63,21 @@ def test_long_and_short_batches_are_mixed_and_little_is_padding():
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.4
     padded = sum(len(source) * (source.max() + target.max()) for source, target in batches)
     assert (SOURCE.sum() + TARGET.sum()) / padded > 0.8
+
+
+def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
+    """Losses at a fixed seed depend on it."""
+    rng = np.random.default_rng([7, 2])
+    longer = np.maximum(SOURCE, TARGET)
+    shuffled = rng.permutation(len(longer))
+    mixed = TARGET + rng.uniform(0, 4.0, size=len(longer))
+    order = shuffled[np.lexsort((-mixed[shuffled], -longer[shuffled]))]
+    sizes = [0]
+    while sizes[-1] < len(order):
+        sizes.append(min(sizes[-1] + max(1, 401 // int(longer[order[sizes[-1]]])), len(order)))
+    expected = np.split(order, sizes[1:-1])
+    expected = [expected[i].tolist() for i in rng.permutation(len(expected))]
+    assert [batch for batch, _ in all_ranks(epoch=2)[0]] == expected
 
 
 @given(

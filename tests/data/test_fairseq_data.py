@@ -73,66 +73,50 @@ def test_a_split_that_is_not_there_is_missed_when_it_is_asked_for(folder):
         corpus.split("train")
 
 
-def change(path: Path, begin: int, content: bytes) -> None:
-    raw = path.read_bytes()
-    path.write_bytes(raw[:begin] + content + raw[begin + len(content) :])
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("ending", "place", "content", "message"),
     [
-        (
-            lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"TNTIDX\x00\x00" + bytes(40)),
-            "older kind .* --dataset-impl mmap",
-        ),
-        (
-            lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"MMIDIDX\x00\x00"),
-            "does not begin with MMIDIDX",
-        ),
-        (lambda f: change(f / "test.en-de.en.idx", 9, b"\x02"), "version 2, type 8; expected version 1"),
-        (lambda f: change(f / "test.en-de.en.idx", 17, b"\x06"), "version 1, type 6; expected version 1"),
-        (
-            lambda f: change(f / "test.en-de.en.idx", 18, b"\xff" * 8),
-            "has 62 bytes, .* are those of 18,446,744,073,709,551,615 sentences",
-        ),
-        (
-            lambda f: change(f / "test.en-de.en.idx", 26, struct.pack("<i", -1)),
-            "sentence 0 should be -1 ids from byte 0",
-        ),
-        (
-            lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", -2)),
-            "sentence 0 should be 5 ids from byte -2",
-        ),
-        (
-            lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", 3)),
-            "sentence 0 should be 5 ids from byte 3",
-        ),
-        (
-            lambda f: f.joinpath("test.en-de.en.bin").write_bytes(bytes(8)),
-            "has 8 bytes, but sentence 0 should be 5 ids from byte 0",
-        ),
-        (lambda f: f.joinpath("test.en-de.en.bin").unlink(), r"no file .*test\.en-de\.en\.bin"),
-        (
-            lambda f: change(f / "test.en-de.en.bin", 0, b"\x0a\x00"),
-            "sentence 0: ids 2 to 10, but .* has 10 entries",
-        ),
-        (lambda f: f.joinpath("dict.en.txt").unlink(), r"no file .*dict\.en\.txt"),
-        (lambda f: write_side(f / "test.en-de.de", [[4]]), "test has 3 sentences of en and 1 of de"),
-        (
-            lambda f: [path.unlink() for path in f.glob("*.idx")],
-            "has no binarised texts: it has no files such as",
-        ),
-        (
-            lambda f: write_side(f / "test.de-fr.fr", [[4]]),
-            "has 2 binarised texts: it has de-fr, en-de; --src and --tgt name one",
-        ),
+        ("idx", None, b"TNTIDX\x00\x00" + bytes(40), "does not begin with MMIDIDX.* --dataset-impl mmap"),
+        ("idx", None, b"MMIDIDX\x00\x00", "does not begin with MMIDIDX"),
+        ("idx", 9, b"\x02", "version 2, type 8, .*; expected version 1"),
+        ("idx", 17, b"\x06", "version 1, type 6, .*; expected version 1"),
+        ("idx", 18, b"\xff" * 8, "18,446,744,073,709,551,615 sentences in 62 bytes"),
+        ("idx", 26, struct.pack("<i", -1), "sentence 0 should be -1 ids from byte 0"),
+        ("idx", 38, struct.pack("<q", -2), "sentence 0 should be 5 ids from byte -2"),
+        ("idx", 38, struct.pack("<q", 3), "sentence 0 should be 5 ids from byte 3"),
+        ("bin", None, bytes(8), "has 8 bytes, but sentence 0 should be 5 ids from byte 0"),
+        ("bin", 0, b"\x0a\x00", "sentence 0: ids 2 to 10, but .* has 10 entries"),
     ],
 )
-def test_a_broken_folder_is_one_clear_error(spoil, message, folder):
-    spoil(folder)
+def test_a_broken_file_is_one_clear_error(ending, place, content, message, folder):
+    path = folder / f"test.en-de.en.{ending}"
+    if place is None:
+        path.write_bytes(content)
+    else:
+        raw = path.read_bytes()
+        path.write_bytes(raw[:place] + content + raw[place + len(content) :])
     with pytest.raises(DataError, match=message) as caught:
         load_corpus(f"fairseq:{folder}")
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("gone", "added", "message"),
+    [
+        ("test.en-de.en.bin", None, r"no file .*test\.en-de\.en\.bin"),
+        ("dict.en.txt", None, r"no file .*dict\.en\.txt"),
+        ("*.idx", None, "has no binarised texts: it has no files such as"),
+        (None, "test.en-de.de", "test has 3 sentences of en and 1 of de"),
+        (None, "test.de-fr.fr", "has 2 binarised texts: it has de-fr, en-de; --src and --tgt name one"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_named(gone, added, message, folder):
+    if added:
+        write_side(folder / added, [[4]])
+    for path in list(folder.glob(gone or "none")):
+        path.unlink()
+    with pytest.raises(DataError, match=message):
+        load_corpus(f"fairseq:{folder}")
 
 
 def test_other_languages_and_no_folder_are_named(folder):

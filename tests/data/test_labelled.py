@@ -14,6 +14,10 @@ ROWS = [("good", "a funny film"), ("bad", "a dull plot")]
 TSV = "".join(f"{label}\t{sentence}\n" for label, sentence in ROWS)
 
 
+def as_json(rows) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def write(path, text: str):
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
@@ -26,16 +30,8 @@ def write(path, text: str):
         ("a.tsv.gz", TSV),
         ("a.tsv", "sentence\tlabel\na funny film\tgood\na dull plot\tbad\n"),
         ("a.tsv", "idx\tsentence\tlabel\n7\ta funny film\tgood\n8\ta dull plot\tbad\n"),
-        (
-            "a.jsonl",
-            "".join(
-                json.dumps({"label": label, "text": sentence, "idx": 3}) + "\n" for label, sentence in ROWS
-            ),
-        ),
-        (
-            "a.jsonl.gz",
-            "".join(json.dumps({"sentence": sentence, "label": label}) + "\n" for label, sentence in ROWS),
-        ),
+        ("a.jsonl", as_json({"label": label, "text": sentence, "idx": 3} for label, sentence in ROWS)),
+        ("a.jsonl.gz", as_json({"sentence": sentence, "label": label} for label, sentence in ROWS)),
     ],
 )
 def test_every_form_gives_the_same_examples(tmp_path, name, text):
@@ -51,18 +47,14 @@ def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
         {"premise": "A man sleeps.", "hypothesis": "He sleeps.", "label": 1},
         {"premise": "A dog.", "hypothesis": "A cat.", "label": 0},
     ]
-    again = read_labelled(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    again = read_labelled(write(tmp_path / "a.jsonl", as_json(rows)))
     assert (again.sources, again.targets) == (text.sources, text.targets)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
-        (
-            "a.tsv",
-            "1\tfine\n0 no tab here\n",
-            "line 2: expected label TAB first, as in the first line; got 1",
-        ),
+        ("a.tsv", "1\tfine\n0 no tab\n", "line 2: expected label TAB first, as in the first line; got 1"),
         ("a.tsv", "1\ta\tb\tc\n", "line 1: .* got 4 columns"),
         ("a.tsv", "sentence\tlabel\nonly one\n", "line 2: expected sentence TAB label.* got 1"),
         ("a.tsv", "", "no examples"),
@@ -71,13 +63,8 @@ def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
         ("a.jsonl", '{"text": "a"}', "line 1: expected a `label`, .* got None; the fields are text"),
         ("a.jsonl", '{"label": 0.5, "text": "a"}', "line 1: expected a `label`, .*, got 0.5"),
         ("a.jsonl", '{"label": 1, "text": " "}', "line 1: expected one or two sentences beside the label"),
-        (
-            "a.jsonl",
-            '{"label": 1, "a": "x"}\n{"label": 1, "a": "x", "b": "y"}',
-            r"line 2: has 2 sentence\(s\)",
-        ),
+        ("a.jsonl", '{"label": 1, "a": "x"}\n{"label": 1, "a": "x", "b": "y"}', r"line 2: has 2 sentence"),
         ("a.jsonl", '{"label": 1, "a": "x", "b": "y", "c": "z"}', "got the fields label, a, b, c"),
-        ("a.csv", "1,a\n", "ends in .tsv"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path, name, text, error):
@@ -129,11 +116,7 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
     )
     corpus = labelled_corpus("hf:own/glue:sst2")
     assert asked[0] == ("own/glue", "sst2")
-    assert (corpus.test.sources, corpus.test.targets, corpus.name) == (
-        ["funny", "dull"],
-        ["good", "bad"],
-        "own-glue-sst2",
-    )
+    assert (corpus.test, corpus.name) == (ParallelText(["funny", "dull"], ["good", "bad"]), "own-glue-sst2")
     splits["test"] = Rows([{"sentence": "funny", "label": -1, "idx": 0}], ["bad", "good"])
     with pytest.raises(DataError, match=r"test, example 0: its labels are hidden \(-1\)"):
         labelled_corpus("hf:own/glue:sst2")

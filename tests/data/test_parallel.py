@@ -48,7 +48,7 @@ def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path, content, lines):
     [
         ("grün\n".encode() + "schön\n".encode("latin-1"), r"line 2: byte 4 \(0xf6\) is not UTF-8.*iconv"),
         ("grün\n".encode("utf-16"), "is UTF-16, expected UTF-8"),
-        (gzip.compress(os.urandom(1009))[:-61], "damaged gzip"),
+        (gzip.compress(os.urandom(1009))[:-61], "is damaged"),
         (None, r"no file .* \(did you mean 'train\.en\.gz'\?\).* has train\.en\.gz"),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_file_that_is_not_text_is_one_error(tmp_path, content, words):
 
 @pytest.mark.parametrize(
     ("source", "target", "words"),
-    [("1\n2\n3\n", "1\n2\n", "a has 3 lines and .*b has 2"), ("\n\n", "\n\n", "no pair of lines with text")],
+    [("1\n2\n3\n", "1\n2\n", "a has 3 lines and .*b has 2"), ("\n\n", "\n\n", "no pair has text")],
 )
 def test_files_that_are_not_aligned_are_one_error(tmp_path, source, target, words):
     (tmp_path / "a").write_text(source)
@@ -106,8 +106,8 @@ def test_a_gzip_file_is_known_by_its_content_whatever_its_name(tmp_path):
 def test_a_gzip_file_that_unpacks_to_far_more_than_text_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text_file, "SMALL", 2**21)
     for size in (2**21, 2**22):
-        (tmp_path / f"{size}.gz").write_bytes(gzip.compress(b"\n" * size))
-    assert len(read_lines(tmp_path / f"{2**21}.gz")) == 2**21
+        (tmp_path / f"{size}.gz").write_bytes(gzip.compress(b"x" * size))
+    assert len(read_lines(tmp_path / f"{2**21}.gz")) == 1
     with pytest.raises(DataError, match=rf"{2**22}\.gz has [\d,]+ bytes and unpacks to more than .*gunzip"):
         read_lines(tmp_path / f"{2**22}.gz")
 
@@ -150,11 +150,5 @@ def test_importing_the_room_imports_neither_torch_nor_lightning():
     heavy = ("torch", "pytorch_lightning", "lightning", "sentencepiece")
     modules = "sys, headgates.data.atomic_file, headgates.data.ranks"
     code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout.strip() == "[]"
+    root = Path(__file__).parents[2]
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=root).strip() == "[]"

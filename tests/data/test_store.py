@@ -15,7 +15,6 @@ import headgates.data.parallel
 import headgates.data.splits
 import headgates.data.store
 from headgates.data import ranks
-from headgates.data.batching import TokenBatches
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.encoded import EncodedPairs, ids_type, record_batch
 from headgates.data.parallel import read_pairs
@@ -55,8 +54,8 @@ def stores(monkeypatch, tmp_path):
     return tmp_path / "cache/text"
 
 
-def corpus_of(text, valid=None):
-    return Corpus(text, valid or text.first(23), text.first(29), "own", "own text", "en", "de")
+def corpus_of(text):
+    return Corpus(text, text.first(23), text.first(29), "own", "own text", "en", "de")
 
 
 def in_memory(files, skip_empty=True):
@@ -64,17 +63,10 @@ def in_memory(files, skip_empty=True):
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
-def translation_data(corpus, folder, **options):
+def translation_data(corpus, folder):
     source, target = make_vocabs(corpus, folder, size=60, joint=True)
-    return TranslationData(
-        corpus=corpus,
-        source_vocab=source,
-        target_vocab=target,
-        max_tokens=101,
-        max_length=11,
-        seed=1,
-        **options,
-    )
+    settings = {"max_tokens": 101, "max_length": 11, "seed": 1}
+    return TranslationData(corpus=corpus, source_vocab=source, target_vocab=target, **settings)
 
 
 @pytest.mark.parametrize("skip_empty", [True, False])
@@ -84,11 +76,7 @@ def test_a_stored_text_has_the_lines_of_its_files(files, stores, skip_empty):
     assert isinstance(text.sources, StoredLines)
     assert (list(text.sources), list(text.targets)) == (sources, targets)
     assert text.skipped == ({"empty": 2} if skip_empty else {})
-    assert (text.sources[0], text.sources[-1], text.sources[30:33]) == (
-        sources[0],
-        sources[-1],
-        sources[30:33],
-    )
+    assert [text.sources[at] for at in (0, -1, slice(30, 33))] == [sources[0], sources[-1], sources[30:33]]
     with pytest.raises(IndexError):
         text.sources[len(sources)]
     assert text.only([5, 190], reason="x").targets == [targets[5], targets[190]]
@@ -145,20 +133,11 @@ def test_another_text_or_vocabulary_has_a_store_of_its_own(files, stores, tmp_pa
         make_vocabs(corpus_of(text), tmp_path / str(size), size=size, joint=True) for size in (40, 60)
     )
     assert list(encoded(text, *small)) != list(encoded(text, *large))
-    assert list(encoded(text, *large)) == list(
-        zip(*(large[0].encode(list(side)) for side in (text.sources, text.targets)), strict=True)
-    )
+    expected = (large[0].encode(list(side)) for side in (text.sources, text.targets))
+    assert list(encoded(text, *large)) == list(zip(*expected, strict=True))
     files[0].write_text(files[0].read_text().replace("dog", "cow"))
     assert read_pairs(*files, skip_empty=True).sources[7:9] == in_memory(files)[0][7:9]
     assert len(list(stores.iterdir())) == 2
-
-
-def spoil(path: Path, how: str) -> None:
-    content = path.read_bytes()
-    if how == "gone":
-        path.unlink()
-    else:
-        path.write_bytes({"short": content[: len(content) // 2], "foreign": b"x" * len(content)}[how])
 
 
 @pytest.mark.parametrize("how", ["gone", "short", "foreign"])
@@ -166,7 +145,10 @@ def spoil(path: Path, how: str) -> None:
 def test_a_torn_store_is_made_again(files, stores, tmp_path, how, pattern):
     expected = list(translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path).train_pairs)
     (path,) = stores.glob(f"*/{pattern}")
-    spoil(path, how)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if how == "short" else b"x" * len(content))
+    if how == "gone":
+        path.unlink()
     text = read_pairs(*files, skip_empty=True)
     assert list(text.sources) == in_memory(files)[0]
     assert list(translation_data(corpus_of(text), tmp_path).train_pairs) == expected
@@ -201,26 +183,6 @@ def test_pairs_can_be_chosen_and_counted():
     assert some.occurrences("source", 3) == sum(source.count(3) for source, _ in chosen)
     flat = np.concatenate(list(some.flat("source"))).tolist()
     assert flat == [piece for source, _ in chosen for piece in source]
-
-
-def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
-    """The order that was planned before lengths were narrow and sorting went by groups; losses at a fixed
-    seed depend on it."""
-    rng = np.random.default_rng(5)
-    source, target = (rng.integers(1, 300, size=1009) for _ in range(2))
-    batches = TokenBatches(source, target, max_tokens=700, seed=11)
-    batches.set_epoch(2)
-    rng = np.random.default_rng([11, 2])
-    longer = np.maximum(source, target)
-    shuffled = rng.permutation(len(longer))
-    mixed = target + rng.uniform(0, 4.0, size=len(longer))
-    order = shuffled[np.lexsort((-mixed[shuffled], -longer[shuffled]))]
-    sizes = [0]
-    while sizes[-1] < len(order):
-        sizes.append(min(sizes[-1] + max(1, 700 // int(longer[order[sizes[-1]]])), len(order)))
-    expected = np.split(order, sizes[1:-1])
-    expected = [expected[i].tolist() for i in rng.permutation(len(expected))]
-    assert [batch for batch, _ in batches] == expected
 
 
 PROGRAM = """

@@ -49,10 +49,8 @@ def children(pair: ToyPair, i: int) -> list[int]:
     return [j for j, head in enumerate(pair.heads) if head == i + 1]
 
 
-def subtree(pair: ToyPair, i: int, *, without: tuple[str, ...] = ()) -> set[int]:
-    return {i}.union(
-        *(subtree(pair, j, without=()) for j in children(pair, i) if pair.labels[j] not in without)
-    )
+def subtree(pair: ToyPair, i: int) -> set[int]:
+    return {i}.union(*(subtree(pair, j) for j in children(pair, i)))
 
 
 def targets(pair: ToyPair, *sources: int) -> list[int]:
@@ -65,17 +63,11 @@ def is_clause(pair: ToyPair, i: int) -> bool:
     )
 
 
-def modal(pair: ToyPair, verb: int) -> int | None:
-    return next(
-        (j for j in children(pair, verb) if pair.labels[j] == "aux" and pair.words[j] not in ("do", "does")),
-        None,
-    )
-
-
 def finite(pair: ToyPair, verb: int) -> int:
-    """Target position of the clause's finite verb."""
-    auxiliary = modal(pair, verb)
-    return targets(pair, verb if auxiliary is None else auxiliary)[0]
+    """Target position of the clause's finite verb: its modal, or else the verb."""
+    auxiliaries = [j for j in children(pair, verb) if pair.labels[j] == "aux"]
+    modals = [j for j in auxiliaries if pair.words[j] not in ("do", "does")]
+    return targets(pair, *(modals or [verb]))[0]
 
 
 def case_of(pair: ToyPair, noun: int) -> str:
@@ -108,11 +100,8 @@ def column_of(pair: ToyPair, noun: int) -> str:
 
 def nouns(pair: ToyPair) -> list[int]:
     roles = ("nsubj", "dobj", "pobj", "dative", "conj")
-    words = [
-        i
-        for i, label in enumerate(pair.labels)
-        if label in roles and lemma_and_number(pair.words[i])[0] in GENDER_OF
-    ]
+    words = [i for i, label in enumerate(pair.labels) if label in roles]
+    words = [i for i in words if lemma_and_number(pair.words[i])[0] in GENDER_OF]
     assert all(pair.target_words[targets(pair, i)[0]][0].isupper() for i in words)
     return words
 
@@ -122,10 +111,8 @@ def test_trees_are_well_formed():
         n = len(pair.words)
         assert len(pair.heads) == len(pair.labels) == n <= 28
         assert [label for label, head in zip(pair.labels, pair.heads, strict=True) if head == 0] == ["ROOT"]
-        assert pair.labels.count("ROOT") == 1
-        root = pair.heads.index(0)
         assert all(0 <= head <= n for head in pair.heads)
-        assert subtree(pair, root) == set(range(n))  # reached from the root, each once: a tree
+        assert subtree(pair, pair.heads.index(0)) == set(range(n))  # reached from the root, each once: a tree
         below = [subtree(pair, i) for i in range(n)]
         assert all(max(part) - min(part) + 1 == len(part) for part in below), "projective"
     assert len({label for pair in PAIRS for label in pair.labels}) == 22
@@ -170,19 +157,10 @@ def test_main_clauses_have_their_verb_second():
         for verb in range(len(pair.words)):
             if not is_clause(pair, verb) or pair.labels[verb] in CLAUSES:
                 continue
-            joined = pair.labels[verb] == "conj"
-            start = (
-                targets(
-                    pair,
-                    next(
-                        j
-                        for j in children(pair, pair.heads[verb] - 1)
-                        if pair.labels[j] == "cc" and j > pair.heads[verb]
-                    ),
-                )[0]
-                if joined
-                else -1
-            )
+            start, head = -1, pair.heads[verb]
+            if pair.labels[verb] == "conj":  # it begins after its `and` or `but`
+                marks = [j for j in children(pair, head - 1) if pair.labels[j] == "cc" and j > head]
+                start = targets(pair, marks[0])[0]
             before = {i for i, j in pair.alignment if start < j < finite(pair, verb)}
             owners = [j for j in children(pair, verb) if subtree(pair, j) & before]
             assert len(owners) == 1

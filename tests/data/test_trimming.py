@@ -77,23 +77,6 @@ def test_the_text_is_cut_as_before_and_any_other_can_be_written(name, tmp_path):
     assert less.decode(less.encode(strange)) == vocab.decode(vocab.encode(strange))
 
 
-def test_a_piece_that_is_on_the_way_to_one_that_is_used_stays(tmp_path):
-    vocab = model(tmp_path, "bpe")
-    text = lines(37, words(TEXT_WORDS, 1), 5)
-    (tmp_path / "less").mkdir()
-    less, kept = trimmed(vocab, text, tmp_path / "less")
-    used = set().union(*vocab.encode(text))
-    on_the_way = {i for i in kept if i not in used and len(vocab.pieces([i])[0]) > 1 and i > 3}
-    assert on_the_way, "the text must have pieces that it does not use itself"
-    without = PieceFile(vocab.path)
-    names = set(vocab.pieces([i for i in kept if i not in on_the_way]))
-    (tmp_path / "without.model").write_bytes(without.only(names))
-    other = Vocab.load(tmp_path / "without.model")
-    assert [other.pieces(ids) for ids in other.encode(text)] != [
-        less.pieces(ids) for ids in less.encode(text)
-    ]
-
-
 def test_merging_takes_the_lowest_rank_first_and_of_equal_ones_the_left():
     ranks = {("a", "b"): 1, ("b", "c"): 0, ("a", "bc"): 2, ("a", "a"): 3}
     rank = {pair: float(number) for pair, number in ranks.items()}.get
