@@ -19,7 +19,7 @@ from .hard_concrete import HardConcrete
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
 from .mask import HeadMask, gate_heads
 from .pruned_folder import load_pruned, save_pruned
-from .reconstruct import Refit, fold_mean, reconstruct, rescale, zero_heads
+from .reconstruct import Refit, fold_mean, reconstruct, zero_heads
 from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
 from .resample import resampled
@@ -63,7 +63,6 @@ __all__ = [
     "remove",
     "reconstruct",
     "resampled",
-    "rescale",
     "save_pruned",
     "set_heads_left",
     "zero_heads",

@@ -115,18 +115,3 @@ def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:
         change[live] = vectors @ (turned * torch.where(seen, 1 / below, 0.0)[:, None])
         found.append(change)
     return found
-
-
-def least_error_factors(gram: Gram, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
-    """One factor a head (H,), those of least error: Kwon et al. 2022 (arXiv:2204.09656), section 3.3.
-
-    gram: of z (N, H * K) with a last column of ones. weight (D, H * K) and bias (D,) stay as they are beside
-    the factors. With c_h = W_h z_h: sum_g E[c_h . c_g] s_g = E[c_h . (y - b)], both from the Gram matrices;
-    of several solutions the nearest to 1."""
-    width = weight.shape[1] // heads
-    blocks = weight.double().unflatten(1, (heads, width))  # (D, H, K)
-    zz = gram.xx[:-1, :-1].unflatten(0, (heads, width)).unflatten(2, (heads, width))  # (H, K, H, K)
-    zy = (gram.xy[:-1] - gram.xx[:-1, -1:] * bias.double()).unflatten(0, (heads, width))  # (H, K, D)
-    both = torch.einsum("dhk,hkgl,dgl->hg", blocks, zz, blocks)
-    right = torch.einsum("dhk,hkd->h", blocks, zy) - both.sum(1)
-    return 1 + torch.linalg.pinv(both, hermitian=True) @ right

@@ -8,8 +8,7 @@ give what the site gave before. Neurons of a feed-forward layer are heads of wid
 The sites go in the order of the forward pass. At each, X are the outputs of the heads that stay, in the model
 as it is now (earlier sites closed and refitted), with a column of ones, and Y is the attention's output in
 the unpruned model at the same positions (gates/gram.py). Where no head is left, the bias becomes the mean of
-Y. The cheaper forms: `rescale`, one factor for each head that stays, and `fold_mean`, whose bias takes in
-what the closed heads add on average.
+Y. The cheaper form is `fold_mean`, whose bias takes in what the closed heads add on average.
 
 With `sublayers`, of a model whose residual stream x is known, Y is what brings the stream to where the
 unpruned model has it: y_unpruned + x_unpruned - x. So a site makes up for what those before it could not, and
@@ -29,8 +28,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .attach_modes import scale_columns
-from .gram import Gram, Ranks, choose_ridge, least_error_factors, ridge_fit
+from .gram import Gram, Ranks, choose_ridge, ridge_fit
 from .headmap import HeadMap, HeadSite
 from .outputs import Output, closing_outputs, inputs_of, outputs_of
 from .site_walk import SKIPPED, Forward, Mixer, QueryPositions, SiteWalk, Sublayer, rows_where, skipped_layers
@@ -80,89 +78,6 @@ def reconstruct(
     nothing skipped nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
-
-    def refit(output: Output, fit: Gram, held_out: Gram) -> tuple[float, float]:
-        if output.mixer is not None and output.keep.any():
-            return refit_values(output, output.mixer, fit, held_out, ridge)
-        kept, old = output.kept, output.old()
-        if output.bias is None:
-            fit, held_out, old = fit.without_ones(), held_out.without_ones(), old[:-1]
-        if not len(old):
-            return 0.0, 1.0
-        chosen = choose_ridge(fit, held_out, old) if ridge is None else ridge
-        if not kept.any():
-            chosen = 0.0  # the mean itself
-        gram = fit.plus(held_out)
-        new = ridge_fit(gram, old, chosen)
-        output.weight[:, kept] = new[: int(kept.sum())].T.to(output.out.weight)
-        if output.bias is not None:
-            output.bias.copy_(new[-1])
-        return chosen, gram.error(new)
-
-    return walk_sites(model, closed, batches, forward, refit, positions, ranks, sublayers, values)
-
-
-def refit_values(
-    output: Output, mixer: Mixer, fit: Gram, held_out: Gram, ridge: float | None
-) -> tuple[float, float]:
-    """Refit W_V, W_O and its bias, in place; the ridge and the error. b_V stays: it is in every sum of the
-    heads' weights, which are 1."""
-    kept = output.keep.to(output.weight.device)
-    heads, values, bias = len(kept), mixer.values, output.bias
-    assert bias is not None  # of a model whose sublayers are known
-    V = values.weight.detach().unflatten(0, (heads, -1))
-    O = output.weight.unflatten(1, (heads, -1)).transpose(0, 1)
-    constant = values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
-    old = V[kept], O[kept], bias.double() + (O[kept].double() @ constant).sum((0, 2))
-    chosen = choose_value_ridge(fit, held_out, *old) if ridge is None else ridge
-    gram = fit.plus(held_out)
-    new = value_fit(gram, *old, chosen)
-    V[kept], O[kept] = new[0].to(V), new[1].to(O)
-    bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))
-    return chosen, value_error(gram, *new)
-
-
-def rescale(
-    model: nn.Module,
-    closed: HeadMap,
-    batches: Iterable[Any],
-    forward: Forward,
-    *,
-    positions: QueryPositions | None = None,
-    ranks: Ranks | None = None,
-) -> list[Refit]:
-    """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the
-    closed heads; in place.
-
-    Kwon et al. 2022 (arXiv:2204.09656), section 3.3. Arguments, order, errors: as `reconstruct`."""
-
-    def scale(output: Output, fit: Gram, held_out: Gram) -> tuple[float, float]:
-        kept, gram, heads = output.kept, fit.plus(held_out), int(output.keep.sum())
-        if not heads:
-            return 0.0, 1.0
-        weight = output.weight[:, kept]
-        bias = weight.new_zeros(len(weight)) if output.bias is None else output.bias
-        factors = least_error_factors(gram, weight, bias, heads)
-        output.weight[:, kept] = scale_columns(weight.double(), factors, transposed=False).to(weight)
-        return 0.0, gram.error(output.old())
-
-    return walk_sites(model, closed, batches, forward, scale, positions, ranks)
-
-
-def walk_sites(
-    model: nn.Module,
-    closed: HeadMap,
-    batches: Iterable[Any],
-    forward: Forward,
-    solve: Callable[[Output, Gram, Gram], tuple[float, float]],
-    positions: QueryPositions | None,
-    ranks: Ranks | None,
-    sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
-    values: bool = False,
-) -> list[Refit]:
-    """Close the heads site by site, in walks through the model and the unpruned one; `solve` gets the Gram
-    matrices of the fitted and of the held-out sentences, X with a last column of ones, changes W_O in place,
-    and returns ridge and error."""
     parts, done = sublayers(model), list[Refit]()
     outputs = outputs_of(model, closed, parts, values=values)
     if all(output.keep.all() for output in outputs.values()) and not skipped_layers(model):
@@ -204,7 +119,7 @@ def walk_sites(
                     held_out.add(x[held[:, 0]], y[held[:, 0]])
                 if ranks is not None:
                     fit, held_out = fit.summed(ranks), held_out.summed(ranks)
-                done.append(refit_site(output, fit, held_out, solve))
+                done.append(refit_site(output, fit, held_out, ridge))
             walk.leave(site)
             unpruned_walk.leave(site)
     return done
@@ -225,10 +140,9 @@ def aims_of(order: Iterable[HeadSite], here: Container[HeadSite], *, known: bool
     return aims
 
 
-def refit_site(
-    output: Output, fit: Gram, held_out: Gram, solve: Callable[[Output, Gram, Gram], tuple[float, float]]
-) -> Refit:
-    """Solve at one site and close its heads there."""
+def refit_site(output: Output, fit: Gram, held_out: Gram, ridge: float | None) -> Refit:
+    """Refit one site by the sums over the fitted and the held-out sentences, X with a last column of ones,
+    and close its heads there."""
     count, columns = fit.positions + held_out.positions, len(fit.xx)
     if not count:
         raise ValueError(NO_TEXT)
@@ -236,11 +150,52 @@ def refit_site(
         warnings.warn(
             f"{output.site.name}: {count} positions of calibration text for {columns} columns; the ridge is "
             "larger for it, and more text would fit better",
-            stacklevel=4,
+            stacklevel=3,
         )
-    ridge, error = solve(output, fit, held_out)
+    if output.mixer is not None and output.keep.any():
+        chosen, error = refit_values(output, output.mixer, fit, held_out, ridge)
+    else:
+        chosen, error = refit_out(output, fit, held_out, ridge)
     output.close()
-    return Refit(output.site, count, ridge, error)
+    return Refit(output.site, count, chosen, error)
+
+
+def refit_out(output: Output, fit: Gram, held_out: Gram, ridge: float | None) -> tuple[float, float]:
+    """Refit W_O and its bias, in place; the ridge and the error."""
+    kept, old = output.kept, output.old()
+    if output.bias is None:
+        fit, held_out, old = fit.without_ones(), held_out.without_ones(), old[:-1]
+    if not len(old):
+        return 0.0, 1.0
+    chosen = choose_ridge(fit, held_out, old) if ridge is None else ridge
+    if not kept.any():
+        chosen = 0.0  # the mean itself
+    gram = fit.plus(held_out)
+    new = ridge_fit(gram, old, chosen)
+    output.weight[:, kept] = new[: int(kept.sum())].T.to(output.out.weight)
+    if output.bias is not None:
+        output.bias.copy_(new[-1])
+    return chosen, gram.error(new)
+
+
+def refit_values(
+    output: Output, mixer: Mixer, fit: Gram, held_out: Gram, ridge: float | None
+) -> tuple[float, float]:
+    """Refit W_V, W_O and its bias, in place; the ridge and the error. b_V stays: it is in every sum of the
+    heads' weights, which are 1."""
+    kept = output.keep.to(output.weight.device)
+    heads, values, bias = len(kept), mixer.values, output.bias
+    assert bias is not None  # of a model whose sublayers are known
+    V = values.weight.detach().unflatten(0, (heads, -1))
+    O = output.weight.unflatten(1, (heads, -1)).transpose(0, 1)
+    constant = values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
+    old = V[kept], O[kept], bias.double() + (O[kept].double() @ constant).sum((0, 2))
+    chosen = choose_value_ridge(fit, held_out, *old) if ridge is None else ridge
+    gram = fit.plus(held_out)
+    new = value_fit(gram, *old, chosen)
+    V[kept], O[kept] = new[0].to(V), new[1].to(O)
+    bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))
+    return chosen, value_error(gram, *new)
 
 
 def unpruned_copy(model: nn.Module, changing: Iterable[nn.Parameter]) -> nn.Module:
@@ -274,8 +229,7 @@ def fold_mean(
     for site, output in outputs.items():
         if output.bias is None:
             raise ValueError(
-                f"the output projection of {site.name} has no bias to take in the mean; close its heads "
-                "with zero or repair"
+                f"the output projection of {site.name} has no bias to take in the mean; refit it instead"
             )
     # (H * K + 1,): the sum of z over the positions, and their number
     sums = {site: each.old().new_zeros(each.weight.shape[1] + 1) for site, each in outputs.items()}
