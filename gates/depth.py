@@ -17,7 +17,7 @@ configuration that count or list them, and the layer numbers by which caches fin
 import copy
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -59,28 +59,18 @@ def skipped(model: nn.Module, layers: StackLayers) -> Iterator[None]:
     layers: {"encoder": numbers, "decoder": numbers}, either may be missing. A layer of another library still
     runs, for its cache and for what it makes for later layers; its output is not used. Raises ValueError at a
     stack or layer that the model does not have, or where a stack would have no layer left."""
-    chosen = [
-        layer
-        for own in checked_layers(model, layers).values()
-        for layer in own.values()
-        if not getattr(layer, SKIPPED, False)
-    ]
-    hooked = {
-        layer: layer.register_forward_hook(passed_on, with_kwargs=True)
-        for layer in chosen
-        if not skips_itself(layer)
-    }
-    try:
-        for layer in chosen:
+    given = [layer for own in checked_layers(model, layers).values() for layer in own.values()]
+    with ExitStack() as after:
+        for layer in given:
+            if getattr(layer, SKIPPED, False):
+                continue
+            if skips_itself(layer):
+                after.callback(setattr, layer, SKIPPED, False)
+            else:
+                after.callback(delattr, layer, SKIPPED)
+                after.enter_context(layer.register_forward_hook(passed_on, with_kwargs=True))
             setattr(layer, SKIPPED, True)
         yield
-    finally:
-        for layer in chosen:
-            if layer in hooked:
-                hooked[layer].remove()
-                delattr(layer, SKIPPED)
-            else:
-                setattr(layer, SKIPPED, False)
 
 
 def skips_itself(layer: nn.Module) -> bool:

@@ -10,7 +10,6 @@ heads of a site.
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
+from .blocks import lowest_in_blocks
 from .names import check_name
 
 KINDS = ("enc-self", "dec-self", "cross")  # of attention
@@ -176,45 +176,20 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
     def lowest(self, k: int, *, at_least: int = 0) -> "HeadMap":
-        """True at the k heads of least value; the order and the errors are those of `closing_order`."""
-        chosen = torch.zeros(self.heads_total, dtype=torch.bool)
-        chosen[self.closing_order(k, at_least=at_least)] = True
-        return self.like(chosen)
+        """True at the k heads of least value, equal ones in the order of sites and heads. Each site keeps
+        `at_least` heads, so they may be fewer than asked for.
 
-    def closing_order(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> list[int]:
-        """Which heads to close, one after another, until k are closed: their positions in `flat()`, lowest
-        value first.
-
-        closed: bool, the heads that are closed already; they count among the k. A head is passed over where
-        its site would be left with fewer than `at_least` open heads, so they may be fewer than asked for.
-        Equal values go in the order of sites and heads. Raises ValueError unless 0 <= k <= heads, when a
-        value is not finite, or when `closed` is no bool map over the same sites."""
+        Raises ValueError unless 0 <= k <= heads, or when a value is not finite."""
         if not 0 <= k <= self.heads_total:
             raise ValueError(
                 f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}"
             )
-        values = self.flat().double()
-        if not torch.isfinite(values).all():
+        if not torch.isfinite(self.flat()).all():
             raise ValueError(
                 "scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN"
             )
-        if closed is not None and (
-            list(closed) != list(self) or any(row.dtype != torch.bool for row in closed.values())
-        ):
-            raise ValueError(
-                "expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: "
-                "row == 0) makes one"
-            )
-        shut = torch.zeros(len(values), dtype=torch.bool) if closed is None else closed.flat()
-        sites = [site for site in self for _ in range(site.heads)]  # of each position
-        left = Counter(site for site, gone in zip(sites, shut.tolist(), strict=True) if not gone)
-        order: list[int] = []
-        missing = k - int(shut.sum())
-        for position in values.argsort(stable=True).tolist():
-            if len(order) < missing and not shut[position] and left[sites[position]] > at_least:
-                left[sites[position]] -= 1
-                order.append(position)
-        return order
+        rows = lowest_in_blocks(list(self.values()), k, [1] * len(self), at_least=at_least)
+        return HeadMap(dict(zip(self, rows, strict=True)))
 
     def like(self, flat: Tensor) -> "HeadMap":
         """A HeadMap over the same sites from one flat tensor."""
@@ -249,10 +224,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             if content.pop("version", None) != 1:
                 raise ValueError("expected version 1")
             return cls.from_json(content.get("heads", content))
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # no JSON, no UTF-8, nested too deep, or no sites and numbers
+        except (ValueError, RecursionError) as error:  # no JSON or UTF-8, too deep, or no sites and numbers
             raise ValueError(f"{path} is not a HeadMap: {error}; --fresh makes it anew") from error
 
 

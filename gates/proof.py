@@ -93,11 +93,8 @@ def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     with evaluation_mode(model), torch.no_grad():
         result = model(*args, **options)
     found = result.values() if isinstance(result, Mapping) else result
-    return [each for each in ([found] if isinstance(found, Tensor) else found) if is_float(each)]
-
-
-def is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    listed = [found] if isinstance(found, Tensor) else found
+    return [each for each in listed if isinstance(each, Tensor) and each.is_floating_point()]
 
 
 def differ(expected: list[Tensor], got: list[Tensor]) -> None:
@@ -127,7 +124,12 @@ def short_sentence(model: nn.Module) -> Inputs | None:
 def memory_of(model: nn.Module) -> Callable[[], None]:
     """Puts every module's class, attributes, parameters and hooks back as they are now."""
     memory = [
-        (module, type(module), dict(vars(module)), [(each, dict(each)) for each in dicts_of(module)])
+        (
+            module,
+            type(module),
+            dict(vars(module)),
+            [(each, dict(each)) for each in vars(module).values() if isinstance(each, dict)],
+        )
         for module in model.modules()
     ]
 
@@ -141,7 +143,3 @@ def memory_of(model: nn.Module) -> Callable[[], None]:
                 each.update(content)
 
     return put_back
-
-
-def dicts_of(module: nn.Module) -> list[dict[str, Any]]:
-    return [value for value in vars(module).values() if isinstance(value, dict)]

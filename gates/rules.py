@@ -123,53 +123,43 @@ LAYOUTS = (
     *(DISTILBERT, MODERNBERT, FALCON, BLOOM, replace(BLOOM, arguments=()), NEOX),
 )
 
-# feed-forward layers: some are a module, others stand in the layer itself
-FC = SiteRule(heads="fc2.in_features", mode="hook", inner=("fc1",), out="fc2", zero_heads=True)
-WI = SiteRule(heads="wo.in_features", mode="hook", inner=("wi",), out="wo", zero_heads=True)
-GATED_WI = replace(WI, inner=("wi_0", "wi_1"))
-DENSE = SiteRule(
-    heads="output.dense.in_features",
-    mode="hook",
-    inner=("intermediate.dense",),
-    out="output.dense",
-    zero_heads=True,
-)
-GATED = SiteRule(
-    heads="down_proj.in_features",
-    mode="hook",
-    inner=("gate_proj", "up_proj"),
-    out="down_proj",
-    zero_heads=True,
-)
 
-# of an attention class, or several where instances differ: the first whose projections are there
+def feed_forward(out: str, *inner: str) -> SiteRule:
+    """Of a layer whose neurons are the inputs of `out` and the outputs of each `inner`."""
+    return SiteRule(heads=f"{out}.in_features", mode="hook", inner=inner, out=out, zero_heads=True)
+
+
+# feed-forward layers: some are a module, others stand in the layer itself
+FC, GATED = feed_forward("fc2", "fc1"), feed_forward("down_proj", "gate_proj", "up_proj")
+WI, GATED_WI = feed_forward("wo", "wi"), feed_forward("wo", "wi_0", "wi_1")
+DENSE = feed_forward("output.dense", "intermediate.dense")
+
+# names of classes -> the rule of each
+SHARED_RULES = {
+    "MarianAttention BartAttention MBartAttention PegasusAttention WhisperAttention M2M100Attention "
+    "OPTAttention PLBartAttention BlenderbotAttention BlenderbotSmallAttention Speech2TextAttention "
+    "Wav2Vec2Attention SeamlessM4TAttention GPTNeoSelfAttention": BART,
+    "T5Attention MT5Attention SwitchTransformersAttention LongT5Attention LongT5LocalAttention": T5,
+    "BertAttention RobertaAttention XLMRobertaAttention CamembertAttention ElectraAttention": BERT,
+    "ViTAttention DeiTAttention": VIT,
+    "LlamaAttention Qwen2Attention Qwen3Attention MistralAttention MixtralAttention GemmaAttention "
+    "Gemma2Attention Gemma3Attention GraniteAttention SmolLM3Attention CohereAttention Starcoder2Attention "
+    "Olmo2Attention": LLAMA,
+    "MarianEncoderLayer MarianDecoderLayer BartEncoderLayer BartDecoderLayer MBartEncoderLayer "
+    "MBartDecoderLayer M2M100EncoderLayer M2M100DecoderLayer PegasusEncoderLayer PegasusDecoderLayer "
+    "WhisperEncoderLayer WhisperDecoderLayer": FC,
+    "transformers.models.fsmt.modeling_fsmt.EncoderLayer "
+    "transformers.models.fsmt.modeling_fsmt.DecoderLayer": replace(FC, batch_axis=1),
+    "T5DenseActDense MT5DenseActDense": WI,
+    "T5DenseGatedActDense MT5DenseGatedActDense": GATED_WI,
+    "BertLayer RobertaLayer": DENSE,
+    "LlamaMLP Qwen2MLP MistralMLP": GATED,
+}
+# of a class, or several where instances differ: the first whose projections are there
 SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
+    **{name: rule for names, rule in SHARED_RULES.items() for name in names.split()},
     "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
-    "headgates.models.transformer.FeedForward": SiteRule(  # our own too
-        heads="outer.in_features", slot="gate", inner=("inner",), out="outer", zero_heads=True
-    ),
-    **dict.fromkeys(
-        [
-            *("MarianAttention", "BartAttention", "MBartAttention", "PegasusAttention", "WhisperAttention"),
-            *("M2M100Attention", "OPTAttention", "PLBartAttention", "BlenderbotAttention"),  # NLLB's first
-            *("BlenderbotSmallAttention", "Speech2TextAttention", "Wav2Vec2Attention"),
-            *("SeamlessM4TAttention", "GPTNeoSelfAttention"),
-        ],
-        BART,
-    ),
-    **dict.fromkeys(["T5Attention", "MT5Attention", "SwitchTransformersAttention"], T5),
-    **dict.fromkeys(["LongT5Attention", "LongT5LocalAttention"], T5),
-    **dict.fromkeys(["BertAttention", "RobertaAttention", "XLMRobertaAttention"], BERT),
-    **dict.fromkeys(["CamembertAttention", "ElectraAttention"], BERT),
-    **dict.fromkeys(["ViTAttention", "DeiTAttention"], VIT),
-    **dict.fromkeys(
-        [
-            *("LlamaAttention", "Qwen2Attention", "Qwen3Attention", "MistralAttention", "MixtralAttention"),
-            *("GemmaAttention", "Gemma2Attention", "Gemma3Attention", "GraniteAttention"),
-            *("SmolLM3Attention", "CohereAttention", "Starcoder2Attention", "Olmo2Attention"),
-        ],
-        LLAMA,
-    ),
+    "headgates.models.transformer.FeedForward": replace(feed_forward("outer", "inner"), mode="slot"),
     "PhiAttention": PHI,
     "Phi3Attention": PHI3,
     "GPTJAttention": GPTJ,
@@ -196,27 +186,10 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(
         heads="num_heads", mode="weight", widths=("embed_dim",), refit=refit.fairseq
     ),
-}
-SITE_RULES |= {
-    **{
-        f"{name}{stack}Layer": FC
-        for name in ("Marian", "Bart", "MBart", "M2M100", "Pegasus", "Whisper")
-        for stack in ("Encoder", "Decoder")
-    },
-    **{
-        f"transformers.models.fsmt.modeling_fsmt.{stack}Layer": replace(FC, batch_axis=1)
-        for stack in ("Encoder", "Decoder")
-    },
-    **dict.fromkeys(["T5DenseActDense", "MT5DenseActDense"], WI),
-    **dict.fromkeys(["T5DenseGatedActDense", "MT5DenseGatedActDense"], GATED_WI),
-    **dict.fromkeys(["BertLayer", "RobertaLayer"], DENSE),
-    **dict.fromkeys(["LlamaMLP", "Qwen2MLP", "MistralMLP"], GATED),
     "GPT2MLP": SiteRule(  # its Conv1D cannot run without inputs
         heads="c_proj.nx", mode="hook", inner=("c_fc",), out="c_proj", transposed=True
     ),
-    "transformers.models.distilbert.modeling_distilbert.FFN": replace(
-        FC, heads="lin2.in_features", inner=("lin1",), out="lin2"
-    ),
+    "transformers.models.distilbert.modeling_distilbert.FFN": feed_forward("lin2", "lin1"),
 }
 _TESTED = dict(SITE_RULES)  # those that the families' tests cover
 

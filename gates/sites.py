@@ -146,7 +146,8 @@ def attach(
     cls = gate_class(gate)
     if kinds is None and neurons is not None:
         kinds = FFN_KINDS if heads is None else ALL_KINDS
-    targets = targets_of(check_kinds(kinds), heads, neurons)
+    chosen = check_kinds(kinds)
+    targets = targets_of(chosen, heads, neurons)
     budget = budget_of(cls, targets, lam, warmup)
     if share not in ("head", "group", None):
         raise ValueError(
@@ -155,7 +156,6 @@ def attach(
         )
     check_ungated(model)
     by_group = share == "group" or (share is None and not cls.given)
-    chosen = check_kinds(kinds)
     with_ffn = not set(FFN_KINDS).isdisjoint(chosen)
     found = find_sites(model, ALL_KINDS if with_ffn else chosen)  # a neuron's price is a part of a head's
     modules = {site: each for site, each in found.items() if site.heads and site.kind in chosen}
@@ -180,11 +180,10 @@ def attach(
     words = next((list(value) for value in (targets, *options.values()) if isinstance(value, dict)), [""])
     groups = {site: word_of(site, words) or "" for site in gates}
     prices = unit_prices(found) if with_ffn else None
-    bank = GateBank(
-        gates, gate if isinstance(gate, str) else cls.__name__, model, groups=groups, prices=prices
-    )
+    kind = gate if isinstance(gate, str) else cls.__name__
+    bank = GateBank(gates, kind, model, groups=groups, prices=prices)
     bank.budget = budget
-    bank = bank.to(device_of(model)).train(model.training)
+    bank.to(device_of(model)).train(model.training)
     hold_heads(model, bank, modules)
     return bank
 

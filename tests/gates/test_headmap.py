@@ -51,20 +51,18 @@ def test_a_site_is_found_by_its_name_too_and_an_unknown_one_lists_the_known():
         MAP["decoder.9.cross"]
 
 
-def closed_one_by_one(scores: HeadMap, closed: HeadMap, count: int, at_least: int) -> list[int]:
+def lowest_one_by_one(scores: HeadMap, count: int, at_least: int) -> list[int]:
     """The slow way: look for the lowest head that may close, close it, look again."""
-    flat, shut, order = scores.flat().tolist(), closed.flat().tolist(), []
+    flat, order = scores.flat().tolist(), []
     ends = torch.tensor([site.heads for site in scores]).cumsum(0).tolist()
-    while sum(shut) < count:
-        may = []
-        for start, end in zip([0, *ends], ends, strict=False):
-            if shut[start:end].count(False) > at_least:
-                may += [(flat[i], i) for i in range(start, end) if not shut[i]]
+    while len(order) < count:
+        places = (range(start, end) for start, end in zip([0, *ends], ends, strict=False))
+        left = [[i for i in place if i not in order] for place in places]
+        may = [(flat[i], i) for row in left if len(row) > at_least for i in row]
         if not may:
             break
         order.append(min(may)[1])
-        shut[order[-1]] = True
-    return order
+    return sorted(order)
 
 
 @pytest.mark.parametrize("at_least", [0, 1, 2, 5])
@@ -72,25 +70,21 @@ def test_heads_close_one_by_one_from_the_lowest_and_layers_keep_their_least(at_l
     generator = torch.Generator().manual_seed(0)
     for _ in range(11):
         scores = MAP.map(lambda row: torch.randint(4, row.shape, generator=generator))  # many are equal
-        closed = scores.map(lambda row: torch.rand(row.shape, generator=generator) < 0.2)
         for count in range(11):
-            order = closed_one_by_one(scores, closed, count, at_least)
-            assert scores.closing_order(count, closed=closed, at_least=at_least) == order
             chosen = scores.lowest(count, at_least=at_least).flat().nonzero().flatten().tolist()
-            assert chosen == sorted(scores.closing_order(count, at_least=at_least))
+            assert chosen == lowest_one_by_one(scores, count, at_least)
 
 
 @pytest.mark.parametrize(
-    ("scores", "k", "options", "message"),
+    ("scores", "k", "message"),
     [
-        (MAP, 11, {}, "expected 0 to 10"),
-        (HeadMap({ENC: [0.0, float("nan"), 1.0]}), 1, {}, "NaN or infinity"),
-        (MAP, 3, {"closed": MAP}, "expected `closed` to hold a bool for every head"),
+        (MAP, 11, "expected 0 to 10"),
+        (HeadMap({ENC: [0.0, float("nan"), 1.0]}), 1, "NaN or infinity"),
     ],
 )
-def test_numbers_scores_and_closed_heads_that_make_no_order_are_refused(scores, k, options, message):
+def test_numbers_and_scores_that_make_no_order_are_refused(scores, k, message):
     with pytest.raises(ValueError, match=message):
-        scores.closing_order(k, **options)
+        scores.lowest(k)
 
 
 def test_l2_per_layer_gives_every_site_norm_one_and_leaves_zeros():
