@@ -38,34 +38,32 @@ from headgates.lab.measure import alternate, ratio_by_round, spread_text
 
 DIFFERENT_PAIRS = 20_000  # different pairs
 FEW_PAIRS = 2_000  # pairs of the start that shows the model's own memory
+VOCABULARY = "vocabulary"  # the folder of its files, beside the corpus
 AIMS = {"private_mb": 500, "second_start_s": 10, "slower": 1.05}
 
 
 def make_corpus(folder: Path, pairs: int) -> None:
     """Write so many training pairs, and some of validation and test."""
-    pool, rng = (
-        [f"{pair.source}\t{pair.target}" for pair in generate(DIFFERENT_PAIRS, COSTS_SEED)],
-        random.Random(COSTS_SEED),
-    )
+    pool, rng = generate(DIFFERENT_PAIRS, COSTS_SEED), random.Random(COSTS_SEED)
     folder.mkdir(parents=True)
     for split, count in (("train", pairs), ("valid", 500), ("test", 500)):
         with (folder / f"{split}.en").open("w") as source, (folder / f"{split}.de").open("w") as target:
             for start in range(0, count, DIFFERENT_PAIRS):
-                some = [pair.split("\t") for pair in rng.choices(pool, k=min(DIFFERENT_PAIRS, count - start))]
-                source.write("".join(f"{side}\n" for side, _ in some))
-                target.write("".join(f"{side}\n" for _, side in some))
+                some = rng.choices(pool, k=min(DIFFERENT_PAIRS, count - start))
+                source.write("".join(f"{pair.source}\n" for pair in some))
+                target.write("".join(f"{pair.target}\n" for pair in some))
 
 
 def open_data(folder: Path) -> Any:
     """The batches of a corpus as fit.py has them; its vocabulary lies beside it."""
-    data = open_batches(load_corpus(folder, src="en", tgt="de"), Settings().text, folder / "vocabulary")
+    data = open_batches(load_corpus(folder, src="en", tgt="de"), Settings(), folder / VOCABULARY)
     _ = data.report
     return data
 
 
-def trainer(data: Any) -> Any:
-    """A function that trains fit.py's default model on a batch."""
-    model = untrained(Settings(), data)
+def trainer(folder: Path) -> Any:
+    """A function that trains fit.py's default model on a batch of the corpus in a folder."""
+    model = untrained(Settings(), folder / VOCABULARY)
     step = product_step(model, Settings().train, "32")
     return lambda batch: step(batch.to(model.output.weight.device))
 
@@ -76,7 +74,7 @@ def start_training(options: argparse.Namespace) -> dict[str, Any]:
     batches = iter(data.train_dataloader())
     first = next(batches)
     seconds = time.time() - options.began
-    step = trainer(data)
+    step = trainer(Path(options.worker))
     for batch in [first, *islice(batches, options.steps)]:
         step(batch)
     return {"pairs": len(data.train_pairs), "seconds_to_first_batch": seconds}
@@ -88,7 +86,7 @@ def compare_paths(options: argparse.Namespace) -> dict[str, Any]:
     for path, largest in (("stored", 0), ("in memory", sys.maxsize)):
         parallel.IN_MEMORY = largest
         texts[path] = open_data(Path(options.worker))
-    step = trainer(texts["stored"])
+    step = trainer(Path(options.worker))
 
     def block(data: Any) -> None:
         for batch in islice(data.train_dataloader(), options.steps):

@@ -4,8 +4,6 @@
     importance  importance of all heads, in its three forms               beside a forward and backward pass
     relevance   LRP of all heads, by each rule, summed over steps         beside a training step in fp32
     refit       refits with every second head closed                      beside a forward pass
-    obs         optimal brain surgeon, its targets drawn                  beside a forward and backward pass
-    values      the refit of W_V and W_O of one site, half its heads      beside a ridge regression of its W_O
 
 An untrained model of fit.py's default size (`toy`), as wide as Transformer-big (`large`) or of
 configs/multi30k.yaml takes the same batches of real text in turns with the plain pass. In fp32, but for
@@ -30,24 +28,23 @@ from headgates.analysis.batches import batch_loss
 from headgates.analysis.lrp import relevance
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.scores.importance import raw_importance
-from headgates.analysis.scores.obs import obs
 from headgates.configs.cli import from_dict
-from headgates.configs.settings import Settings, TextConfig
+from headgates.configs.fields import to_dict
+from headgates.configs.settings import Settings
 from headgates.configs.yaml_file import load_yaml
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
-from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.data.corpus import TranslationData
 from headgates.gates import HeadMap, find_sites
-from headgates.gates.gram import Gram, ridge_fit
-from headgates.gates.value_fit import choose_value_ridge, value_fit
 from headgates.lab.measure import alternate, ratio_by_round, spread_text
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.transformer import Transformer
 from headgates.pruning.closing import HOW, real_positions
 from headgates.records.provenance import device_name
 from headgates.records.source import best_device
+from headgates.tasks.translation import Translation
 
-COSTS_SEED = 1
+COSTS_SEED, TASK = 1, Translation()
 PLAIN = "plain"
 SIZES: dict[str, dict[str, Any]] = {
     "toy": {},
@@ -57,29 +54,17 @@ KNOWN_SETTINGS = {field.name for field in fields(Settings)}  # a recipe may stan
 Blocks = Mapping[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
 
 
-def open_batches(
-    corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: int = 0
-) -> TranslationData:
+def open_batches(corpus: Corpus, config: Settings, folder: Path, *, sentences: int = 0) -> TranslationData:
     """The batches of the first `sentences` training pairs (0: all); their vocabulary is made in the
     folder."""
-    source_vocab, target_vocab = make_vocabs(
-        corpus, folder, size=text.vocab_size, joint=text.joint, pairs=text.vocab_pairs
-    )
-    return TranslationData(
-        corpus=corpus,
-        source_vocab=source_vocab,
-        target_vocab=target_vocab,
-        max_tokens=text.max_tokens,
-        max_length=text.max_length,
-        train_sentences=sentences,
-        seed=COSTS_SEED,
-    )
+    TASK.prepare_folder(folder, corpus, config)
+    return TASK.data(folder, corpus, to_dict(config), train_sentences=sentences)
 
 
-def untrained(config: Settings, data: TranslationData) -> Transformer:
-    """The model of the settings, in evaluation mode, on the best device."""
+def untrained(config: Settings, folder: Path) -> Transformer:
+    """The model of the settings and of the vocabulary in a folder, in evaluation mode, on the best device."""
     torch.manual_seed(COSTS_SEED)
-    model = Transformer(config.model, len(data.source_vocab), len(data.target_vocab))
+    model: Transformer = TASK.new_predictor(folder, config).model
     return model.to(best_device()).eval()
 
 
@@ -96,12 +81,9 @@ def importances(config: Settings, model: Transformer, batches: Sequence[Batch]) 
         for batch in batches:
             torch.autograd.grad(batch_loss(model, batch), list(model.parameters()))
 
-    return {
-        PLAIN: plain,
-        "per sentence": lambda: raw_importance(model, batches, absolute="sentence"),
-        "per token": lambda: raw_importance(model, batches, absolute="token"),
-        "per batch": lambda: raw_importance(model, batches, absolute="batch"),
-    }
+    forms = ("sentence", "token", "batch")
+    score = partial(raw_importance, model, batches)
+    return {PLAIN: plain, **{f"per {form}": partial(score, absolute=form) for form in forms}}
 
 
 def relevances(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
@@ -132,41 +114,7 @@ def refits(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Bl
     return {PLAIN: plain, **{how: partial(refit, how) for how in ("out", "out+ffn+v")}}
 
 
-def surgeon(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
-    plain = importances(config, model, batches)[PLAIN]
-    return {PLAIN: plain, "obs": lambda: obs(model, batches)}
-
-
-def values(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:
-    """Of planted text: nothing but the width and the heads of a site decides what it costs."""
-    heads, width, inputs = (
-        config.model.heads // 2,
-        config.model.d_model // config.model.heads,
-        model.config.d_model,
-    )
-    draw = partial(torch.randn, dtype=torch.float64)
-    old = draw(heads, width, inputs), draw(heads, inputs, width), draw(inputs)
-    grams = [Gram.zeros(heads * inputs + 1, inputs) for _ in range(2)]
-    alone = Gram.zeros(heads * width + 1, inputs)
-    for gram in grams:
-        x, y = draw(1000, heads * inputs + 1), draw(1000, inputs)
-        gram.add(x, y)
-        alone.add(x[:, : heads * width + 1], y)
-    return {
-        PLAIN: lambda: ridge_fit(alone, torch.zeros_like(alone.xy), 1e-3),
-        "one fit": lambda: value_fit(grams[0], *old, 1e-3),
-        "with its ridge": lambda: choose_value_ridge(grams[0], grams[1], *old),
-    }
-
-
-MEASURED_PASSES = {
-    "gates": gates,
-    "importance": importances,
-    "relevance": relevances,
-    "refit": refits,
-    "obs": surgeon,
-    "values": values,
-}
+MEASURED_PASSES = {"gates": gates, "importance": importances, "relevance": relevances, "refit": refits}
 
 
 def measure_pass(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -175,8 +123,8 @@ def measure_pass(what: str, size: str, options: argparse.Namespace) -> dict[str,
     config = from_dict(Settings, {name: settings[name] for name in settings if name in KNOWN_SETTINGS})
     corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
     with tempfile.TemporaryDirectory() as folder:
-        data = open_batches(corpus, config.text, folder, sentences=options.sentences)
-    model = untrained(config, data)
+        data = open_batches(corpus, config, Path(folder), sentences=options.sentences)
+        model = untrained(config, Path(folder))
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", options.max_tokens)]
     seconds = alternate(MEASURED_PASSES[what](config, model, batches), rounds=options.rounds)
     plain = seconds.pop(PLAIN)
@@ -197,15 +145,7 @@ def answer(options: argparse.Namespace) -> Answer:
 
 QUESTION = "seconds of our passes over those of a plain pass on the same sentences"
 FLAGS: list[Flag] = [
-    (
-        "--what",
-        {
-            "nargs": "+",
-            "choices": list(MEASURED_PASSES),
-            "default": list(MEASURED_PASSES),
-            "help": "(default: all)",
-        },
-    ),
+    ("--what", {"nargs": "+", "choices": [*MEASURED_PASSES], "default": [*MEASURED_PASSES]}),
     ("--sizes", {"nargs": "+", "choices": [*SIZES, "multi30k"], "default": ["toy"]}),
     ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
     count_flag("--sentences", 500, "training pairs of a pass"),
