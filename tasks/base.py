@@ -27,16 +27,16 @@ class Predictor(Protocol):
     def model(self) -> Any: ...
 
 
-class Validator(nn.Module):
+class Validator(nn.Module, ABC):
     """Collects numbers over the validation batches of an epoch."""
 
+    @abstractmethod
     def update(self, model: nn.Module, batch: Any) -> None:
         """Take one batch in; called without autocast."""
-        raise NotImplementedError(f"{type(self).__name__} must take batches in")
 
+    @abstractmethod
     def compute(self) -> dict[str, Tensor]:
         """The numbers by name; `loss`, in nats per unit of the loss, is what checkpoints are chosen by."""
-        raise NotImplementedError(f"{type(self).__name__} must say what it found")
 
     def reset(self) -> None:
         """Forget the epoch, in all metrics that it is made of."""
@@ -85,19 +85,12 @@ class Task(ABC):
         """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to
         de."""
         text = Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
-        return (
-            f"{text}-{settings.get('src')}-{settings.get('tgt')}",
-            f"{settings.get('src')} to {settings.get('tgt')}",
-        )
+        src, tgt = settings.get("src"), settings.get("tgt")
+        return f"{text}-{src}-{tgt}", f"{src} to {tgt}"
 
     def cache_key(self, config: Settings) -> dict[str, Any]:
         """What a new base depends on beside the text and the settings that all tasks have: plain values."""
         return {}
-
-    def heads_by_kind(self, config: Settings) -> dict[str, int] | None:
-        """Kind of attention -> heads of the model of a configuration; None where only the model itself
-        says."""
-        return None
 
     @abstractmethod
     def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
@@ -176,14 +169,11 @@ class Task(ABC):
         """`predict`, the lines shared out among the ranks; every rank calls it, and gets all outputs."""
         return shared_out(lines, lambda share: self.predict(predictor, share, quick=quick))
 
-    @abstractmethod
     def prediction_settings(self, predictor: Any) -> dict[str, Any]:
         """What `predict` depends on beside the model, as result.json records it."""
+        return {}
 
     def top_logits(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
         """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding.
         Raises ValueError where the task does not say."""
-        raise ValueError(
-            f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its "
-            "heads"
-        )
+        raise ValueError(f"{type(self).__name__} does not say at which logits relevance starts")

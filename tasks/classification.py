@@ -77,16 +77,16 @@ class Classification(Task):
         return f"{Path(name).name}-{encoder}", f"labels by {encoder}"
 
     def cache_key(self, config: Settings) -> dict[str, Any]:
-        return {"encoder": encoder_digest(encoder_folder(encoder_of(config)))}
+        return {"encoder": encoder_digest(encoder_of(config))}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
-        encoder = encoder_folder(encoder_of(config))
+        encoder = encoder_of(config)
         write_vocabs(encoder, folder, labels_of(corpus.train), max_positions=longest_input(encoder))
 
     def new_predictor(self, folder: Path, config: Settings) -> Labeller:
         source_vocab, labels = self.vocabs(folder)
         return Labeller(
-            new_classifier(encoder_folder(encoder_of(config)), len(labels), source_vocab.specials),
+            new_classifier(encoder_of(config), len(labels), source_vocab.specials),
             source_vocab,
             labels,
         )
@@ -140,28 +140,19 @@ class Classification(Task):
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return predictor.label(lines)
 
-    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
-        return {}
-
     def top_logits(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         return model.top_logits(batch.source)
 
 
-def encoder_of(config: Settings) -> str:
-    """The encoder that a base is made of. Raises ValueError where there is none, or settings of our own model
+def encoder_of(config: Settings) -> Path:
+    """The folder of the encoder that a base is made of. Raises ValueError where there is none, or settings of our own model
     are given with it."""
     if config.encoder is None:
         raise ValueError(
-            "--task classify needs --encoder: the folder of a Hugging Face encoder such as BERT, or its "
-            "name on the hub"
+            "--task classify needs --encoder: a Hugging Face encoder's folder or name on the hub"
         )
     if config.model != ModelConfig():
-        raise ValueError(
-            "--model.* are of the translation model; --task classify takes an encoder as it is, so leave "
-            "them out"
-        )
+        raise ValueError("--model.* are of the translation model; --task classify takes an encoder as it is")
     if config.freeze_decoder:
-        raise ValueError(
-            "--freeze-decoder is for translation models; an encoder has no decoder, so leave it out"
-        )
-    return config.encoder
+        raise ValueError("--freeze-decoder is for translation models; an encoder has no decoder")
+    return encoder_folder(config.encoder)

@@ -70,19 +70,6 @@ class Translation(Task):
         data, folder, src, tgt = (settings.get(name) for name in ("data", "data_dir", "src", "tgt"))
         return load_corpus(data, data_dir=folder, src=src, tgt=tgt)
 
-    def heads_by_kind(self, config: Settings) -> dict[str, int]:
-        model = config.model
-        cross = model.decoder_layers * model.heads_of_decoder
-        own = cross if model.decoder_mixer == "attention" else 0
-        widths = model.heads_of_kinds
-        return {
-            "enc-self": model.encoder_layers * model.heads,
-            "dec-self": own,
-            "cross": cross,
-            "enc-ffn": model.encoder_layers * widths["enc-ffn"],
-            "dec-ffn": model.decoder_layers * widths["dec-ffn"],
-        }
-
     def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
         make_vocabs(
             corpus,
@@ -103,10 +90,8 @@ class Translation(Task):
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Translator:
         model = load_model(checkpoint)
         vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
-        for side, pieces, vocab in zip(
-            ("source", "target"), (model.source_vocab, model.target_vocab), vocabs, strict=True
-        ):
-            check_size(side, pieces, vocab)
+        check_size("source", model.source_vocab, vocabs[0])
+        check_size("target", model.target_vocab, vocabs[1])
         return Translator(model, *vocabs, read_search(settings.get("search", {}), folder))
 
     def describe(self, model: Any) -> dict[str, Any]:
