@@ -9,31 +9,15 @@ from torch import Tensor, nn
 
 from headgates.gates import SITE_RULES, SiteRule, attach, detach, gate_heads, remove
 from headgates.gates.attach_modes import scale_heads
+from tests.worlds.plain_attention import PlainAttention, ReadAttention
 
 D, HEADS, WIDTH = 11, (3, 5), 7  # two layers of uneven heads
 
 
-class Attention(nn.Module):
-    """Self-attention of x (B, L, D)."""
-
+class Attention(PlainAttention):
     def __init__(self, heads):
-        super().__init__()
-        self.num_heads, self.tap = heads, None
-        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(D, heads * WIDTH) for _ in range(3))
-        self.out_proj = nn.Linear(heads * WIDTH, D)
-
-    def z(self, x: Tensor) -> Tensor:  # (B, H, L, K)
-        q, k, v = (
-            project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        return nn.functional.scaled_dot_product_attention(q, k, v)
-
-    def forward(self, x):
-        return self.project(self.z(x))
-
-    def project(self, z: Tensor) -> Tensor:
-        return self.out_proj(z.transpose(1, 2).flatten(2))
+        super().__init__(D, heads, WIDTH)
+        self.tap = None
 
 
 class Slotted(Attention):
@@ -50,9 +34,8 @@ class CalledTimeFirst(Attention):
         return self.out_proj(z.permute(2, 0, 1, 3).flatten(2)).transpose(0, 1)
 
 
-class Read(Attention):
-    def project(self, z):
-        return nn.functional.linear(z.transpose(1, 2).flatten(2), self.out_proj.weight, self.out_proj.bias)
+class Read(Attention, ReadAttention):
+    pass
 
 
 RULES = {

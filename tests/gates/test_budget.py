@@ -115,24 +115,30 @@ def test_the_loss_is_the_augmented_lagrangian_and_the_multipliers_ascend(model):
     assert budget.weight(1) == pytest.approx((sum(found) + 0.02 * (a + b)) / 2)
 
 
-@pytest.mark.parametrize(("start", "heads"), [(2.5, 4), (-2.2, 11)], ids=["from above", "from below"])
-def test_the_expected_heads_come_to_the_target_and_the_best_heads_stay(model, start, heads):
-    bank = attach(model.train(), log_alpha=start, target_heads=heads)
-    budget, worth = TargetBudget(heads, warmup=10), torch.linspace(0.005, 0.05, 18)
-    assert (bank.open_prob().sum() > heads) == (start > 0)
+def trained(bank, worth, steps):
+    """Train gates on their budget, where an open head is worth so much of the loss."""
     optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
     torch.manual_seed(0)
-    for step in range(150):
+    for step in range(steps):
         bank.sample()
         xi = torch.cat([gate() for _, gate in bank.items()])
         optimizer.zero_grad()
-        (budget.loss(bank, step) - (xi * worth).sum()).backward()
+        (bank.loss(step) - (xi * worth).sum()).backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize(("start", "heads"), [(2.5, 4), (-2.2, 11)], ids=["from above", "from below"])
+def test_the_expected_heads_come_to_the_target_and_the_best_heads_stay(model, start, heads):
+    bank = attach(model.train(), log_alpha=start, heads=heads, warmup=10)
+    worth = torch.linspace(0.005, 0.05, 18)
+    assert (bank.open_prob().sum() > heads) == (start > 0)
+    trained(bank, worth, steps=150)
     assert abs(bank.open_prob().sum() - heads) <= 1
-    assert abs(budget.errors[""]) <= 1
+    assert abs(bank.budget.errors[""]) <= 1
     chosen = bank.open().flat()
     assert chosen.sum() == heads
     assert worth[chosen].mean() > worth[~chosen].mean()
+    assert str(bank) == f"GateBank(l0: {heads} of 18 heads open)"
 
 
 def test_all_heads_shut_is_no_collapse_where_that_is_the_target(model):
@@ -176,14 +182,8 @@ def test_the_expected_cost_comes_to_the_limit_and_cheap_units_stay(model):
     budget = TargetBudget({"": Limit(price, 24.0)}, warmup=150, rate=0.0005)  # Adam hides a sudden price
     assert budget.target(bank, "", 150) == 24
     assert budget.limit(bank, "").whole == 3 * (6 + 26) + 0.5 * (12 + 26)
-    optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
-    torch.manual_seed(0)
-    for step in range(300):
-        bank.sample()
-        xi = torch.cat([gate() for _, gate in bank.items()])
-        optimizer.zero_grad()
-        (budget.loss(bank, step) - 0.1 * xi.sum()).backward()  # all are worth the same
-        optimizer.step()
+    bank.budget = budget
+    trained(bank, 0.1, steps=300)  # all are worth the same
     p = bank.open_prob()
     cost = sum(float(row.sum()) * price[site] for site, row in p.items())
     assert cost == pytest.approx(24, abs=2), "of 115"
@@ -199,28 +199,6 @@ def test_a_limit_that_is_no_cost_is_refused(total):
 
 
 # ---------------------------------------------------------------- one call
-
-
-def learned(model, steps=150, **options):
-    """A bank of that budget, after training in which each head is worth more than the one before it."""
-    bank = attach(model.train(), **options)
-    worth = torch.linspace(0.005, 0.05, sum(site.heads for site in bank.sites))
-    optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
-    torch.manual_seed(0)
-    for step in range(steps):
-        bank.sample()
-        xi = torch.cat([gate() for _, gate in bank.items()])
-        optimizer.zero_grad()
-        (bank.loss(step) - (xi * worth).sum()).backward()
-        optimizer.step()
-    return bank
-
-
-def test_attach_with_a_number_of_heads_leads_the_expected_number_there_and_keeps_as_many(model):
-    bank = learned(model, heads=4, warmup=10)
-    assert abs(bank.open_prob().sum() - 4) <= 1
-    assert bank.open().count() == 4
-    assert str(bank) == "GateBank(l0: 4 of 18 heads open)"
 
 
 def test_attach_with_neurons_gates_them_and_each_kind_keeps_its_number(model):

@@ -36,17 +36,14 @@ def test_a_neurons_price_is_the_numbers_that_go_with_it_over_those_of_a_head(nam
 
 
 def test_one_lambda_pulls_as_hard_for_each_parameter(make_model):
-    model = make_model()
-    bank = attach(model, gate="l0", kinds="all", log_alpha=0.3)
+    bank = attach(make_model(), gate="l0", kinds="all", log_alpha=0.3)
     LambdaBudget(0.02).loss(bank, 0).backward()
-    pulls = {site: float(gate.log_alpha.grad[0]) for site, gate in bank.items()}
-    heads = {pull for site, pull in pulls.items() if not site.kind.endswith("ffn")}
-    neurons = {pull for site, pull in pulls.items() if site.kind.endswith("ffn")}
-    (head,), (neuron,) = heads, neurons
-    assert neuron == pytest.approx(head / (2 * 7))
+    for site, gate in bank.items():
+        heads = 1 / (2 * 7) if site.kind.endswith("ffn") else 1  # what the gate counts
+        pull = heads * bank.gates["encoder/0/enc-self"].log_alpha.grad[0]
+        torch.testing.assert_close(gate.log_alpha.grad, pull.expand(gate.heads))
     assert bank.cost_of(bank.open_prob()) == pytest.approx(bank.penalty().item())
-    parts = bank.penalty("heads") + bank.penalty("ffn")
-    torch.testing.assert_close(parts, bank.penalty())
+    torch.testing.assert_close(bank.penalty("heads") + bank.penalty("ffn"), bank.penalty())
 
 
 def test_gates_on_neurons_alone_have_the_prices_that_they_have_beside_heads(make_model):

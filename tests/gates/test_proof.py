@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from headgates.gates import SITE_RULES, HeadMap, SiteRule, attach, find_sites, heads_left, remove
 from tests.gates.family_checks import close, gated, opened, readme_lines, uneven
-from tests.worlds.families import BY_NAME, DECODER, HEADS, D, hugging_face, lines
+from tests.worlds.families import BY_NAME, HEADS, D, causal, masked
+from tests.worlds.plain_attention import ReadAttention
 
 
 class MixingAttention(nn.Module):
@@ -73,9 +74,7 @@ def test_a_rule_is_said_to_be_unproved_where_no_forward_pass_was_seen(monkeypatc
         remove(model, closed)
 
 
-XGLM = hugging_face(
-    "XGLM", "XGLM", "ForCausalLM", lines, DECODER, "model.layers.{}.self_attn.out_proj", ffn_dim=17
-)
+XGLM = causal("XGLM", "XGLM", "model.layers.{}.self_attn.out_proj", ffn_dim=17)
 
 
 def test_a_class_of_no_rule_is_read_by_its_layout_and_removal_is_proved_by_a_short_sentence():
@@ -88,21 +87,11 @@ def test_a_class_of_no_rule_is_read_by_its_layout_and_removal_is_proved_by_a_sho
     assert readme_lines(XGLM) == "yes"
 
 
-class ReadAttention(nn.Module):
-    """Of a known layout, with a forward that does not call its out_proj."""
-
-    def __init__(self):
-        super().__init__()
-        self.num_heads, self.embed_dim = HEADS, D
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(D, D) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.out_proj.weight)
-
-
 def test_a_layout_whose_output_projection_is_not_called_is_none():
+    attention = ReadAttention(D, HEADS, D // HEADS)
+    attention.embed_dim = D  # as BART's
     with pytest.raises(ValueError, match=r"no attention in ModuleDict has a rule.*ReadAttention"):
-        find_sites(nn.ModuleDict({"encoder": ReadAttention()}))
+        find_sites(nn.ModuleDict({"encoder": attention}))
 
 
 class LoraLinear(nn.Module):
@@ -145,14 +134,7 @@ def test_offloaded_weights_are_gated_where_they_run_and_not_removed():
 
 
 def test_a_talking_head_is_gated_and_not_removed():
-    family = hugging_face(
-        "DeBERTa",
-        "Deberta",
-        "ForMaskedLM",
-        lines,
-        ("enc-self",),
-        "deberta.encoder.layer.{}.attention.output.dense",
-        talking_head=True,
-    )
+    path = "deberta.encoder.layer.{}.attention.output.dense"
+    family = masked("DeBERTa", "Deberta", path, talking_head=True)
     with pytest.raises(ValueError, match="can be gated, not removed, with talking_head=True"):
         remove(model := family.model(), uneven(model))

@@ -3,9 +3,10 @@ have the rest: one weight for q, k and v, other names, nested projections, turne
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headgates.gates import SITE_RULES, HeadMap, HeadSite, SiteRule, heads_left, remove
+from tests.worlds.plain_attention import PlainAttention
 
 pytestmark = pytest.mark.filterwarnings("ignore:the rule of WideValueAttention is not proved")
 HEADS, WIDTH = 3, 7
@@ -13,29 +14,15 @@ D = HEADS * WIDTH
 SITE = HeadSite.at("enc-self", 0, HEADS)
 
 
-class WideValueAttention(nn.Module):
+class WideValueAttention(PlainAttention):
     """v and W_O have another head width than q and k."""
-
-    def __init__(self):
-        super().__init__()
-        self.num_heads = HEADS
-        self.q_proj, self.k_proj = nn.Linear(D, D), nn.Linear(D, D)
-        self.v_proj, self.out_proj = nn.Linear(D, HEADS * 11), nn.Linear(HEADS * 11, D)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        z = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.out_proj(z.transpose(1, 2).flatten(2))
 
 
 def model_of(monkeypatch, **changes) -> nn.Module:
     rule = SiteRule(heads="num_heads", mode="hook", **changes)
     monkeypatch.setitem(SITE_RULES, "WideValueAttention", rule)
     torch.manual_seed(0)
-    return nn.ModuleDict({"encoder": nn.ModuleDict({"attention": WideValueAttention()})})
+    return nn.ModuleDict({"encoder": nn.ModuleDict({"attention": WideValueAttention(D, HEADS, WIDTH, 11)})})
 
 
 def closing(*row: bool) -> HeadMap:

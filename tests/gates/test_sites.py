@@ -4,13 +4,12 @@ one meaning."""
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from headgates.gates import KINDS, HeadMap, HeadSite, attach, detach, find_sites, remove
 from headgates.gates.sites import BANK
 from headgates.models.attention import MultiHeadAttention
 
-HEADS, WIDTH = 3, 7
+HEADS = 3
 
 
 def test_every_attention_is_found_in_the_order_of_kinds_and_layers(make_model):
@@ -24,37 +23,6 @@ def test_every_attention_is_found_in_the_order_of_kinds_and_layers(make_model):
     assert all(site.heads == HEADS for site in sites)
     assert sites[HeadSite.at("cross", 1, HEADS)] is model.decoder.layers[1].cross_attention
     assert list(find_sites(nn.ModuleDict({"model": model}))) == list(sites)
-
-
-class ScaledColumns(nn.Module):
-    """W_O with the columns of head h times xi_h."""
-
-    def __init__(self, xi):
-        super().__init__()
-        self.xi = xi
-
-    def forward(self, weight):
-        return weight * self.xi.repeat_interleave(WIDTH)
-
-
-def test_gate_at_zero_and_zeroed_columns_and_removed_head_and_parametrised_weight_agree(make_model, batch):
-    by_gates, by_columns, by_weight, by_removal = (make_model() for _ in range(4))
-    xi = HeadMap(
-        {
-            site: [float((i + h) % 3 > 0 and i != 4) for h in range(HEADS)]
-            for i, site in enumerate(find_sites(by_gates))
-        }
-    )
-    assert {int(row.sum()) for row in xi.values()} == {0, 2}  # one site loses all its heads
-    attach(by_gates, gate="mask", xi=xi)
-    for site, module in find_sites(by_columns).items():
-        module.out_proj.weight.data.mul_(xi[site].float().repeat_interleave(WIDTH))
-    for site, module in find_sites(by_weight).items():
-        parametrize.register_parametrization(module.out_proj, "weight", ScaledColumns(xi[site].float()))
-    remove(by_removal, xi.map(lambda row: row == 0))
-    for other in (by_columns, by_weight, by_removal):
-        torch.testing.assert_close(by_gates(*batch), other(*batch))
-    assert attach(by_removal, gate="mask").values().heads_total == 10  # a site without heads gets no gate
 
 
 @pytest.mark.parametrize("kinds", [["enc-self"], ["cross", "enc-self"], None])
