@@ -2,22 +2,22 @@
 was."""
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
+from headgates.configs.cli import read_command
+from headgates.configs.recipe import Lambda, Recipe
+from headgates.configs.settings import Settings
 from headgates.records.folder import RunFolder
 from notebooks.execute import executed_notebook, main, notebook_files
+from tests.worlds.finished_runs import made
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ["1_which_heads_died", "2_attention_and_roles", "3_l0_against_importance"]
 EXAMPLE = next((ROOT / "examples/toy_run").glob("*-l0-*")).name
-BASE = "--config toy_tiny --gate none --model.heads 4 --text.max-tokens 500 --name base --runs"
-# so that some heads close and some stay, in enough steps to draw them
-GATES = "--by l0 --lambda 0.05 --epochs 2 --set gates.lr=0.3 gates.settle=0.5 --name gated"
 
 
 def committed(name: str) -> nbformat.NotebookNode:
@@ -72,15 +72,14 @@ def test_a_run_that_is_not_there_is_one_line(tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory) -> Path:
-    """The runs of a tiny model with closed and open heads, and of its base."""
-    runs = tmp_path_factory.mktemp("notebooks")
-    for words in (["fit.py", *BASE.split(), str(runs)], ["prune.py", str(runs / "base"), *GATES.split()]):
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-    row = RunFolder(runs / "gated").row_of("pruned")
+def other(tiny_flags, tmp_path_factory) -> RunFolder:
+    """A tiny run with closed and open heads, in a folder with its bases."""
+    torch.set_num_threads(1)
+    settings = read_command(Settings, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("notebooks"))])
+    run = made(settings, Recipe("l0", Lambda(0.05), epochs=6)).run
+    row = run.row_of("pruned")
     assert 0 < row.heads_open < row.heads_total
-    return runs
+    return run
 
 
 def state(folder: Path) -> dict[str, str]:
@@ -96,9 +95,9 @@ def test_a_notebook_runs_on_a_run_of_another_shape_and_leaves_it_as_it_was(
     name, other, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("HEADGATES_RUN", str(other / "gated"))
-    before = state(other)
+    monkeypatch.setenv("HEADGATES_RUN", str(other.path))
+    before = state(other.path.parent)
     notebook = executed_notebook(ROOT / f"notebooks/{name}.ipynb", cwd=ROOT / "notebooks")
-    assert "gated" in said(notebook)
+    assert other.path.name in said(notebook)
     assert pictures(notebook) >= 3
-    assert state(other) == before
+    assert state(other.path.parent) == before

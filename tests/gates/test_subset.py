@@ -106,20 +106,6 @@ def test_the_temperature_falls_log_linearly_with_the_samples_and_is_kept(model):
     assert other.temperature == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (19, "target_heads: expected 0 to 18"),
-        ({"enc-self": 7, "dec-self": 0, "cross": 0}, "target_heads: expected 0 to 6"),
-        ({"enc-self": 1, "dec-self": 2}, "target_heads has no value for cross; give one for each kind"),
-    ],
-)
-def test_a_target_that_does_not_fit_is_refused_and_the_model_stays_as_it_was(model, target, message):
-    with pytest.raises(ValueError, match=message):
-        attach(model, gate="subset", target_heads=target)
-    assert not hasattr(model, "head_gates")
-
-
 def test_temperatures_must_be_above_0():
     with pytest.raises(ValueError, match="expected temperatures above 0"):
         Subset(3, target_heads=1, final_temperature=0.0)

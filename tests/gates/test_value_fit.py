@@ -1,7 +1,6 @@
 """value_fit: the least of what it minimises, by autograd on matrices laid out in full; numpy's ridge where
 heads are of full rank."""
 
-
 import numpy as np
 import pytest
 import torch
