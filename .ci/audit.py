@@ -1,7 +1,9 @@
 """Compare what is installed, constraints.txt and the lower bounds of pyproject.toml with advisories.csv: a
-line for each version with a known hole, and exit code 1. It needs no network: `make audit`.
+line for each version with a known hole, and exit code 1; then what that covers. It needs no network: `make
+audit`.
 
-To add an advisory: a line in the table (package, first version without the hole, number, what it does)."""
+`python .ci/advisories.py` brings the table up to date. By hand: a line above `# imported` (package, affected
+versions, number, what it does)."""
 
 import csv
 import sys
@@ -10,8 +12,9 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from advisories import IMPORTED, pinned, plain
 from packaging.requirements import Requirement
-from packaging.version import Version
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,20 +45,31 @@ def installed(packages: set[str]) -> Iterator[tuple[str, str, str]]:
             continue
 
 
-def holes(root: Path) -> list[str]:
-    """A line for each version with a known hole."""
-    with (root / ".ci/advisories.csv").open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
-    found = [*versions(root), *installed({row["package"] for row in table})]
-    return [
-        f"{where}: {package} {lowest} has {row['id']} ({row['what']}); take {row['below']} or later"
-        for where, package, lowest in found
+def audit(root: Path) -> tuple[list[str], str]:
+    """A line for each version with a known hole, and what the table covers."""
+    own, _, imported = (root / ".ci/advisories.csv").read_text("utf-8").partition(IMPORTED)
+    date, _, lines = imported.partition("\n")
+    table = list(csv.DictReader([*own.splitlines(), *lines.splitlines()]))
+    seen = [*versions(root), *installed(pinned(root))]
+    holes = [
+        f"{where}: {package} {number} has {row['id']} ({row['what']}); take one that is not {row['affected']}"
+        for where, package, number in seen
         for row in table
-        if package.lower() == row["package"] and Version(lowest) < Version(row["below"])
+        if plain(package) == row["package"]
+        and SpecifierSet(row["affected"]).contains(number, prereleases=True)
     ]
+    known, by_hand = len(lines.splitlines()), len(own.splitlines()) - 1
+    covered = (
+        f"Looked at {len({plain(package) for _, package, _ in seen})} packages, with {known} advisories that "
+        f"osv.dev's sources had on{date}, and {by_hand} by hand. Not covered: what became known after that "
+        "day, unless by hand, packages outside constraints.txt, and libraries inside wheels, such as CUDA. "
+        "`python .ci/advisories.py` brings the table up to date; it needs a network."
+    )
+    return holes, covered
 
 
 if __name__ == "__main__":
-    found = holes(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
+    found, covered = audit(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
     print("\n".join(found) or "no version with a known hole")
+    print(covered)
     sys.exit(bool(found))

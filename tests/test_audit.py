@@ -1,43 +1,106 @@
 """Versions with a known hole are reported, and the hashes of CI are those of constraints.txt."""
 
+import json
 import re
 import shutil
-import subprocess
-import sys
+import tarfile
+import zipfile
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 
 
-def audited(root: Path) -> tuple[int, str]:
-    command = [sys.executable, str(ROOT / ".ci/audit.py"), str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stderr == ""
-    return done.returncode, done.stdout
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        ("pyproject.toml", '"torch>=2.10"', '"torch>=2.9"'),
-        ("pyproject.toml", '"ctranslate2>=4.8.3"', '"ctranslate2"'),
-        ("constraints.txt", "pyarrow==26.0.1", "pyarrow==23.0.0"),
-    ],
-)
-def test_a_version_with_a_known_hole_is_a_line_of_its_own(tmp_path, file, old, new):
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """The files that are compared."""
     (tmp_path / ".ci").mkdir()
     for name in ("pyproject.toml", "constraints.txt", ".ci/advisories.csv"):
         shutil.copyfile(ROOT / name, tmp_path / name)
-    code, clean = audited(tmp_path)
-    text = (tmp_path / file).read_text()
-    assert old in text
-    (tmp_path / file).write_text(text.replace(old, new))
-    changed, lines = audited(tmp_path)
-    assert changed == 1
-    assert [line for line in lines.splitlines() if line.startswith(file) and line not in clean]
-    assert code == 0, clean
+    return tmp_path
+
+
+@pytest.fixture
+def scripts(monkeypatch) -> tuple[ModuleType, ModuleType]:
+    """.ci/advisories.py and .ci/audit.py."""
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return import_module("advisories"), import_module("audit")
+
+
+@pytest.mark.parametrize(
+    ("file", "package", "old", "new"),
+    [
+        ("pyproject.toml", "torch", ">=2.10", ">=2.9"),
+        ("pyproject.toml", "ctranslate2", ">=4.8.3", ""),
+        ("constraints.txt", "pyarrow", "==26.0.1", "==23.0.0"),
+        ("constraints.txt", "certifi", "==2026.10.18", "==2023.5.7"),
+    ],
+)
+def test_a_version_with_a_known_hole_is_a_line_of_its_own(scripts, root, file, package, old, new):
+    _, audit = scripts
+    assert audit.audit(root)[0] == []
+    text = (root / file).read_text()
+    assert package + old in text
+    (root / file).write_text(text.replace(package + old, package + new))
+    holes, _ = audit.audit(root)
+    assert [line for line in holes if line.startswith(f"{file}: {package} ")]
+
+
+RECORD = {
+    "id": "PYSEC-1",
+    "aliases": ["GHSA-1", "CVE-2"],
+    "modified": "2031-02-03T04:05:06Z",
+    "summary": "runs code",
+    "affected": [
+        {
+            "package": {"name": "PyArrow"},
+            "ranges": [
+                {"type": "GIT", "events": [{"introduced": "0"}]},
+                {
+                    "type": "ECOSYSTEM",
+                    "events": [{"introduced": "0"}, {"fixed": "2"}, {"introduced": "24.0"}],
+                },
+                {"type": "ECOSYSTEM", "events": [{"introduced": "3"}, {"last_affected": "4.1"}]},
+            ],
+        },
+        {
+            "package": {"name": "of-others"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_an_archive_fills_the_table_and_what_was_written_by_hand_stays(scripts, root, tmp_path, kind):
+    advisories, audit = scripts
+    files = {"a": RECORD, "b": RECORD | {"id": "GHSA-1"}, "c": RECORD | {"withdrawn": "now", "aliases": []}}
+    archive, text = tmp_path / "archive", {name: json.dumps(each) for name, each in files.items()}
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as whole:
+            for name, content in text.items():
+                whole.writestr(f"{name}.json", content)
+    else:
+        with tarfile.open(archive, "w:gz") as tar:
+            for name, content in text.items():
+                member = tarfile.TarInfo(f"database/vulns/pyarrow/{name}.yaml")
+                member.size, member.mtime = len(content), 1927886400
+                tar.addfile(member, BytesIO(content.encode()))
+    table = root / ".ci/advisories.csv"
+    by_hand = table.read_text().split("# imported")[0]
+    for _ in range(2):
+        advisories.main(root, archive)
+    assert table.read_text() == by_hand + (
+        "# imported 2031-02-03\npyarrow,<2,CVE-2,runs code\n"
+        'pyarrow,>=24.0,CVE-2,runs code\npyarrow,">=3,<=4.1",CVE-2,runs code\n'
+    )
+    holes, covered = audit.audit(root)
+    assert "constraints.txt: pyarrow 26.0.1 has CVE-2 (runs code); take one that is not >=24.0" in holes
+    assert "3 advisories that osv.dev's sources had on 2031-02-03, and 7 by hand. Not covered" in covered
 
 
 def test_every_pinned_package_but_torch_has_a_hash_of_this_version():
