@@ -64,11 +64,11 @@ def explore(options: ExploreOptions, given: Mapping[str, Any]) -> None:
     if options.second is not None:
         check_run(options.second[0])
     with server_of(options) as server:
-        print(f"{server.url}\nopen this address in a browser of this machine; Ctrl-C ends", flush=True)
         try:
+            print(f"{server.url}\nopen this address in a browser of this machine; Ctrl-C ends", flush=True)
             server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:  # how it ends
-            print(file=sys.stderr)
+        except KeyboardInterrupt:  # how it ends, also by a kill
+            print(f"\nended; {server.answered} questions were answered", file=sys.stderr)
 
 
 def server_of(options: ExploreOptions) -> "Server":

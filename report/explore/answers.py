@@ -7,7 +7,7 @@ and `other` with `patched` (a second sentence, and the heads that read it); `/ap
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from headgates.gates import find_sites
 from headgates.gates.headmap import Head
 from headgates.report.page import thousandths
 
+T = TypeVar("T")
 LONGEST_TEXT = 1000  # characters of a sentence
 FIELDS = {
     "/api/say": {"model", "text", "shut", "prefix", "sites", "other", "patched"},
@@ -44,9 +45,9 @@ class Answers:
         if patched and other is None:
             raise ValueError("patched heads read a second sentence: give `other`")
         change = Change(shut, patched)
-        return say_answer(
-            model, text, change, prefix_of(question), named_sites(model, question), other if patched else None
-        )
+        prefix = listed(question, "prefix", int, "the ids of target tokens")
+        sites = named_sites(model, question)
+        return say_answer(model, text, change, prefix, sites, other if patched else None)
 
     def model(self, number: Any) -> SentenceModel:
         if type(number) is not int or not 0 <= number < len(self.models):
@@ -66,30 +67,27 @@ def sentence(question: Mapping[str, Any], name: str) -> str:
 
 def heads(model: SentenceModel, question: Mapping[str, Any], name: str) -> frozenset[Head]:
     """The heads that a list names. The run's own are shut where `shut` is left out."""
-    names = question.get(name)
-    if names is None:
+    if question.get(name) is None:
         return model.start if name == "shut" else frozenset()
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        raise ValueError(f"{name}: expected a list of heads such as decoder.0.cross.3")
+    names = listed(question, name, str, "heads such as decoder.0.cross.3")
     if unknown := [each for each in names if each not in model.heads]:
         raise ValueError(f"{name}: the model has no head {unknown[0]!r:.60}")
     return frozenset(model.heads[each] for each in names)
 
 
 def named_sites(model: SentenceModel, question: Mapping[str, Any]) -> list[str]:
-    names = question.get("sites") or []
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        raise ValueError("sites: expected a list of sites such as decoder.0.cross")
-    if unknown := set(names) - {each.name for each in model.modules}:
+    names = set(listed(question, "sites", str, "sites such as decoder.0.cross"))
+    if unknown := names - {each.name for each in model.modules}:
         raise ValueError(f"the model has no site {min(unknown)!r:.60}")
-    return sorted(set(names))
+    return sorted(names)
 
 
-def prefix_of(question: Mapping[str, Any]) -> list[int]:
-    prefix = question.get("prefix") or []
-    if not isinstance(prefix, list) or not all(type(each) is int for each in prefix):
-        raise ValueError("prefix: expected a list of the ids of target tokens")
-    return prefix
+def listed(question: Mapping[str, Any], name: str, kind: type[T], words: str) -> list[T]:
+    """The items of a list, none where it is left out."""
+    items = question.get(name) or []
+    if not isinstance(items, list) or {*map(type, items)} - {kind}:
+        raise ValueError(f"{name}: expected a list of {words}")
+    return items
 
 
 def say_answer(

@@ -27,10 +27,15 @@ LONGEST_BODY = 64 * 1024  # bytes: a sentence, and the names of all heads of a l
 WAITING_QUESTIONS = 8  # questions that wait, the one that is answered counted
 SILENT_SECONDS = 20  # seconds that a connection may say nothing
 TOKEN_HEADER = "X-Headgates-Token"
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
+HEADERS = {  # of every answer
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 # the part of an address after # stays in the browser, so the old one's state is kept
 OTHER_START = """<!doctype html><meta charset="utf-8"><title>headgates</title>
 <p>Each start of explore has its own address. Open the one in its terminal,
@@ -52,6 +57,7 @@ class Server(ThreadingHTTPServer):
         self.answers, self.page = answers, page
         self.token = secrets.token_urlsafe(16)
         self.free = BoundedSemaphore(WAITING_QUESTIONS)
+        self.answered = 0  # questions
         # one thread for the model: torch makes its threads once, and questions follow each other
         self.worker = ThreadPoolExecutor(1, "model")
         try:
@@ -74,6 +80,10 @@ class Server(ThreadingHTTPServer):
         """A browser that leaves is no error; nothing is said of it."""
 
 
+class Refused(Exception):
+    """A request that is answered with a status and a reason alone."""
+
+
 class Handler(BaseHTTPRequestHandler):
     """One connection of a browser."""
 
@@ -83,84 +93,88 @@ class Handler(BaseHTTPRequestHandler):
     timeout = SILENT_SECONDS
 
     def do_GET(self) -> None:
-        place = urlsplit(self.path)
-        if not self.from_here():
-            return
-        if place.path != "/":
-            self.refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
-            return
-        query = parse_qs(place.query)
-        if not self.server.knows(query.get("token", [""])[0]):
-            self.reply(HTTPStatus.FORBIDDEN, OTHER_START, "text/html")
-            return
-        number = query.get("model", ["0"])[0]
-        if number not in map(str, range(len(self.server.answers.models))):
-            self.refuse(HTTPStatus.NOT_FOUND, "there is no such model here")
-            return
-        self.reply(HTTPStatus.OK, self.server.page(int(number), self.server.token), "text/html")
+        self.reply_with(self.asked_page)
 
     def do_POST(self) -> None:
-        if not self.from_here():
-            return
+        self.reply_with(self.asked_answer)
+
+    def reply_with(self, asked: Callable[[], tuple[str, str, HTTPStatus]]) -> None:
+        """Send what was asked for, or why it is refused."""
+        try:
+            self.check_address()
+            self.reply(*asked())
+        except Refused as refused:
+            self.send_error(*refused.args)
+
+    def asked_page(self) -> tuple[str, str, HTTPStatus]:
+        try:
+            place = urlsplit(self.path)
+        except ValueError:  # such as http://[::1/
+            raise Refused(HTTPStatus.BAD_REQUEST, "that is no address") from None
+        if place.path != "/":
+            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        query = parse_qs(place.query)
+        if not self.server.knows(query.get("token", [""])[0]):
+            return OTHER_START, "text/html", HTTPStatus.FORBIDDEN
+        number = query.get("model", ["0"])[0]
+        if number not in map(str, range(len(self.server.answers.models))):
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such model here")
+        return self.server.page(int(number), self.server.token), "text/html", HTTPStatus.OK
+
+    def asked_answer(self) -> tuple[str, str, HTTPStatus]:
         if not self.server.knows(self.headers.get(TOKEN_HEADER)):
-            self.refuse(HTTPStatus.FORBIDDEN, "explore was started again; open the address that it printed")
-            return
+            raise Refused(HTTPStatus.FORBIDDEN, "explore was started again; open the address that it printed")
         if self.path not in FIELDS:
-            self.refuse(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(FIELDS)}")
-            return
+            raise Refused(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(FIELDS)}")
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
-            self.refuse(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
-            return
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
         if len(length) > 9 or int(length) > LONGEST_BODY:
-            self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {LONGEST_BODY} bytes")
-            return
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {LONGEST_BODY} bytes")
         body = self.rfile.read(int(length))
         if not self.server.free.acquire(blocking=False):
-            self.refuse(
+            raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_QUESTIONS} questions wait already; try again"
             )
-            return
         try:
-            answer = self.server.worker.submit(
-                self.server.answers.answer, self.path, read_json(body)
-            ).result()
+            answer = self.server.answers.answer
+            found = self.server.worker.submit(answer, self.path, read_json(body)).result()
         except ValueError as error:
-            self.refuse(HTTPStatus.BAD_REQUEST, str(error))
+            raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
         except Exception as error:  # the page says so, and the server goes on
-            self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
-        else:
-            self.reply(HTTPStatus.OK, compact(answer), "application/json")
+            raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}") from error
         finally:
             self.server.free.release()
+        self.server.answered += 1
+        return compact(found), "application/json", HTTPStatus.OK
 
-    def from_here(self) -> bool:
-        """Whether the address was this server's own, in the browser's words; else the request is refused."""
-        origin = self.headers.get("Origin")
-        own = self.headers.get("Host", "") in self.server.hosts
-        if own and (origin is None or origin.removeprefix("http://") in self.server.hosts):
-            return True
-        self.refuse(HTTPStatus.FORBIDDEN, f"expected the address http://{HOST}:{self.server.server_port}/")
-        return False
+    def check_address(self) -> None:
+        """Raises Refused unless the address was this server's own, in the browser's words."""
+        hosts, origin = self.server.hosts, self.headers.get("Origin")
+        own = self.headers.get("Host", "") in hosts
+        if not own or origin not in {None, *(f"http://{host}" for host in hosts)}:
+            here = f"http://{HOST}:{self.server.server_port}/"
+            raise Refused(HTTPStatus.FORBIDDEN, f"expected the address {here}")
 
-    def refuse(self, status: HTTPStatus, reason: str) -> None:
-        """One line of JSON; what is left of the request is not read."""
-        self.close_connection = True
-        self.reply(status, json.dumps({"error": " ".join(reason.split())[:500]}), "application/json")
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """One line of JSON, for what http.server itself refuses too; the rest of the request is not read."""
+        self.close_connection, status = True, HTTPStatus(code)
+        error = {"error": " ".join((message or status.phrase).split())[:500]}
+        self.reply(json.dumps(error), "application/json", status)
 
-    def reply(self, status: HTTPStatus, text: str, kind: str) -> None:
+    def reply(self, text: str, kind: str, status: HTTPStatus) -> None:
         content = text.encode(errors="replace")
+        self.request_version = self.protocol_version  # the oldest would get no headers
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        self.send_header("Content-Security-Policy", POLICY)
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *words: Any) -> None:
         """The terminal is left to the address."""

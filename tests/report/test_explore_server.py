@@ -3,54 +3,23 @@ model's."""
 
 import http.client
 import json
-import shutil
+import signal
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgates.commands import explore
-from headgates.commands.explore import ExploreOptions, server_of
+from headgates.commands.explore import ExploreOptions
 from headgates.explain.sentence_model import Change
-from headgates.gates import find_sites
-from headgates.records.folder import RunFolder
-from headgates.records.source import open_source
-from headgates.report.explore.server import LONGEST_BODY, WAITING_QUESTIONS, Server
+from headgates.report.explore.server import HEADERS, LONGEST_BODY, WAITING_QUESTIONS, Server
+from tests.report.conftest import SHUT
+from tests.report.made_runs import TOY
 from tests.worlds.runs import assert_one_line
 
-ROOT = Path(__file__).parents[2]
-RUN, GATED = (str(ROOT / f"examples/toy_run/toy-en-de-{end}") for end in ("none-s1", "l0-0.015-s1"))
-SHUT = [  # the heads that the example's gates closed
-    (site, row["head"])
-    for site, rows in json.loads((Path(GATED) / "gates.json").read_text())["sites"].items()
-    for row in rows
-    if not row["open"]
-]
 TEXT = "the old dog sees a small cat."
 HEADS = ["decoder.0.cross.2", "decoder.1.cross.3"]
-
-
-def masked(folder: Path) -> str:
-    """The example's base in a folder, with a system whose closed heads stay in the model."""
-    run = RunFolder(Path(shutil.copytree(RUN, folder / "run")))
-    sites = find_sites(open_source(RUN, device="cpu").model)
-    xi = {site.name: [float((site.name, head) not in SHUT) for head in range(site.heads)] for site in sites}
-    run.add_system("masked", run / "best.pt", xi)
-    return f"{run.path}:masked"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    against = masked(tmp_path_factory.mktemp("masked"))
-    with server_of(ExploreOptions(source=RUN, against=against, port=0, threads=1)) as one:
-        thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield one
-        one.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -118,9 +87,10 @@ def test_an_address_that_is_not_the_servers_is_refused(server, asked, host):
 
 
 def test_a_page_of_another_origin_and_a_wrong_token_are_refused(server, asked):
-    assert asked({"text": TEXT}, Origin="http://evil.example")[0] == 403
-    assert asked({"text": TEXT}, Origin="null")[0] == 403
-    assert asked({"text": TEXT}, Origin=f"http://localhost:{server.server_port}")[0] == 200
+    own = f"localhost:{server.server_port}"
+    for origin in ("http://evil.example", "null", own, f"https://{own}"):
+        assert asked({"text": TEXT}, Origin=origin)[0] == 403
+    assert asked({"text": TEXT}, Origin=f"http://{own}")[0] == 200
     for token in (None, "", "wrong", server.token[:-1], "é"):
         sent = None if token is None else token.encode().decode("latin-1")
         status, answer = asked({"text": TEXT}, X_Headgates_Token=sent)
@@ -130,9 +100,40 @@ def test_a_page_of_another_origin_and_a_wrong_token_are_refused(server, asked):
         status, page = asked(path=f"/{query}", method="GET")
         assert status == 403
         assert server.token not in page
-    assert (
-        asked(method="OPTIONS", path="/api/say")[0] == 501
-    )  # what a browser asks before it sends our header
+    # what a browser asks before it sends our header
+    assert asked(method="OPTIONS", path="/api/say")[0] == 501
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET http://[::1/?x HTTP/1.1", 400),
+        ("GET / HTTP/9.9", 505),
+        ("BREW / HTTP/1.1", 501),
+        ("GET /" + "a" * 70_000 + " HTTP/1.1", 414),
+        ("nothing at all, you see", 400),
+        ("GET /report.html HTTP/1.1", 404),
+    ],
+)
+def test_every_refusal_has_our_headers_and_one_line_of_json(server, request_line, status):
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+        connection.sendall(f"{request_line}\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(9999), b"")).decode()
+    head, _, body = answer.partition("\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert [name for name, value in HEADERS.items() if f"{name}: {value}" not in head] == []
+    assert list(json.loads(body)) == ["error"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_ended_says_how_many_questions_it_answered(called, monkeypatch, signum):
+    def served(server, **_):
+        server.answered = 3
+        signal.raise_signal(signum)
+
+    monkeypatch.setattr(Server, "serve_forever", served)
+    code, _, error = called(explore)(TOY, "--port", 0, "--threads", 1)
+    assert (code, error.strip()) == (0, "ended; 3 questions were answered")
 
 
 def test_the_page_and_no_file_is_served(server, asked):
@@ -219,10 +220,10 @@ def test_more_questions_than_may_wait_are_refused_and_the_server_goes_on(server,
 
 def test_a_taken_port_and_no_run_are_one_line(called, server, tmp_path):
     explore_here = called(explore)
-    code, _, error = explore_here(RUN, "--port", server.server_port)
+    code, _, error = explore_here(TOY, "--port", server.server_port)
     assert code == 1
     assert_one_line(error, f"--port {server.server_port} is taken")
-    for words in ((tmp_path / "none",), (RUN, "--against", tmp_path / "none"), (RUN, "--system", "l9")):
+    for words in ((tmp_path / "none",), (TOY, "--against", tmp_path / "none"), (TOY, "--system", "l9")):
         code, out, error = explore_here(*words)
         assert (code, out) == (1, "")
         assert_one_line(error)
