@@ -74,12 +74,12 @@ function finding() {
   if (data.speed) return data.speed;
   const state = view.state.learned || opensWith([view.state]) ? view.state : null;
   if (!state || !isNumber(state.value)) return curveFinding();
-  const heads = `${state.heads_open} of ${state.heads_total} heads`;
   const value = `${text(state.value, 1)} ${METRIC}`;
-  if (!isNumber(state.difference)) return `${heads} have ${value}`;
+  if (!isNumber(state.difference)) return `${state.words} have ${value}`;
   const [low, high] = state.difference_ci95 ?? [0, 0];
-  if (high < 0) return `${heads} keep ${text(state.value, 1)} of ${text(state.value - state.difference, 1)} ${METRIC}`;
-  return `${heads} are enough: ${value}, ${low > 0 ? signed(state.difference, 1) + " against all" : "no significant loss"}`;
+  if (high < 0) return `${state.words} keep ${text(state.value, 1)} of ${text(state.value - state.difference, 1)} ${METRIC}`;
+  const change = low > 0 ? signed(state.difference, 1) : "no significant loss";
+  return `${state.words} are enough: ${value}, ${change} against ${state.against}`;
 }
 
 function drawTitle() {

@@ -5,38 +5,11 @@ import math
 import random
 from typing import Any
 
+from headgates.gates import HeadSite
+
 KINDS = {"enc-self": "encoder", "dec-self": "decoder", "cross": "decoder"}
-SOURCE = [
-    "▁Two",
-    "▁young",
-    "▁men",
-    "▁are",
-    "▁play",
-    "ing",
-    "▁gui",
-    "tar",
-    "▁in",
-    "▁front",
-    "▁of",
-    "▁a",
-    "▁crowd",
-    ".",
-    "</s>",
-]
-TARGET = [
-    "<s>",
-    "▁Zwei",
-    "▁junge",
-    "▁Männer",
-    "▁spielen",
-    "▁vor",
-    "▁einer",
-    "▁Menschen",
-    "menge",
-    "▁Gi",
-    "tarre",
-    ".",
-]
+SOURCE = ["▁Two", "▁young", "▁men", "▁are", "▁play", "ing", "▁gui", "tar", "▁in", "▁a", "▁crowd", ".", "</s>"]
+TARGET = ["<s>", "▁Zwei", "▁junge", "▁Männer", "▁spielen", "▁vor", "▁einer", "▁Menschen", "menge", "."]
 SHORT = ["▁A", "▁dog", "▁is", "▁run", "ning", ".", "</s>"], ["<s>", "▁Ein", "▁Hund", "▁rennt", "."]
 LAMBDAS = {0.003: 0.97, 0.01: 0.76, 0.03: 0.44, 0.1: 0.2}  # the share of heads that each leaves open
 ROLES = {
@@ -44,41 +17,29 @@ ROLES = {
     "dec-self": ["position -1", "position -2"],
     "cross": ["aligned"],
 }
+RUN = "multi30k-en-de-none-s1"
 Place = tuple[str, int, int]  # kind, layer, head
+Data = dict[str, Any]
 
 
-def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
+def cards(*, layers: int = 3, heads: int = 8) -> Data:
     """3 * layers * heads heads, four prices and eight numbers of heads, three curves, two sentences."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     places = [(kind, layer, head) for kind in KINDS for layer in range(layers) for head in range(heads)]
     worth = {place: draw.gauss(0, 1) for place in places}
     order, total = sorted(places, key=worth.__getitem__, reverse=True), len(places)
     gated = [
         state(f"λ {lam:g}", lam, order[: round(share * total)], places, lam) for lam, share in LAMBDAS.items()
     ]
+    counts = {step: round((1 - step / 10) * total) for step in range(1, 9)}
     steps = [
-        state(f"{heads} heads", None, order[:heads], places, step**2 / 60)
-        for step in range(1, 9)
-        for heads in [round((1 - step / 10) * total)]
+        state(f"{count} heads", None, order[:count], places, step**2 / 60) for step, count in counts.items()
     ]
-    base = {"run": "multi30k-en-de-none-s1", "system": "base", "heads_open": total, "heads_total": total}
-    of_run = ("run", "lambda", "heads_open", "heads_total")
-    survivors = [
-        {
-            "run": s["label"],
-            "heads_open": s["heads_open"],
-            "kind": "all",
-            "role": role,
-            "heads": n,
-            "score": n / 2,
-        }
-        for s in gated
-        for n, role in enumerate(["positional", "syntactic", "no role"], start=2)
-    ]
-    tested = {"kind": "all", "within": "kind", "specialised": 21, "difference": 0.81, "p_value": 0.0004}
+    base = {"run": RUN, "system": "base", "label": "unpruned", "heads_open": total, "heads_total": total}
+    curves = {"importance": 2.2, "random": 1.3, "weight-norm": 1.6}
     return {
-        "run": base["run"],
-        "base": base["run"],
+        "run": RUN,
+        "base": RUN,
         "system": "base",
         "metric": "BLEU",
         "base_value": 38.74,
@@ -87,165 +48,129 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         "heads": [card(place, worth[place], gated, draw) for place in places],
         "examples": [example(SOURCE, TARGET, places, draw), example(*SHORT, places, draw)],
         "states": gated + steps,
-        "curves": [
-            curve(name, speed, total)
-            for name, speed in (("importance", 2.2), ("random", 1.3), ("weight-norm", 1.6))
-        ],
+        "curves": [curve(name, speed, total) for name, speed in curves.items()],
         "sentences": [costly(places, number) for number in range(2)],
         "measured": {"loss": {"file": "scores/loss-sampled200.json", "pairs": 200}},
-        "lines": test_lines([s["run"] for s in gated], base["run"], total),
+        "lines": lines([base, *gated]),
         "causes": causes(places, worth, draw),
-        "contrasts": [contrast("toy:case", places, worth)],
+        "contrasts": [contrast("toy:case", order, worth)],
         "systems": [
-            base | {"label": "unpruned", "bleu": 38.74, "parameters": 2_400_000},
-            *(
-                {
-                    "system": "pruned",
-                    "label": "learned gates",
-                    "bleu": s["value"],
-                    **{name: s[name] for name in of_run},
-                }
-                for s in gated
-            ),
+            base | {"bleu": 38.74, "parameters": 2_400_000},
+            *(of_run(each) | {"label": "learned gates", "bleu": each["value"]} for each in gated),
         ],
         "shapes": shapes(layers, heads, gated[0]["run"]),
-        "survival": survivors,
-        "tests": [tested],
+        "survival": [
+            {"run": each["label"], "heads_open": each["heads_open"], "kind": "all", "role": role, "heads": n}
+            for each in gated
+            for n, role in enumerate(["positional", "syntactic", "no role"], start=2)
+        ],
+        "tests": [{"kind": "all", "specialised": 21, "difference": 0.81, "p_value": 0.0004}],
     }
 
 
-def shapes(layers: int, heads: int, run: str) -> list[dict[str, Any]]:
-    """A planned model without its first decoder layer, and a run with gates that lost neurons."""
-    sites = {f"{stack}.{layer}.{kind}": heads for kind, stack in KINDS.items() for layer in range(layers)}
-    sites |= {
-        f"{stack}.{layer}.{stack[:3]}-ffn": 512 for stack in ("encoder", "decoder") for layer in range(layers)
-    }
+def site_of(place: Place) -> str:
+    return HeadSite.at(place[0], place[1], 1).name
+
+
+def name_of(place: Place) -> str:
+    return f"{site_of(place)}.{place[2]}"
+
+
+def of_run(state: Data) -> Data:
+    return {"system": "pruned"} | {name: state[name] for name in ("run", "heads_open", "heads_total")}
+
+
+def shapes(layers: int, heads: int, run: str) -> list[Data]:
+    """A planned model without its first decoder layer, and a run with gates that lost nothing."""
+    sites = {site_of((kind, layer, 0)): heads for kind in KINDS for layer in range(layers)}
+    sites |= {site_of((kind, layer, 0)): 512 for kind in ("enc-ffn", "dec-ffn") for layer in range(layers)}
     half = {site: count // 2 for site, count in sites.items()}
     sentence = "1.97x as fast (predicted 2.05x) at -0.2 BLEU (-0.7 to +0.3), 58% of the parameters"
+    planned = {"label": "planned, 2 times the speed", "run": None, "everywhere": True, "words": "half"}
+    gated = {"label": "learned gates", "run": run, "everywhere": False, "words": "all", "sentence": None}
+    dropped = {"open": half, "of": sites, "dropped": {"decoder": [0]}}
     return [
-        {
-            **{
-                "label": "planned, 2 times the speed",
-                "run": None,
-                "everywhere": True,
-                "sentence": sentence,
-                "words": "half",
-            },
-            "shape": {"open": half, "of": sites, "dropped": {"decoder": [0]}},
-        },
-        {
-            **{"label": "learned gates", "run": run, "everywhere": False, "sentence": None, "words": "all"},
-            "shape": {"open": sites, "of": sites, "dropped": {}},
-        },
+        planned | {"sentence": sentence, "shape": dropped},
+        gated | {"shape": {"open": sites, "of": sites, "dropped": {}}},
     ]
 
 
-def causes(places: list[Place], worth: dict[Place, float], draw: random.Random) -> dict[str, Any]:
+def causes(places: list[Place], worth: dict[Place, float], draw: random.Random) -> Data:
     """Two scores, one near to the truth, and a pair of each sign."""
-    names = [f"{site_of(place)}.{place[2]}" for place in places]
-    heads = {
-        name: [worth[place], worth[place] + draw.gauss(0, 0.3), draw.random()]
-        for name, place in zip(names, places, strict=True)
-    }
+    names = [name_of(place) for place in places[:3]]
     row = {"sign": 0.9, "top_quarter": 0.75, "seconds": 3.5}
+    found = {"loss (exact)": 1.0, "integrated": 0.95, "confidence": None}
     alone = {"head": names[0], "head_alone": 0.5, "other_alone": 0.25}
+    gates = {"facilitation": 0.75, "loss": 0.5}
     return {
         "title": "Nearest to what closing each head alone adds to the loss is integrated",
         "sentences": 200,
         "paired": 24,
-        "rows": [
-            {"approximation": name, "spearman": rho, **row}
-            for name, rho in (("loss (exact)", 1.0), ("integrated", 0.95), ("confidence", None))
-        ],
+        "rows": [{"approximation": name, "spearman": rho, **row} for name, rho in found.items()],
         "pairs": [
             {**alone, "other": names[1], "both": 1.5, "interaction": 0.75},
             {**alone, "other": names[2], "both": 0.25, "interaction": -0.5},
         ],
         "names": ["loss", "integrated", "confidence"],
-        "heads": heads,
+        "heads": {
+            name_of(place): [value, value + draw.gauss(0, 0.3), draw.random()]
+            for place, value in worth.items()
+        },
         "gating": {
             "title": "Causal gates of 5 seeds: 1 of 2 heads have the same label in every seed",
             "lines": ["facilitating: 1 head", "interfering: no head in any seed", "irrelevant: 1 head"],
             "heads": [
-                {"site": site_of(place), "head": place[2], "label": label, "facilitation": 0.75, "loss": 0.5}
+                {"site": site_of(place), "head": place[2], "label": label, **gates}
                 for place, label in zip(places, ("facilitating", "irrelevant"), strict=False)
             ],
         },
     }
 
 
-def costly(places: list[Place], number: int) -> dict[str, Any]:
+def read_by(kind: str, source: list[str], target: list[str]) -> tuple[list[str], list[str]]:
+    """The queries and the keys of a kind of attention."""
+    return source if kind == "enc-self" else target, target if kind == "dec-self" else source
+
+
+def costly(places: list[Place], number: int) -> Data:
     """A sentence on which the first head of each site matters, its attention there all on the first key."""
-    source, target = SHORT
-    first = [place for place in places if place[2] == 0]
-    weights = {}
-    for place in first:
-        queries, keys = (
-            source if place[0] == "enc-self" else target,
-            target if place[0] == "dec-self" else source,
-        )
+    weights: Data = {}
+    for place in (place for place in places if place[2] == 0):
+        queries, keys = read_by(place[0], *SHORT)
         weights[site_of(place)] = {0: [[1.0] + [0.0] * (len(keys) - 1) for _ in queries]}
-    effects = {f"{site_of(place)}.0": 2.5 - number for place in first}
-    pieces = ["▁Number", f"▁{number}", *source[2:]]
-    return {"number": number, "source": pieces, "target": target, "weights": weights, "effects": effects}
+    pieces = ["▁Number", f"▁{number}", *SHORT[0][2:]]
+    effects = {f"{site}.0": 2.5 - number for site in weights}
+    return {"number": number, "source": pieces, "target": SHORT[1], "weights": weights, "effects": effects}
 
 
-def test_lines(runs: list[str], base: str, total: int) -> dict[str, Any]:
-    """The base and a system of each run; in line i the run's i-th word and those after it are wrong."""
-    systems = [
-        {"run": run, "system": "pruned", "own": True, "label": f"λ {run.split('-')[-2]}", "heads_open": 20}
-        for run in runs
-    ]
-    systems.insert(0, {"run": base, "system": "base", "own": True, "label": "unpruned", "heads_open": total})
+def lines(systems: list[Data]) -> Data:
+    """The base and a system of each run; from line 4 n on the last n words of the runs are wrong."""
     words = ["Zwei", "junge", "Männer", "spielen", "Gitarre"]
-    lines = []
+    found = []
     for i in range(23):
         wrong = min(i // 4, len(words))
-        outputs = [" ".join(words) + ".", " ".join(words[: len(words) - wrong] + ["falsch"] * wrong) + "."]
-        of = [0] + [1 if wrong else 0] * len(runs)
-        source = f"Two young men play, line {i}."
-        reference = outputs[0]
-        lines.append(
-            {"number": 7 * i, "source": source, "reference": reference, "outputs": outputs, "of": of}
-        )
-    return {
-        "total": 1000,
-        "src": "en",
-        "tgt": "de",
-        "systems": [each | {"heads_total": total, "value": 38.0} for each in systems],
-        "lines": lines,
-    }
+        outputs = [" ".join(each) + "." for each in (words, words[: 5 - wrong] + ["falsch"] * wrong)]
+        line = {"number": 7 * i, "source": f"Two young men play, line {i}.", "reference": outputs[0]}
+        of = [0] + [bool(wrong) * 1] * (len(systems) - 1)
+        found.append({**line, "outputs": outputs, "of": of})
+    told = [{"system": "pruned", "own": True, "value": 38.0} | each for each in systems]
+    return {"total": 1000, "src": "en", "tgt": "de", "systems": told, "lines": found}
 
 
-def contrast(name: str, places: list[Place], worth: dict[Place, float]) -> dict[str, Any]:
+def contrast(name: str, order: list[Place], worth: dict[Place, float]) -> Data:
     """Every head's effect, the largest first, and no corrupted sources."""
+    known = {"effect_p_value": 0.002, "effect_p_value_holm": 0.04}
     rows = [
-        {
-            "site": site_of(place),
-            "kind": place[0],
-            "layer": place[1],
-            "head": place[2],
-            "effect": worth[place],
-        }
-        | {"effect_low": worth[place] - 0.5, "effect_high": worth[place] + 0.5}
-        | {"effect_p_value": 0.002, "effect_p_value_holm": 0.04}
-        for place in sorted(places, key=worth.__getitem__, reverse=True)
+        HeadSite.at(place[0], place[1], 8).row(place[2])
+        | {"effect": worth[place], "effect_low": worth[place] - 0.5, "effect_high": worth[place] + 0.5}
+        | known
+        for place in order
     ]
-    return {
-        "name": name,
-        "title": f"{name}: the right output",
-        "sentences": ["Said."],
-        "into": None,
-        "rows": rows,
-    }
+    said = {"title": f"{name}: the right output", "sentences": ["Said."], "into": None}
+    return {"name": name, **said, "rows": rows}
 
 
-def site_of(place: Place) -> str:
-    kind, layer, _ = place
-    return f"{KINDS[kind]}.{layer}.{kind}"
-
-
-def card(place: Place, worth: float, gated: list[dict[str, Any]], draw: random.Random) -> dict[str, Any]:
+def card(place: Place, worth: float, gated: list[Data], draw: random.Random) -> Data:
     kind, layer, head = place
     names = draw.sample(ROLES[kind], min(len(ROLES[kind]), 1 + (worth > 1))) if worth > 0.2 else []
     steps = list(range(0, 4900, 100))
@@ -255,10 +180,7 @@ def card(place: Place, worth: float, gated: list[dict[str, Any]], draw: random.R
         log_alpha = [2.5 + (end - 2.5) * (1 - math.exp(-step / 1000)) + draw.gauss(0, 0.07) for step in steps]
         paths[each["run"]] = {"steps": steps, "log_alpha": log_alpha}
     return {
-        "site": site_of(place),
-        "kind": kind,
-        "layer": layer,
-        "head": head,
+        **HeadSite.at(kind, layer, 8).row(head),
         "roles": [{"role": name, "score": draw.uniform(0.5, 0.99), "baseline": 0.3} for name in names],
         "confidence": min(0.97, max(0.1, 0.42 + 0.15 * worth)),
         "lrp_share": min(0.6, max(0.01, 0.125 + 0.05 * worth)),
@@ -271,9 +193,7 @@ def card(place: Place, worth: float, gated: list[dict[str, Any]], draw: random.R
     }
 
 
-def state(
-    label: str, lam: float | None, opened: list[Place], places: list[Place], loss: float
-) -> dict[str, Any]:
+def state(label: str, lam: float | None, opened: list[Place], places: list[Place], loss: float) -> Data:
     is_open: dict[str, list[bool]] = {}
     for place in places:
         is_open.setdefault(site_of(place), []).append(place in opened)
@@ -282,33 +202,30 @@ def state(
         "label": label,
         "run": f"multi30k-en-de-{f'l0-{lam}' if lam else f'importance-{len(opened)}'}-s1",
         "lambda": lam,
-        "heads_open": len(opened),
+        **point(len(opened), bleu, 0.9),
         "heads_total": len(places),
-        "value": bleu,
-        "low": bleu - 0.9,
-        "high": bleu + 0.8,
+        "words": f"{len(opened)} of {len(places)} heads and 7 of 9 feed-forward neurons",
+        "against": "unpruned, trained as long",
         "learned": bool(lam),
         "series": "learned gates" if lam else "importance",
         "open": is_open,
     }
 
 
-def curve(name: str, speed: float, total: int) -> dict[str, Any]:
+def point(heads: int, bleu: float, half: float) -> Data:
+    return {"heads_open": heads, "value": bleu, "low": bleu - half, "high": bleu + half}
+
+
+def curve(name: str, speed: float, total: int) -> Data:
     values = {round(total * (1 - step / 10)): 38.1 * (1 - (step / 10) ** speed) for step in range(11)}
-    points = [
-        {"heads_open": heads, "value": bleu, "low": bleu - 1.1, "high": bleu + 1.1}
-        for heads, bleu in values.items()
-    ]
+    points = [point(heads, bleu, 1.1) for heads, bleu in values.items()]
     return {"name": name, "method": name, "trained": False, "points": points}
 
 
-def example(source: list[str], target: list[str], places: list[Place], draw: random.Random) -> dict[str, Any]:
+def example(source: list[str], target: list[str], places: list[Place], draw: random.Random) -> Data:
     weights: dict[str, list[Any]] = {}
     for place in places:
-        queries, keys = (
-            source if place[0] == "enc-self" else target,
-            target if place[0] == "dec-self" else source,
-        )
+        queries, keys = read_by(place[0], source, target)
         matrix = []
         for i in range(len(queries)):
             seen = i + 1 if place[0] == "dec-self" else len(keys)
