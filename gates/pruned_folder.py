@@ -41,6 +41,7 @@ from .site_rule import heads_per_key
 from .sites import find_sites
 
 FIELD = "headgates"  # of config.json
+MOST_HEADS = 2**16  # that a layer of a model may have had
 _WEIGHTS = "model.safetensors"  # of a model that is none of Hugging Face's
 # config fields by which transformers would load code from elsewhere: attention kernels, and classes of a
 # folder's own
@@ -304,7 +305,7 @@ def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, l
     if not (
         isinstance(heads, dict)
         and all(map(is_rising, heads.values()))
-        and (of is None or (isinstance(of, int) and of > 0))
+        and (of is None or (isinstance(of, int) and 0 < of <= MOST_HEADS))
     ):
         raise ValueError(
             f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, "

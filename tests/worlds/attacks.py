@@ -18,6 +18,7 @@ import tempfile
 import traceback
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from headgates.models.checkpoint import load_model
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.foreign_run import foreign_run
 from headgates.records.foreign_source import SOURCES
+from headgates.records.source import open_source
 from tests.worlds.marian_models import write_marian
 
 EXAMPLES = Path(__file__).parents[2] / "examples/toy_run"
@@ -42,6 +44,7 @@ ASKED = {"git", "nvidia-smi", "lscpu", "uname", "ldconfig", "gcc", "fc-list"}  #
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 Action = Callable[[], object]
 Attack = Callable[[Path, Path], Action]  # (inside, outside) -> what reads it
+Attacks = dict[str, tuple[Attack, str]]  # what they do -> the attack, and what its reader must say
 
 
 # ---------------------------------------------------------------- trying one
@@ -171,9 +174,9 @@ def marian(inside: Path, **settings: Any) -> Action:
     return foreign("marian", write_marian(inside / "model", **settings).parent, inside / "runs")
 
 
-def marian_npz(inside: Path, change: Callable[[Path], object]) -> Action:
+def marian_npz(inside: Path, **header: Any) -> Action:
     action = marian(inside)
-    change(inside / "model/model.npz")
+    with_header(inside / "model/model.npz", "Wemb2", **header)
     return action
 
 
@@ -185,16 +188,19 @@ def example(inside: Path, name: str = BASE) -> RunFolder:
 
 
 def opened(run: RunFolder) -> Action:
-    def read() -> None:
-        from headgates.records.source import open_source
+    return lambda: open_source(run.path, device="cpu")
 
-        open_source(run.path, device="cpu")
 
-    return read
+def open_example(inside: Path) -> Action:
+    return opened(example(inside))
 
 
 def changed_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def changed_json_of(name: str, changes: dict[str, Any], inside: Path) -> None:
+    changed_json(inside / name, **changes)
 
 
 def changed_yaml(path: Path, **changes: Any) -> None:
@@ -254,7 +260,6 @@ def hugging_face(inside: Path, **settings: Any) -> Action:
 def written_hf(inside: Path) -> Action:
     """The example's base as a folder of Hugging Face's form."""
     from headgates.bridges import hf
-    from headgates.records.source import open_source
 
     folder = inside / "model"
     folder.mkdir()
@@ -275,6 +280,18 @@ def analysed_page(inside: Path) -> Action:
         page_data(AnalysedModel.open([str(run.path)], Analyses(sentences=20), print), {}, Findings())
 
     return read
+
+
+def cards(inside: Path, **changes: Any) -> Action:
+    """The same beside a cards.json."""
+    action = analysed_page(inside)
+    role = {"family": "positional", "score": 1.0, "baseline": 0.5}
+    head = {"site": "encoder.0.enc-self", "head": 0, "roles": [role], "asked": [], "offsets": []}
+    head |= dict.fromkeys(("confidence", "lrp_share", "lrp_signed", "entropy"))
+    content = {"version": 1, "settings": {"weights": "", "what": [], "facts": {}}, "heads": [head]}
+    content |= {name: [] for name in ("examples", "survival", "tests", "correlations")} | changes
+    (inside / f"runs/{BASE}/analysis/base/cards.json").write_text(json.dumps(content))
+    return action
 
 
 def encoder(inside: Path, **settings: Any) -> Action:
@@ -428,17 +445,44 @@ def with_columns(path: Path, how: str) -> None:
 # ---------------------------------------------------------------- the list
 
 
-def linked_into(inside: Path, outside: Path, action: Action, name: str) -> Action:
-    """The action, with a link to the user's key in place of a file."""
-    path = inside / name
-    path.unlink(missing_ok=True)
-    path.symlink_to(outside / "key")
-    return action
+def linked(builder: Callable[[Path], Action], name: str) -> Attack:
+    """What a builder makes, with a link to the user's key in place of a file."""
+
+    def attack(inside: Path, outside: Path) -> Action:
+        action, path = builder(inside), inside / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(outside / "key")
+        return action
+
+    return attack
 
 
-def both(first: Action, second: Callable[[], object]) -> Action:
-    second()
-    return first
+def written(builder: Callable[[Path], Action], name: str, text: str) -> Attack:
+    """What a builder makes, with a text in a file; OUTSIDE in it is the user's folder."""
+
+    def attack(inside: Path, outside: Path) -> Action:
+        action = builder(inside)
+        (inside / name).write_text(text.replace("OUTSIDE", str(outside)))
+        return action
+
+    return attack
+
+
+def then(builder: Callable[[Path], Action], change: Callable[[Path], object]) -> Attack:
+    """What a builder makes, in a folder that is changed."""
+
+    def attack(inside: Path, outside: Path) -> Action:
+        action = builder(inside)
+        change(inside)
+        return action
+
+    return attack
+
+
+def each(builder: Callable[..., Action], cases: dict[str, tuple[dict[str, Any], str]]) -> "Attacks":
+    """An attack for each: its name, the builder's options, and what the reader must say."""
+    made = {name: partial(builder, **options) for name, (options, _) in cases.items()}
+    return {name: ((lambda i, o, of=made[name]: of(i)), words) for name, (_, words) in cases.items()}
 
 
 def base_elsewhere(inside: Path, outside: Path) -> Action:
@@ -538,21 +582,27 @@ def sentences_that_overlap(inside: Path) -> Action:
     return lambda: read_binarised(str(inside), src="en", tgt="de")
 
 
-def unpickled(inside: Path, read: Callable[[Path], Action], name: str) -> Action:
-    action = read(inside)
-    for path in inside.rglob(name):
+def commanding(inside: Path) -> None:
+    """Weights that run a command."""
+    for path in [*inside.rglob("*.pt"), *inside.rglob("*.safetensors")]:
         torch.save({"model": Command(inside.parent / "marker")}, path)
-    return action
 
 
-def settings_of_marian(inside: Path, text: str) -> Action:
-    return both(marian(inside), lambda: (inside / "model/decoder.yml").write_text(text))
+def pickled_weights(inside: Path) -> None:
+    commanding(inside)
+    (inside / "model/model.safetensors").rename(inside / "model/pytorch_model.bin")
 
 
 PAIRS = zip("abcdefghij", "bcdefghijk", strict=True)
 ALIASES = "a: &a [x]\n" + "".join(f"{b}: &{b} [*{a},*{a}]\n" for a, b in PAIRS)
 OUT = "leads out of that folder"
 LARGE = "such a file fills the memory"
+INDEX = "model/model.safetensors.index.json"
+NAMES_KEY = json.dumps({"metadata": {}, "weight_map": {"w": "../../outside/key"}})
+SPECIALS = json.dumps(dict.fromkeys(("source_spm", "vocab_file", "vocab"), "OUTSIDE/key"))
+SETTINGS = "model/decoder.yml"  # of Marian
+COMPARISON = "runs/compare-x/compare.json"
+HALF = torch.zeros(1, dtype=torch.half)
 
 WHOLE: dict[str, Attack] = {  # nothing is wrong with these
     "marian": lambda i, o: marian(i),
@@ -563,66 +613,38 @@ WHOLE: dict[str, Attack] = {  # nothing is wrong with these
     "arrow": lambda i, o: corpus(i, lambda path: with_columns(path, "arrow")),
     "parquet": lambda i, o: corpus(i, lambda path: with_columns(path, "parquet")),
     "page": lambda i, o: page_data(i, lambda base: None),
-    "cards": lambda i, o: analysed_page(i),
+    "cards": lambda i, o: cards(i),
 }
 
-ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and what its reader must say
+ATTACKS: Attacks = {
     # names and links that lead out of a folder
-    "hf tokenizer linked to a key": (
-        lambda i, o: linked_into(i, o, hugging_face(i), "model/merges.txt"),
-        OUT,
-    ),
-    "hf weights linked outside": (
-        lambda i, o: linked_into(i, o, hugging_face(i), "model/model.safetensors"),
-        OUT,
-    ),
-    "encoder tokenizer linked to a key": (
-        lambda i, o: linked_into(i, o, encoder(i), "model/merges.txt"),
-        OUT,
-    ),
+    "hf tokenizer linked to a key": (linked(hugging_face, "model/merges.txt"), OUT),
+    "hf weights linked outside": (linked(hugging_face, "model/model.safetensors"), OUT),
+    "encoder tokenizer linked to a key": (linked(encoder, "model/merges.txt"), OUT),
+    "marian vocabulary linked to a key": (linked(marian, "model/vocab.yml"), OUT),
+    "fairseq dictionary linked to a key": (linked(fairseq, "dict.en.txt"), OUT),
+    "fairseq index linked to a key": (linked(sentences_that_overlap, "test.en-de.en.idx"), "leads out"),
+    "result linked to a key": (linked(open_example, f"runs/{BASE}/result.json"), OUT),
     "hf index that names a file outside": (
-        lambda i, o: both(
-            hugging_face(i),
-            lambda: (i / "model/model.safetensors.index.json").write_text(
-                json.dumps({"metadata": {}, "weight_map": {"w": str(o / "key")}})
-            ),
-        ),
+        written(hugging_face, INDEX, NAMES_KEY),
+        "a file outside the folder",
+    ),
+    "pruned folder whose index names a file outside": (
+        written(pruned, INDEX, NAMES_KEY),
         "a file outside the folder",
     ),
     "hf special tokens that name files outside": (
-        lambda i, o: both(
-            written_hf(i),
-            lambda: (i / "model/special_tokens_map.json").write_text(
-                json.dumps(
-                    {"source_spm": str(o / "key"), "vocab_file": str(o / "key"), "vocab": str(o / "key")}
-                )
-            ),
-        ),
+        written(written_hf, "model/special_tokens_map.json", SPECIALS),
         "is no special token",
     ),
-    "pruned folder whose index names a file outside": (
-        lambda i, o: both(
-            pruned(i),
-            lambda: (i / "model/model.safetensors.index.json").write_text(
-                json.dumps({"metadata": {}, "weight_map": {"w": "../../outside/key"}})
-            ),
-        ),
-        "a file outside the folder",
-    ),
     "marian vocabulary by an absolute name": (
-        lambda i, o: settings_of_marian(i, f"models: [model.npz]\nvocabs: [{o}/key, {o}/key]\n"),
+        written(marian, SETTINGS, "models: [model.npz]\nvocabs: [OUTSIDE/key, OUTSIDE/key]\n"),
         OUT,
     ),
     "marian vocabulary by dots": (
-        lambda i, o: settings_of_marian(i, "models: [model.npz]\nvocabs: [../../outside/key]\n"),
+        written(marian, SETTINGS, "models: [model.npz]\nvocabs: [../../outside/key]\n"),
         OUT,
     ),
-    "marian vocabulary linked to a key": (lambda i, o: linked_into(i, o, marian(i), "model/vocab.yml"), OUT),
-    "fairseq language that leads outside": (
-        lambda i, o: fairseq(i, source_lang="/../../outside/key"),
-        OUT,
-    ),
-    "fairseq dictionary linked to a key": (lambda i, o: linked_into(i, o, fairseq(i), "dict.en.txt"), OUT),
     "base elsewhere": (base_elsewhere, "is not beside it"),
     "comparison that is a link": (compared_through_a_link, OUT),
     **{
@@ -646,128 +668,131 @@ ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and wh
     "digest of a file elsewhere": (digest_elsewhere, OUT),
     "folder of scores that is a link": (written_through_a_link, OUT),
     "tokenizer of a base linked to a key": (copied_tokenizer, OUT),
-    "result linked to a key": (
-        lambda i, o: linked_into(i, o, opened(example(i)), f"runs/{BASE}/result.json"),
-        OUT,
-    ),
-    "exported digest of a file elsewhere": (
-        lambda i, o: exported(i, "onnx", lambda about: about.update(sha256={"../../outside/key": "0"})),
-        OUT,
-    ),
     # sizes that are not there
-    "npz array of a terabyte": (
-        lambda i, o: marian_npz(i, lambda path: with_header(path, "Wemb2", (10**12,))),
-        "says shape",
+    **each(
+        fairseq,
+        {
+            "fairseq language that leads outside": ({"source_lang": "/../../outside/key"}, OUT),
+            "fairseq model with one half that is a terabyte": ({"half": True}, "has fewer numbers"),
+            "fairseq model of a trillion positions": ({"max_source_positions": 10**12}, "positions"),
+            "fairseq model of a billion heads": ({"encoder_attention_heads": 10**9}, "model.heads"),
+            "fairseq option that prints for ever": ({"adaptive_input": bomb()}, "adaptive_input"),
+            "fairseq language that prints for ever": ({"source_lang": bomb()}, "dict."),
+            "fairseq activation that is a list": ({"activation_fn": ["relu"]}, "activation_fn"),
+            "fairseq dropout that is a dict": ({"dropout": {"a": 1}}, "dropout"),
+        },
     ),
-    "npz array of no numbers in a row": (
-        lambda i, o: marian_npz(i, lambda path: with_header(path, "Wemb2", (10**12, 0))),
-        "says shape",
+    **each(
+        hugging_face,
+        {
+            "hf type that is no word": ({"model_type": ["bart"]}, "is of the type"),
+            "hf model of ten million layers": ({"encoder_layers": 10**7}, "encoder_layers"),
+            "hf model of a hundred billion heads": ({"encoder_attention_heads": 10**11}, "Bart"),
+            "hf model of a trillion positions": ({"max_position_embeddings": 10**12}, "numbers"),
+            "hf model wider than its bytes": ({"vocab_size": 10**12}, "numbers"),
+        },
     ),
-    "npz that unpacks to a gigabyte": (
-        lambda i, o: marian_npz(i, lambda path: with_header(path, "Wemb2", (2**26,), packed=bytes(2**28))),
-        LARGE,
+    **each(
+        encoder,
+        {
+            "encoder of ten million layers": ({"num_hidden_layers": 10**7}, "num_hidden_layers"),
+            "encoder with positions of another kind": ({"max_position_embeddings": [1]}, "positions"),
+        },
+    ),
+    **each(
+        pruned,
+        {
+            "pruned folder of ten million layers": ({"decoder_layers": 10**7}, "decoder_layers"),
+            "pruned folder of a hundred billion heads": (
+                {"headgates": {"heads": {"encoder.0.enc-self": [0]}, "of": 10**11}},
+                "'headgates' in",
+            ),
+        },
+    ),
+    **each(marian, {"marian model of ten million layers": ({"enc_depth": 10**7}, "encoder-layers")}),
+    **each(
+        exported,
+        {
+            "exported digest of a file elsewhere": (
+                {"format": "onnx", "change": lambda about: about.update(sha256={"../../outside/key": "0"})},
+                OUT,
+            ),
+            "exported model of a billion pieces": (
+                {
+                    "format": "onnx",
+                    "change": lambda about: about["architecture"].update(
+                        source_vocab=10**9, target_vocab=10**9
+                    ),
+                },
+                "numbers in",
+            ),
+            "exported model of ten million layers": ({"format": "ct2", "change": many_layers}, "layers"),
+        },
+    ),
+    **each(
+        ours,
+        {
+            "checkpoint of ten million layers": ({"change": many_layers}, "encoder_layers"),
+            "checkpoint of a hundred billion heads": (
+                {
+                    "change": lambda content: content["architecture"].update(
+                        heads={"encoder.0.enc-self": 10**11}
+                    )
+                },
+                "heads at a width of",
+            ),
+            "checkpoint with one half that is a terabyte": (
+                {"change": with_weight("output.weight", HALF.expand(10**11, 64))},
+                "has fewer numbers",
+            ),
+            "checkpoint with a sparse tensor": (
+                {"change": with_weight("x", torch.sparse_coo_tensor(size=(10**9, 10**3)))},
+                "is no plain tensor",
+            ),
+            "checkpoint whose tensors are one": (
+                {
+                    "change": lambda content: content.update(
+                        model=dict.fromkeys(map(str, range(10**4)), HALF.new_zeros(10**6))
+                    )
+                },
+                "share",
+            ),
+        },
+    ),
+    **each(
+        marian_npz,
+        {
+            "npz array of a terabyte": ({"shape": (10**12,)}, "says shape"),
+            "npz array of no numbers in a row": ({"shape": (10**12, 0)}, "says shape"),
+            "npz that unpacks to a gigabyte": ({"shape": (2**26,), "packed": bytes(2**28)}, LARGE),
+        },
     ),
     "history of gates of a terabyte": (
         lambda i, o: page_data(i, lambda base: with_header(base.path / "gates_history.npz", "x", (10**12,))),
         "says shape",
     ),
-    "checkpoint of ten million layers": (lambda i, o: ours(i, many_layers), "encoder_layers"),
-    "checkpoint of a hundred billion heads": (
-        lambda i, o: ours(
-            i, lambda content: content["architecture"].update(heads={"encoder.0.enc-self": 10**11})
-        ),
-        "heads at a width of",
-    ),
-    "checkpoint with one half that is a terabyte": (
-        lambda i, o: ours(
-            i, with_weight("output.weight", torch.zeros(1, dtype=torch.half).expand(10**11, 64))
-        ),
-        "has fewer numbers",
-    ),
-    "checkpoint with a sparse tensor": (
-        lambda i, o: ours(i, with_weight("x", torch.sparse_coo_tensor(size=(10**9, 10**3)))),
-        "is no plain tensor",
-    ),
-    "checkpoint whose tensors are one": (
-        lambda i, o: ours(
-            i,
-            lambda content: content.update(
-                model=dict.fromkeys(map(str, range(10**4)), torch.zeros(10**6, dtype=torch.half))
-            ),
-        ),
-        "share",
-    ),
     "checkpoint that unpacks to gigabytes": (
-        lambda i, o: both(lambda: load_model(i / "x.pt"), lambda: deflated(i / "x.pt")),
+        then(lambda i: lambda: load_model(i / "x.pt"), lambda i: deflated(i / "x.pt")),
         LARGE,
     ),
     "classifier of ten million layers": (lambda i, o: classifier(i), "num_hidden_layers"),
-    "fairseq model with one half that is a terabyte": (
-        lambda i, o: fairseq(i, half=True),
-        "has fewer numbers",
-    ),
-    "fairseq model of a trillion positions": (
-        lambda i, o: fairseq(i, max_source_positions=10**12),
-        "positions",
-    ),
-    "fairseq model of a billion heads": (
-        lambda i, o: fairseq(i, encoder_attention_heads=10**9),
-        "model.heads",
-    ),
-    "fairseq option that prints for ever": (lambda i, o: fairseq(i, adaptive_input=bomb()), "adaptive_input"),
-    "fairseq language that prints for ever": (lambda i, o: fairseq(i, source_lang=bomb()), "dict."),
-    "fairseq index linked to a key": (
-        lambda i, o: linked_into(i, o, sentences_that_overlap(i), "test.en-de.en.idx"),
-        "leads out",
-    ),
     "fairseq sentences that overlap": (lambda i, o: sentences_that_overlap(i), "overlap"),
-    "hf type that is no word": (lambda i, o: hugging_face(i, model_type=["bart"]), "is of the type"),
-    "hf model of ten million layers": (lambda i, o: hugging_face(i, encoder_layers=10**7), "encoder_layers"),
-    "hf model of a hundred billion heads": (
-        lambda i, o: hugging_face(i, encoder_attention_heads=10**11),
-        "Bart",
-    ),
-    "hf model of a trillion positions": (
-        lambda i, o: hugging_face(i, max_position_embeddings=10**12),
-        "numbers",
-    ),
-    "hf model wider than its bytes": (lambda i, o: hugging_face(i, vocab_size=10**12), "numbers"),
-    "encoder of ten million layers": (lambda i, o: encoder(i, num_hidden_layers=10**7), "num_hidden_layers"),
-    "encoder with positions of another kind": (
-        lambda i, o: encoder(i, max_position_embeddings=[1]),
-        "positions",
-    ),
-    "pruned folder of ten million layers": (lambda i, o: pruned(i, decoder_layers=10**7), "decoder_layers"),
-    "exported model of a billion pieces": (
-        lambda i, o: exported(
-            i, "onnx", lambda about: about["architecture"].update(source_vocab=10**9, target_vocab=10**9)
-        ),
-        "numbers in",
-    ),
-    "exported model of ten million layers": (
-        lambda i, o: exported(i, "ct2", lambda about: many_layers(about)),
-        "layers",
-    ),
-    "marian model of ten million layers": (lambda i, o: marian(i, enc_depth=10**7), "encoder-layers"),
-    "yaml aliases": (lambda i, o: settings_of_marian(i, ALIASES), "aliases"),
-    "vocabulary of aliases": (
-        lambda i, o: both(marian(i), lambda: (i / "model/vocab.yml").write_text(ALIASES)),
-        "vocabulary of YAML",
-    ),
+    "yaml aliases": (written(marian, SETTINGS, ALIASES), "aliases"),
+    "vocabulary of aliases": (written(marian, "model/vocab.yml", ALIASES), "vocabulary of YAML"),
     "vocabulary nested a million deep": (
-        lambda i, o: both(marian(i), lambda: (i / "model/vocab.yml").write_text("[" * 10**6)),
+        written(marian, "model/vocab.yml", "[" * 10**6),
         "vocabulary of YAML",
     ),
     "weights of a terabyte of nothing": (
-        lambda i, o: both(hugging_face(i), lambda: sparse(i / "model/model.safetensors")),
+        then(hugging_face, lambda i: sparse(i / "model/model.safetensors")),
         LARGE,
     ),
     "settings of a terabyte of nothing": (
-        lambda i, o: both(opened(run := example(i)), lambda: sparse(run.path / "result.json")),
+        then(open_example, lambda i: sparse(i / f"runs/{BASE}/result.json")),
         LARGE,
     ),
     "weights that are a pipe": (
-        lambda i, o: both(hugging_face(i), lambda: os.mkfifo(i / "model/model-2.safetensors")),
+        then(hugging_face, lambda i: os.mkfifo(i / "model/model-2.safetensors")),
         "pipe",
     ),
     "arrow text beyond its bytes": (
@@ -779,37 +804,40 @@ ATTACKS: dict[str, tuple[Attack, str]] = {  # what they do -> the attack, and wh
         "rows",
     ),
     # other shapes than a reader expects
-    "fairseq activation that is a list": (lambda i, o: fairseq(i, activation_fn=["relu"]), "activation_fn"),
-    "fairseq dropout that is a dict": (lambda i, o: fairseq(i, dropout={"a": 1}), "dropout"),
-    **{
-        f"lock file: {content}": ((lambda i, o, content=content: locked_by(i, content)), "lock")
-        for content in (
-            '{"process": "x", "machine": 3, "run_hash": []}',
-            '{"process": 1e30, "machine": "", "run_hash": "a"}',
-            '{"process": -1, "machine": "here", "run_hash": "a"}',
-            "[" * 10**5,
-            "no lock",
-        )
-    },
+    **each(
+        locked_by,
+        {
+            f"lock file: {content}": ({"content": content}, "lock")
+            for content in (
+                '{"process": "x", "machine": 3, "run_hash": []}',
+                '{"process": 1e30, "machine": "", "run_hash": "a"}',
+                '{"process": -1, "machine": "here", "run_hash": "a"}',
+                "[" * 10**5,
+                "no lock",
+            )
+        },
+    ),
+    **each(
+        cards,
+        {
+            f"cards whose {name} are {value!r}": ({name: value}, "cards.json: " + name)
+            for name, value in {
+                "heads": ["head"],
+                "examples": [{"source": [], "own": False, "weights": {"encoder.0.enc-self": [["x"]]}}],
+                "settings": {"weights": 3},
+                "contrasts": [{}],
+                "survival": {},
+            }.items()
+        },
+    ),
     # code
-    "checkpoint that runs a command": (
-        lambda i, o: unpickled(i, lambda i: ours(i, dict.copy), "*.pt"),
-        "plain tensors",
-    ),
-    "fairseq checkpoint that runs a command": (lambda i, o: unpickled(i, fairseq, "*.pt"), "could run code"),
-    "hf weights that run a command": (
-        lambda i, o: both(
-            unpickled(i, hugging_face, "*.safetensors"),
-            lambda: (i / "model/model.safetensors").rename(i / "model/pytorch_model.bin"),
-        ),
-        "do not make a Bart",
-    ),
+    "checkpoint that runs a command": (then(partial(ours, change=dict.copy), commanding), "plain tensors"),
+    "fairseq checkpoint that runs a command": (then(fairseq, commanding), "could run code"),
+    "hf weights that run a command": (then(hugging_face, pickled_weights), "do not make a Bart"),
     # beside what is analysed: left out, and the rest goes on
     **{
         f"comparison: {changes}": (
-            lambda i, o, changes=changes: page_data(
-                i, lambda base: changed_json(base.path.parent / "compare-x/compare.json", **changes)
-            ),
+            then(partial(page_data, change=lambda base: None), partial(changed_json_of, COMPARISON, changes)),
             "",
         )
         for changes in ({"summary": None}, {"groups": {"a": 1}}, {"title": []})
