@@ -144,7 +144,7 @@ def encoder_digest(folder: Path) -> str:
 def longest_input(folder: Path) -> int:
     """How many positions an encoder has, special tokens included. RoBERTa numbers them from its padding's id
     plus 1."""
-    config = load_json(folder / "config.json", cure="copy its folder again")
+    config = load_json(folder / "config.json", dict, cure="copy its folder again")
     with reworded(f"{folder / 'config.json'} does not say its positions", "copy its folder again"):
         positions = int(config.get("max_position_embeddings", 512))
         roberta = config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
@@ -157,7 +157,7 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
     Raises ValueError where transformers cannot read it, or gates/ knows no attention in it."""
     what = f"--encoder {folder}: transformers cannot make a classifier of it"
     with quiet(), reworded(what, "copy its folder again"):
-        content = load_json(folder / "config.json", cure="copy its folder again")
+        content = load_json(folder / "config.json", dict, cure="copy its folder again")
         auto = library("transformers").AutoModelForSequenceClassification
         config = library("transformers").AutoConfig.from_pretrained(
             str(folder), num_labels=labels, local_files_only=True, trust_remote_code=False

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import one_line
@@ -36,6 +36,15 @@ ABOUT = "export.json"  # the file that makes a folder an exported one
 EXPORT_CURE = "export the run again"
 FIRST_CALL = 60  # seconds for opening a model and translating a word, and one more for so many bytes of it
 BYTES = 2**23
+
+
+class ExportRecord(TypedDict):
+    """What every export.json has."""
+
+    format: str
+    search: dict[str, Any]
+    architecture: dict[str, Any]
+    sha256: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -117,17 +126,13 @@ def is_exported(folder: str | Path) -> bool:
 def read_export(folder: str | Path) -> dict[str, Any]:
     """Return the content of export.json. Raises ValueError if the file is missing or broken."""
     try:
-        about: dict[str, Any] = load_json(
-            own_file(folder, ABOUT),
-            keys={"format": str, "search": dict, "architecture": dict, "sha256": dict},
-            cure=EXPORT_CURE,
-        )
+        about: Any = load_json(own_file(folder, ABOUT), ExportRecord, cure=EXPORT_CURE)
+        return dict(about)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{folder} is not an exported folder (it holds no {ABOUT}); {program('export')} RUN "
             "--to FORMAT makes one"
         ) from None
-    return about
 
 
 def open_exported(folder: str | Path, **options: Any) -> LineTranslator:

@@ -180,7 +180,7 @@ def snapshot(place: str) -> Path:
 
 def read_settings(path: Path) -> dict[str, Any]:
     try:
-        return dict(load_json(path, cure=FOLDER_CURE))
+        return dict(load_json(path, dict, cure=FOLDER_CURE))
     except FileNotFoundError:
         raise ValueError(
             f"{path.parent} has no {path.name}; expected a folder as save_pretrained writes it"
@@ -503,7 +503,7 @@ def write_tokenizer(translator: Translator, folder: Path) -> None:
     for path in folder.glob("vocab*"):
         path.unlink()
     if isinstance(source, HuggingFaceVocab):
-        about = load_json(source.path, cure=FOLDER_CURE)
+        about = load_json(source.path, dict, cure=FOLDER_CURE)
         for name, own in about["files"].items():
             shutil.copyfile(source.path.parent / name, folder / own)
     elif isinstance(source, Vocab) and isinstance(target, Vocab):

@@ -27,7 +27,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -67,12 +67,18 @@ ALPHA = "_QuantMultA"  # after a matrix's name: what the engine multiplies its i
 
 ROUNDING_TOLERANCE = 1e-3  # how far from whole numbers weights may be that are still those that were read
 
-# of what vocab.json says of a model that was read
-ABOUT_KEYS: dict[str, Any] = {"multipliers": dict, "alphas": dict, "bytes": int}
-
 ALIGNED = 256  # bytes to which the data of a .bin begin and are filled up
 
 ONNX_CURE = "take --to onnx"
+
+
+class AboutModel(TypedDict):
+    """What vocab.json says of a model that was read."""
+
+    multipliers: dict[str, float]
+    alphas: dict[str, float]
+    bytes: int
+
 
 # settings of decoder.yml -> ours
 SEARCH = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}
@@ -540,7 +546,7 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
         names.append(vocabulary.file.name)
         if vocabulary.cutter and vocabulary.cutter.path != vocabulary.file:
             shutil.copyfile(vocabulary.cutter.path, folder / f"{side}.spm")
-    about = load_json(translator.source_vocab.path, keys=ABOUT_KEYS, cure="make the run again")
+    about: Any = load_json(translator.source_vocab.path, AboutModel, cure="make the run again")
     about |= {name: of_layers_left(model, about[name]) for name in ("multipliers", "alphas")}
     left = [site.heads for site in find_sites(model)]
     whole = sum(row.numel() for row in heads_left(model).values())

@@ -49,7 +49,7 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
     for name in TOKENIZER_SETTINGS:
         if name in paths:
             content = renumbered_settings(
-                name, load_json(paths[name], cure="make the run again"), numbered(sides[0])
+                name, load_json(paths[name], dict, cure="make the run again"), numbered(sides[0])
             )
             files[name] = json.dumps(content, indent=1, ensure_ascii=False).encode()
     for side, ids in zip(SIDES, sides, strict=True):

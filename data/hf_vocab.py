@@ -125,7 +125,7 @@ def check_tokens(folder: Path) -> None:
     path there for that of a file, wherever it lies."""
     path = folder / "special_tokens_map.json"
     if path.is_file():
-        for name in load_json(path, cure="copy the model's folder again"):
+        for name in load_json(path, dict, cure="copy the model's folder again"):
             if not name.endswith(("_token", "_tokens")):
                 raise DataError(f"{path}: {shortened(name)} is no special token; take it out")
 

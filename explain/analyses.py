@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
@@ -44,8 +44,8 @@ from headgates.explain.contrast import contrast, contrast_settings, contrast_slu
 from headgates.gates import KINDS, HeadMap
 from headgates.models.translator import Translator
 from headgates.pruning.choosers import SCORES
-from headgates.pruning.scores import ScoreRequest, checked_scores, score_file
-from headgates.records.folder import plain
+from headgates.pruning.scores import ScoreRequest, ScoresRecord, checked_scores, score_file
+from headgates.records.folder import HeadMapRecord, plain
 from headgates.records.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
@@ -367,19 +367,28 @@ def result_file(analysed: AnalysedModel, name: str) -> str:
     return f"{analysed.results_folder}/{name}{ANALYSES[name].suffix(analysed)}.json"
 
 
+class AnalysisRecord(TypedDict):
+    """The .json file of an analysis. tables: the names of its .csv files."""
+
+    head_maps: dict[str, HeadMapRecord]
+    facts: dict[str, Any]
+    tables: list[str]
+
+
 def store_result(
     analysed: AnalysedModel, name: str, settings: dict[str, Any], result: AnalysisResult
 ) -> None:
     """Write the tables and then the .json file, which vouches for them."""
 
-    def write() -> dict[str, Any]:
+    def write() -> AnalysisRecord:
         for table, rows in result.tables.items():
             write_table(analysed.folder, f"{analysed.results_folder}/{table}.csv", rows)
         maps = {title: head_map.to_json() for title, head_map in result.head_maps.items()}
         tables = list(result.tables)
-        return {"head_maps": maps, "facts": result.facts, "tables": tables, **analysed.provenance}
+        record = AnalysisRecord(head_maps=maps, facts=result.facts, tables=tables)
+        return cast(AnalysisRecord, record | analysed.provenance)
 
-    analysed.folder.cached(result_file(analysed, name), settings, write, fresh=True)
+    analysed.folder.cached(result_file(analysed, name), AnalysisRecord, settings, write, fresh=True)
 
 
 def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) -> AnalysisResult | None:
@@ -387,7 +396,7 @@ def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) 
     folder, file = analysed.folder, result_file(analysed, name)
     if not (folder / file).is_file() or folder.read_json(file).get("cache_key") != plain(settings):
         return None
-    content = folder.read_json(file)
+    content = folder.read_json(file, AnalysisRecord)
     maps = {title: HeadMap.from_json(rows) for title, rows in content["head_maps"].items()}
     tables = {
         table: read_table(folder, f"{analysed.results_folder}/{table}.csv") for table in content["tables"]
@@ -416,5 +425,7 @@ def base_score(analysed: AnalysedModel, name: str) -> HeadMap | None:
     path = score_path(analysed, name)
     if path is None:
         return None
-    found = checked_scores(analysed.source, path, analysed.base.read_json(path), analysed.config.attention)
+    found = checked_scores(
+        analysed.source, path, analysed.base.read_json(path, ScoresRecord), analysed.config.attention
+    )
     return found[SCORES[name].part]

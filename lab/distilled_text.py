@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from random import Random
-from typing import Any
+from typing import Any, TypedDict
 
 from headgates.configs.cli import config_hash
 from headgates.data.corpus import TranslationData
@@ -38,12 +38,19 @@ def distilled_data(text: ExperimentText, folder: RunFolder, base: RunFolder) -> 
     return text.distilled[key]
 
 
+class Distilled(TypedDict):
+    """The file of the base's translations."""
+
+    lines: list[str]
+    seconds: float
+
+
 def distilled_lines(text: ExperimentText, base: RunFolder) -> list[str]:
     """The base's translations of the pairs of `distilled_pairs`, in their order, from its folder, or made and
     kept there."""
     numbers = distilled_pairs(text)
 
-    def make() -> dict[str, Any]:
+    def make() -> Distilled:
         sources = [training_text(text).sources[number] for number in numbers]
         longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
         say(f"{base.path}: the base translates {len(sources):,} training sentences, to be learned from")
@@ -58,18 +65,16 @@ def distilled_lines(text: ExperimentText, base: RunFolder) -> list[str]:
                 lines[place] = line
         return {"lines": lines, "seconds": time.perf_counter() - begin}
 
-    lines: list[str] = base.cached(distilled_file(text), distilled_key(text), make, fresh=text.config.fresh)[
-        "lines"
-    ]
-    return lines
+    kept = base.cached(distilled_file(text), Distilled, distilled_key(text), make, fresh=text.config.fresh)
+    return kept["lines"]
 
 
 def distilled_seconds(text: ExperimentText, base: RunFolder) -> float:
     """The seconds that `distilled_lines` took, then or now; 0 where the configuration asks for none."""
     if not text.config.distill.sequences:
         return 0.0
-    content = base.stored(distilled_file(text), distilled_key(text)) or {}
-    return float(content.get("seconds", 0.0))
+    content = base.stored(distilled_file(text), Distilled, distilled_key(text))
+    return content["seconds"] if content else 0.0
 
 
 def training_text(text: ExperimentText) -> ParallelText:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ from headgates.gates.depth import StackLayers, layers_left
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name
-from headgates.records.row import BASE, COMPARED, Measure, ResultRow
+from headgates.records.row import BASE, MEASURED, EvaluationRecord, Measure, ResultRow
 from headgates.records.source import Lines, Source
 from headgates.tasks.base import Predictor, Task
 
@@ -42,7 +42,7 @@ def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = N
     difference and p by the paired bootstrap of `counts` (`resample_counts`)."""
     found = {} if reference is None else compare(scored, reference, counts)
     return {
-        name: Measure(scored[name], signature, **{each: found.get(f"{name}_{each}") for each in COMPARED})
+        name: Measure(scored[name], signature, **{each: found.get(f"{name}_{each}") for each in MEASURED[1:]})
         for name, signature in scored.signatures.items()
     }
 
@@ -92,9 +92,10 @@ def scored_on(source: Source, test: Lines) -> Scored:
     return score(kept.outputs(source.system), test[1], source.task.metrics)
 
 
-def evaluation_key(settings: dict[str, Any], test: Lines) -> dict[str, Any]:
+def evaluation_key(settings: dict[str, Any], test: Lines) -> EvaluationRecord:
     """All that outputs of the test set depend on beside the model. settings: of the prediction."""
-    return {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+    found: Any = {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+    return cast(EvaluationRecord, found)
 
 
 class Evaluation:
@@ -174,7 +175,7 @@ class Evaluation:
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
         """Add the row and outputs of a base run, which may be a smaller model itself, under another name;
         they are made anew if they were made with settings other than this configuration's."""
-        weights, stage = run / "best.pt", dict[str, Any]()
+        weights, stage = run / "best.pt", None
         # evaluations of this kind are kept for the next run
         kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
         here = {"device": device_name(), "threads": torch.get_num_threads()}
@@ -182,10 +183,12 @@ class Evaluation:
             "system": system,
             "recipe": None,
             "compute": None,
+            "subnet": None,
+            "speed": None,
             "others": {},
         }  # of a base, not of its recipe
         for folder, own in ((kept, system), (run, first(run.own_system))):
-            measured = first(folder.result) or {}
+            measured = first(folder.result)
             for row in first(folder.rows):
                 if row.system == own and row.evaluation == self.fingerprint:
                     same = all(measured.get(name) == value for name, value in here.items())
@@ -193,7 +196,7 @@ class Evaluation:
                     self.copy_row(row, folder, own, weights, None, **changes)
                     return
                 if row.system == own:
-                    stage = row.stage or {}
+                    stage = row.stage
         predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
         row = self.add(system, weights, predictor, None, stage=stage)
         with suppress(OSError):  # a base may be another user's
@@ -204,7 +207,7 @@ class Evaluation:
         """Compare every row with the base whose full-validation loss is lower. A base that others trained has
         no loss, and comes last."""
         bases = [row for row in self.rows if row.is_base]
-        self.reference = min(bases, key=lambda row: min((row.stage or {}).get("losses") or [math.inf])).system
+        self.reference = min(bases, key=lambda row: min(row.losses or [math.inf])).system
         for row in self.rows:
             self.against_reference(row)
 

@@ -189,7 +189,7 @@ class Run:
         if the settings say so. beside: gating and distilling of the module."""
         record = f"{prefix}stage.json"
         if first((self.folder / record).is_file):
-            result = StageResult(**self.folder.read_json(record))
+            result = self.folder.read_json(record, StageResult)
             load_best(predictor.model, self.folder, result.weights)
             predictor.model.to(best_device())
             return result

@@ -109,7 +109,7 @@ class FollowedRun:
 
 def state_of(folder: RunFolder) -> dict[str, Any]:
     """The content of wandb.json; an empty dictionary if the folder has no W&B run."""
-    return dict(folder.read_json(STATE)) if (folder / STATE).is_file() else {}
+    return folder.read_json(STATE, dict[str, Any]) if (folder / STATE).is_file() else {}
 
 
 def open_followed(folder: RunFolder, kind: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:

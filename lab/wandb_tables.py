@@ -2,6 +2,7 @@
 machine: of a setting that is a path only the last name is kept, and the command is left out."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ TableContent = tuple[list[Any], list[list[Any]]]  # columns, rows
 def configuration(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run with its hashes, and what RECORDED_FACTS names: of its result.json, or `facts` if
     there is none yet."""
-    made_by = folder.result() or facts
+    made_by: Mapping[str, object] = folder.result() or facts
     settings = folder.config()
     settings |= {name: Path(settings[name]).name for name in PATHS if settings.get(name)}
     return settings | {name: made_by[name] for name in RECORDED_FACTS}

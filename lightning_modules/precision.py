@@ -7,6 +7,7 @@ import platform
 import time
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,10 @@ def resolve_precision(config: Settings, machine: str, report: Report = lambda te
     return precision
 
 
+class Gain(TypedDict):
+    gain: float
+
+
 def known_gain(config: Settings, machine: str) -> float:
     """`bf16_gain`, measured unless it was before, with the same sizes, processor, threads and torch."""
     model, text = config.model, config.text
@@ -51,8 +56,7 @@ def known_gain(config: Settings, machine: str) -> float:
     name = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:20]
     path = cache_folder() / f"precision/{name}.json"
     with suppress(OSError, ValueError):
-        found: float = load_json(path, keys={"gain": float}, cure="")["gain"]
-        return found
+        return load_json(path, Gain, cure="")["gain"]
     gain = bf16_gain(config)
     with suppress(OSError):  # a cache that is read-only costs a second only
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ group:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -30,6 +30,13 @@ from headgates.models.progress import say
 from headgates.models.translator import Translator
 from headgates.pruning.scores import beam_of
 from headgates.records.source import Lines, Source, prediction_settings
+
+
+class OutputsRecord(TypedDict):
+    """NAME-outputs.json."""
+
+    drafts: list[str]
+    changed: list[list[tuple[int, str]] | None]
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,9 @@ def score_ablations(
     fingerprint, unless `fresh`."""
     sources, references = text
     folder, file, cache_key = source.folder, f"{name}-outputs.json", ablation_key(source, text, ablations)
-    kept = first(lambda: None if fresh else folder.stored(file, cache_key)) or {}
-    drafts, changed = kept.get("drafts"), kept.get("changed", [None] * len(ablations))
+    kept = first(lambda: None if fresh else folder.stored(file, OutputsRecord, cache_key))
+    drafts: list[str] | None = kept["drafts"] if kept else None
+    changed: list[list[tuple[int, str]] | None] = kept["changed"] if kept else [None] * len(ablations)
     # those of a kind are translated together, or of a site where each needs a beam search of its own; the
     # unpruned model translates the text once for each group, which costs little beside its ablations
     sites = [next(iter(closed)) for closed in ablations]
@@ -85,9 +93,10 @@ def score_ablations(
             changed[number] = list(lines.items())
         folder.write_json(file, {"cache_key": cache_key, "drafts": drafts, "changed": changed})
     assert drafts is not None, "there is at least one ablation"
+    lines_of = [dict(lines or ()) for lines in changed]
     base = score(drafts, references, source.task.metrics)
-    systems = [score_changed(base, drafts, dict(lines), references) for lines in changed]
-    return AblationScores(base, systems, [len(lines) / len(sources) for lines in changed])
+    systems = [score_changed(base, drafts, lines, references) for lines in lines_of]
+    return AblationScores(base, systems, [len(lines) / len(sources) for lines in lines_of])
 
 
 def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:

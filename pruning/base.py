@@ -41,7 +41,7 @@ def base_run(lab: Lab) -> RunFolder:
     return run.folder
 
 
-def add_base(run: Run, predictor: Predictor, stage: dict[str, Any] | None) -> None:
+def add_base(run: Run, predictor: Predictor, stage: Mapping[str, Any] | None) -> None:
     """Evaluate the base, the only row of its run."""
     evaluation = run.begin_rows(predictor)
     evaluation.add(BASE, run.folder / "best.pt", predictor, None, stage=stage)

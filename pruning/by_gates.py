@@ -219,7 +219,7 @@ def fewest_learned(run: Run, recipe: Recipe) -> Choice:
     for count in counts:
         if count != found.heads_open:
             first((run.folder / f"{count}-heads.pt").unlink)
-    stage = StageResult(**run.folder.read_json(f"{found.heads_open}-stage.json"))
+    stage = run.folder.read_json(f"{found.heads_open}-stage.json", StageResult)
     return Choice(kept, Subnet.of(kept.model), result=stage, facts={"drop": found.to_json()})
 
 

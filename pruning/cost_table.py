@@ -13,7 +13,7 @@ of multiply-adds, of parameters, and of milliseconds that are measured on this m
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,10 @@ class Part:
     widths: tuple[float, ...]
     costs: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if not len(self.widths) == len(self.costs) > 0:
+            raise ValueError(f"{len(self.costs)} costs of {len(self.widths)} widths; expected one of each")
+
     def cost(self, width: float) -> float:
         return float(np.interp(width, self.widths, self.costs))
 
@@ -121,23 +125,6 @@ class CostTable:
         gated = sum(price * site.heads for site, price in shares.items())
         total = max(0.0, budget - (self.cost(Subnet.of(model)) - gated))
         return Limit({site: price / unit for site, price in shares.items()}, total / unit)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "CostTable":
-        """Raises ValueError where this is no table."""
-        try:
-            parts = tuple(
-                Part(tuple(p["kinds"]), bool(p["padded"]), tuple(p["widths"]), tuple(p["costs"]))
-                for p in content["parts"]
-            )
-            return cls(str(content["unit"]), float(content["rest"]), dict(content["layers"]), parts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected a table of costs, got another content ({error}); --fresh makes it anew"
-            ) from error
 
 
 def smaller_copy(model: Any, kinds: tuple[str, ...], share: float) -> Any:

@@ -10,7 +10,7 @@ long where the recipe trains, and its own model; a finished run is found again b
 import time
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ from headgates.pruning.planning import Planning
 from headgates.pruning.trimming import trimmed
 from headgates.records.fingerprint import recipe_fingerprint
 from headgates.records.folder import RunFolder, recipe_of
-from headgates.records.row import CONTINUED, PRUNED, ResultRow
+from headgates.records.row import CONTINUED, PRUNED, ResultRow, SubnetRecord
 from headgates.records.source import BATCH_TOKENS
 
 GAP = 0.3  # points of the metric that making gates exact may change before the user is warned
@@ -193,7 +193,7 @@ def measure(
     if run.evaluation.reference is None:
         run.evaluation.choose_reference()
     if choice.subnet is not None:
-        row.others["subnet"] = choice.subnet.to_json()
+        row.subnet = cast(SubnetRecord, choice.subnet.to_json())
     if "drop" in facts:
         row.others["drop"] = facts["drop"]
     if "soft" in facts:
@@ -202,7 +202,7 @@ def measure(
         with Planning(run, run.text.source(run.base), recipe) as planning:
             speeds = planning.speeds(predictor.model)
         found = speeds[facts["speed"]["runtime"]]
-        row.others["speed"] = facts["speed"] | found | {"runtimes": speeds}
+        row.speed = facts["speed"] | found | {"runtimes": speeds}
         predicted = f", predicted {facts['speed']['predicted']:.2f}" * isinstance(recipe.budget, Speed)
         say(f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}{predicted}")
     return row

@@ -20,7 +20,7 @@ from functools import cached_property
 from operator import itemgetter
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from headgates.analysis.batches import frozen, on_device
 from headgates.analysis.knapsack import Knapsack, Option, undominated
@@ -43,6 +43,21 @@ def widths_of(site: HeadSite) -> list[int]:
     return sorted(
         {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in NEURON_SHARES} | {site.heads}
     )
+
+
+class DropRecord(TypedDict):
+    """gone: how many layers of each stack, in the order in which they go."""
+
+    gone: list[int]
+    rise: float
+
+
+class LevelsRecord(TypedDict):
+    """widths: site -> units that stay -> what that adds to the loss."""
+
+    widths: dict[str, dict[str, float]]
+    drop_order: NotRequired[dict[str, list[int]]]
+    dropped: NotRequired[list[DropRecord]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,7 @@ class Planner:
         loss: BatchLoss,
         units: int,
         whole_layers: bool = True,
-        kept: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]] = lambda make: make(),
+        kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make(),
         report: Callable[[str], None] = lambda line: None,
     ):
         """whole_layers: whether layers may be dropped. kept: where the losses of all widths and layers are
@@ -100,10 +115,10 @@ class Planner:
         return text_loss(self.model, self.valid, self.loss)
 
     @cached_property
-    def known(self) -> dict[str, Any]:
+    def known(self) -> LevelsRecord:
         """What each width of each site adds to the loss, and what dropped layers add together."""
 
-        def measured() -> dict[str, Any]:
+        def measured() -> LevelsRecord:
             with frozen(self.model):
                 kept = KeptStates(self.model, self.valid, lambda batch: self.loss(self.model, batch))
             rises = level_losses(
@@ -116,7 +131,10 @@ class Planner:
             by_site: dict[str, dict[str, float]] = {}
             for (site, units), rise in rises.items():
                 by_site.setdefault(site.name, {})[str(units)] = rise
-            return {"widths": by_site, **(self.drop_losses() if self.whole_layers else {})}
+            found = LevelsRecord(widths=by_site)
+            if self.whole_layers:
+                found["drop_order"], found["dropped"] = self.drop_losses()
+            return found
 
         return self.kept(measured)
 
@@ -124,7 +142,7 @@ class Planner:
     def rises(self) -> dict[tuple[HeadSite, int], float]:
         names = {site.name: site for site in self.sites}
         return {
-            (names[name], int(units)): float(rise)
+            (names[name], int(units)): rise
             for name, row in self.known["widths"].items()
             for units, rise in row.items()
         }
@@ -139,12 +157,12 @@ class Planner:
         return [
             (
                 frozenset(layer for own, n in zip(orders, each["gone"], strict=True) for layer in own[:n]),
-                float(each["rise"]),
+                each["rise"],
             )
             for each in self.known["dropped"]
         ]
 
-    def drop_losses(self) -> dict[str, Any]:
+    def drop_losses(self) -> tuple[dict[str, list[int]], list[DropRecord]]:
         """The order in which each stack's layers go, and what every number of them adds with every number of
         the other stack's."""
         base = self.base  # before anything is skipped
@@ -163,15 +181,13 @@ class Planner:
             self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
         numbers = itertools.product(*(range(len(gone) + 1) for gone in orders.values()))
         dropped = [
-            {
-                "gone": list(each),
-                "rise": rise(
-                    {stack: gone[:n] for (stack, gone), n in zip(orders.items(), each, strict=True)}
-                ),
-            }
+            DropRecord(
+                gone=list(each),
+                rise=rise({stack: gone[:n] for (stack, gone), n in zip(orders.items(), each, strict=True)}),
+            )
             for each in numbers
         ]
-        return {"drop_order": orders, "dropped": dropped}
+        return orders, dropped
 
     # ---------------------------------------------------------------- the knapsack
 

@@ -8,14 +8,14 @@ models are.
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headgates.analysis.knee import drop
 from headgates.analysis.significance import RESAMPLES, resample_counts, score
 from headgates.configs.recipe import UNITS, MaxDrop, Recipe, Share, Speed
 from headgates.data.ranks import cpu_threads, first
 from headgates.data.text import ParallelText
-from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet
+from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet, find_sites
 from headgates.gates.depth import skipped
 from headgates.lab.lab import Run
 from headgates.models.multiply_adds import decoding
@@ -26,7 +26,7 @@ from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import Calibration, calibration_of, closed_heads
 from headgates.pruning.cost_table import CostTable, cost_table, made_small
 from headgates.pruning.max_drop import validated
-from headgates.pruning.planner import Plan, Planner, key_of
+from headgates.pruning.planner import LevelsRecord, Plan, Planner, key_of
 from headgates.pruning.runtime_cost import (
     RuntimeCost,
     TimedLines,
@@ -43,6 +43,7 @@ from headgates.records.source import BATCH_TOKENS, Source
 
 SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
 TIMINGS = 4  # plans that are timed for a speed
+T = TypeVar("T")
 CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 VALID = 300  # lines of validation text that a plan's losses are of
 RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
@@ -110,21 +111,22 @@ class Planning:
             "batches": [[len(each.sources), each.written] for each in self.text.batches],
         }
 
-        def make() -> dict[str, Any]:
+        def make() -> CostTable:
             say(f"timing layers of other widths: {self.search}")
-            return cost_table(model, self.timer, unit=unit, padded=padded, report=say).to_json()
+            return cost_table(model, self.timer, unit=unit, padded=padded, report=say)
 
-        return CostTable.from_json(self.kept(name, key, make))
+        table = self.kept(name, CostTable, key, make)
+        if missing := {site.stack for site in find_sites(model)} - table.layers.keys():
+            raise self.source.folder.foreign(name, f"it has no cost of a layer of the {min(missing)}")
+        return table
 
-    def kept(
-        self, name: str, cache_key: dict[str, Any], make: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
+    def kept(self, name: str, shape: type[T], cache_key: dict[str, Any], make: Callable[[], T]) -> T:
         """A table of the base's folder; made again where it is of another machine or of other settings."""
         folder, fresh = self.source.folder, False
         if first((folder / name).is_file) and folder.read_json(name).get("cache_key") != plain(cache_key):
             say(f"{name}: of another machine, or other settings or weights; made again")
             fresh = True
-        return folder.cached(name, cache_key, make, fresh=fresh)
+        return folder.cached(name, shape, cache_key, make, fresh=fresh)
 
     def multiply_adds(self, model: Any) -> float:
         """Of the timed text."""
@@ -154,7 +156,9 @@ class Planning:
             loss=source.task.loss,
             units=sum(batch.target_tokens for batch in valid),
             whole_layers=whole_layers,
-            kept=lambda make: self.kept(f"speed/levels-{kinds}-s{self.recipe.seed}.json", key, make),
+            kept=lambda make: self.kept(
+                f"speed/levels-{kinds}-s{self.recipe.seed}.json", LevelsRecord, key, make
+            ),
             report=say,
         )
 

@@ -4,7 +4,7 @@ sections 4.1 and 4.2."""
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import Generator, Tensor
 
@@ -19,6 +19,7 @@ from headgates.gates.headmap import KIND_GROUPS, check_kinds
 from headgates.lab.lab import Run
 from headgates.models.progress import minutes, say
 from headgates.pruning.choosers import STANDS, Score, score_named
+from headgates.records.folder import HeadMapRecord
 from headgates.records.source import Lines, Source
 
 
@@ -87,6 +88,7 @@ def score_parts(name: str, request: ScoreRequest) -> dict[str, HeadMap]:
         return compute_scores(score, request)
     made = source.folder.cached(
         f"{request.file}.json",
+        ScoresRecord,
         cache_key(name, request),
         lambda: timed_scores(score, request),
         fresh=request.fresh,
@@ -94,11 +96,19 @@ def score_parts(name: str, request: ScoreRequest) -> dict[str, HeadMap]:
     return checked_scores(source, f"{request.file}.json", made, request.kinds)
 
 
-def timed_scores(score: Score, request: ScoreRequest) -> dict[str, Any]:
+class ScoresRecord(TypedDict, total=False):
+    """A file of scores: those of the heads, or parts of them."""
+
+    heads: HeadMapRecord
+    parts: dict[str, HeadMapRecord]
+    seconds: float
+
+
+def timed_scores(score: Score, request: ScoreRequest) -> ScoresRecord:
     begin = time.perf_counter()
     parts = {part: scores.to_json() for part, scores in compute_scores(score, request).items()}
-    made = {"parts": parts} if score.part else {"heads": parts[""]}
-    return made | {"seconds": time.perf_counter() - begin}
+    seconds = time.perf_counter() - begin
+    return {"parts": parts, "seconds": seconds} if score.part else {"heads": parts[""], "seconds": seconds}
 
 
 def scoring_seconds(name: str, request: ScoreRequest) -> float:
@@ -106,8 +116,8 @@ def scoring_seconds(name: str, request: ScoreRequest) -> float:
     if not score_named(name).measures_outputs:
         request = replace(request, kinds=whole_groups(request.kinds))
     file = f"scores/{score_file(name, request)}.json"
-    content = request.source.folder.stored(file, cache_key(name, request))
-    return float((content or {}).get("seconds", 0.0))
+    content = request.source.folder.stored(file, ScoresRecord, cache_key(name, request))
+    return (content or {}).get("seconds", 0.0)
 
 
 def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -128,7 +138,7 @@ def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
 
 
 def checked_scores(
-    source: Source, file: str, made: Mapping[str, Any], kinds: Sequence[str] | None
+    source: Source, file: str, made: ScoresRecord, kinds: Sequence[str] | None
 ) -> dict[str, HeadMap]:
     """Part -> scores, in the content of a file. Raises ValueError where one lacks heads of the source's
     model."""
@@ -267,7 +277,7 @@ def text_suffix(source: Source) -> list[str]:
     the same."""
     recorded = source.folder.config() if (source.folder / "config.yaml").is_file() else source.config
     own, settings = recorded.get("text", {}), source.config.get("text", {})
-    trained_on = ((source.folder.result() or {}).get("data") or {}).get("text_digest")
+    trained_on = (source.folder.result().get("data") or {}).get("text_digest")
     digest = source.corpus.digest()
     parts = [] if trained_on in (None, digest) else [f"text{digest}"]
     return parts + [

@@ -12,7 +12,7 @@ line may change; how many do is counted.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from headgates.configs.recipe import Pieces, Recipe
 from headgates.data.parallel import folder_files, read_pairs, read_split
@@ -28,7 +28,26 @@ from headgates.records.source import Lines, Source
 TRANSLATED_AT_ONCE = 500  # lines that are translated between two looks at the clock
 
 
-def trimmed(run: Run, recipe: Recipe) -> dict[str, Any]:
+class TrimmedLines(TypedDict):
+    """How many lines of a text the smaller vocabulary changes."""
+
+    lines: int
+    cut_otherwise: int
+    translated_otherwise: int
+
+
+class TrimmedRecord(TypedDict):
+    """pieces: of each side; these, parameters and bytes: before and after."""
+
+    text_digest: str
+    pieces: dict[str, list[int]]
+    parameters: list[int | None]
+    bytes: list[int]
+    text: TrimmedLines
+    test: TrimmedLines
+
+
+def trimmed(run: Run, recipe: Recipe) -> TrimmedRecord:
     """Write the model with these pieces alone into the run's folder, add its row, and return what its
     result.json says of it. Raises ValueError where there is no such text, the tokenizer cannot be trimmed,
     or would cut a line of the text in another way."""

@@ -11,15 +11,16 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, TypeVar, overload
 
 import yaml
 
 from headgates.configs.cli import from_dict, to_yaml
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import check_types, shortened
-from headgates.configs.json_file import Kind, load_json
+from headgates.configs.json_file import in_type, load_json
 from headgates.configs.own_file import own_file, own_files
 from headgates.configs.recipe import Recipe
 from headgates.configs.settings import Settings
@@ -34,25 +35,34 @@ from headgates.records.row import ResultRow
 VERSION = 1  # of all JSON files of a run
 CURE = "repeat the command that writes it with --fresh"
 SYSTEM_NAME = re.compile(r"\w[\w.+:-]*")  # of a system
-# a part of a file's name -> what its readers rely on: keys and their types
-KEYS: Mapping[str, Mapping[str, Kind]] = {
-    "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
-    "stage.json": {
-        "weights": str,
-        "epochs": int,
-        "steps": int,
-        "best_epoch": int,
-        "losses": list,
-        "seconds": int | float,
-    },
-    "speed/levels-": {"widths": dict, "drop_order": dict | None, "dropped": list | None},
-    "speed/planned": {"rows": list},
-    "curves/": {"cache_key": dict | None, "finished": bool | None},
-    "cards.json": {"settings": dict, "heads": list, "contrasts": list | None},
-    "compare.json": {"title": str, "summary": list, "groups": list, "base_hash": str | None},
-    "-outputs.json": {"drafts": list, "changed": list},
-    "analysis/": {"head_maps": dict, "facts": dict, "tables": list},
-}
+HeadMapRecord = dict[str, list[Any]]  # which HeadMap.from_json reads
+T = TypeVar("T")
+
+
+class SystemRecord(TypedDict):
+    """A system of a run. weights: its checkpoint, relative to the folder. xi: its gates, as a HeadMap's JSON.
+    sha256: file -> digest."""
+
+    weights: str
+    xi: NotRequired[HeadMapRecord | None]
+    sha256: NotRequired[dict[str, str] | None]
+
+
+class DataRecord(TypedDict, total=False):
+    """The text of a run."""
+
+    corpus: str
+    text_digest: str
+
+
+class ResultRecord(TypedDict, total=False):
+    """result.json. rows: what `ResultRow.from_json` reads. system: what the run was made for."""
+
+    rows: list[dict[str, Any]] | None
+    system: str
+    reference: str | None
+    finished: bool
+    data: DataRecord | None
 
 
 class RunSettings(dict[str, Any]):
@@ -126,61 +136,65 @@ class RunFolder:
         """Whether the folder has the name that the run was made under: a copy beside it has not."""
         return self.config().get("name") == self.path.resolve().name
 
-    def read_json(self, name: str, shape: type = dict, *, cure: str = CURE) -> Any:
-        """The content of a JSON file. Raises ValueError where there is none, where it is broken, where it is
-        no `shape`, or where it lacks the KEYS of its kind."""
-        keys = next((keys for part, keys in KEYS.items() if part in name), None)
+    @overload
+    def read_json(self, name: str) -> dict[str, object]: ...
+    @overload
+    def read_json(self, name: str, shape: type[T], *, cure: str = CURE) -> T: ...
+    def read_json(self, name: str, shape: Any = dict, *, cure: str = CURE) -> Any:
+        """The content of a JSON file, of this type (`configs.json_file`), without the version of its form.
+        Raises ValueError where there is none, where it is broken, or of another type or version."""
         try:
-            content = load_json(self / name, shape, keys, cure=cure)
+            content = load_json(self / name, dict, cure=cure)
         except FileNotFoundError:
             raise ValueError(
                 f"{self.path} has no {name}; is the run finished? (the same command with --resume "
                 f"continues it)"
             ) from None
-        if isinstance(content, dict) and (found := content.pop("version", None)) != VERSION:
+        if (found := content.pop("version", None)) != VERSION:
             raise ValueError(f"{self / name} has version {found}, expected {VERSION}; {cure}")
-        return content
+        return in_type(content, shape, self / name, cure=cure)
 
     def cached(
         self,
         name: str,
+        shape: type[T],
         cache_key: Mapping[str, Any],
-        make: Callable[[], dict[str, Any]],
+        make: Callable[[], T],
         *,
         fresh: bool = False,
         tell: bool = False,
-    ) -> dict[str, Any]:
-        """The content of a JSON file that was made with this cache key; made and written where there is none,
-        or if `fresh`. tell: say that it is there. Raises ValueError where it was made with another key.
+    ) -> T:
+        """The content of a JSON file of this type that was made with this cache key; made and written where
+        there is none, or if `fresh`. tell: say that it is there. Raises ValueError where it was made with
+        another key.
 
         The file is removed before `make` runs and written last, so it vouches for what `make` writes beside
         it."""
-        if (content := first(lambda: None if fresh else self.stored(name, cache_key))) is not None:
+        if (kept := first(lambda: None if fresh else self.stored(name, shape, cache_key))) is not None:
             if tell:
                 say(f"{name}: there already, made of the same; --fresh repeats it")
-            return content
+            return kept
         if is_first():
             (self / name).unlink(missing_ok=True)
-        content = plain(make())
+        made: Any = make()  # a dataclass, or a TypedDict
+        content = asdict(made) if is_dataclass(made) else made  # type: ignore[arg-type]
         self.write_json(name, {"cache_key": dict(cache_key), **content})
-        return content
+        return self.read_json(name, shape)
 
-    def stored(self, name: str, cache_key: Mapping[str, Any]) -> dict[str, Any] | None:
+    def stored(self, name: str, shape: type[T], cache_key: Mapping[str, Any]) -> T | None:
         """The content of a cached file, None where there is none; errors are those of `cached`."""
         if not (self / name).is_file():
             return None
-        content: dict[str, Any] = self.read_json(name)
-        check_cache_key(self / name, content.pop("cache_key", None), cache_key)
-        return content
+        check_cache_key(self / name, self.read_json(name).get("cache_key"), cache_key)
+        return self.read_json(name, shape)
 
     def foreign(self, name: str, why: str) -> ValueError:
         """The error for a file that is whole, but holds something else than our commands write."""
         return ValueError(f"{self / name} is not what this program writes: {why}; {CURE}")
 
-    def write_json(self, name: str, content: Any) -> None:
-        """Write a JSON file of the run; a mapping begins with the version of its form."""
-        content = {"version": VERSION, **content} if isinstance(content, dict) else content
-        self.write_text(name, json.dumps(content, indent=1) + "\n")
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file of the run, which begins with the version of its form."""
+        self.write_text(name, json.dumps({"version": VERSION, **content}, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file of the run, whole or not at all."""
@@ -189,13 +203,13 @@ class RunFolder:
         with atomic_file(path) as file:
             file.write(text.encode())
 
-    def result(self) -> dict[str, Any] | None:
-        """result.json, or None while no stage has ended."""
-        return self.read_json("result.json") if (self / "result.json").is_file() else None
+    def result(self) -> ResultRecord:
+        """result.json, empty while no stage has ended."""
+        return self.read_json("result.json", ResultRecord) if (self / "result.json").is_file() else {}
 
     def rows(self) -> list[ResultRow]:
         """The systems of result.json, in its order; none while no stage has ended."""
-        return [ResultRow.from_json(row) for row in (self.result() or {}).get("rows") or []]
+        return [ResultRow.from_json(row) for row in self.result().get("rows") or []]
 
     def row_of(self, system: str) -> ResultRow:
         """The row of a system. Raises ValueError where result.json has not one of it."""
@@ -207,12 +221,15 @@ class RunFolder:
     def own_system(self) -> str:
         """What the run was made for: its base, or its gates made exactly 0 or 1."""
         return check_system_name(
-            str(self.read_json("result.json").get("system", "base")), self / "result.json"
+            self.read_json("result.json", ResultRecord).get("system", "base"), self / "result.json"
         )
 
+    def own_row(self) -> ResultRow | None:
+        """The row of the run's own system; None where it was never evaluated."""
+        return next((row for row in self.rows() if row.system == self.own_system()), None)
+
     def finished(self) -> bool:
-        result = self.result()
-        return bool(result and result.get("finished"))
+        return self.result().get("finished", False)
 
     def check_finished(self) -> None:
         """Raises ValueError, saying how to go on, unless the run is finished."""
@@ -225,20 +242,11 @@ class RunFolder:
         """Whether a stage of the run has left a checkpoint to go on from."""
         return any(self.path.glob("*last.pt")) or any(self.path.glob("*last.previous.pt"))
 
-    def systems(self) -> dict[str, dict[str, Any]]:
-        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or
-        None, "sha256": digests}."""
-        systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
-        for name, system in systems.items():
+    def systems(self) -> dict[str, SystemRecord]:
+        """Each system of the run."""
+        systems = self.read_json("systems.json", dict[str, SystemRecord])
+        for name in systems:
             check_system_name(name, self / "systems.json")
-            if not (
-                isinstance(system, dict)
-                and isinstance(system.get("weights"), str)
-                and isinstance(system.get("xi", ""), dict | None)
-            ):
-                raise self.foreign(
-                    "systems.json", f"{name} has no weights, or gates that are no map of heads"
-                )
         return systems
 
     def weights_of(self, name: str) -> Path:
@@ -248,7 +256,7 @@ class RunFolder:
         weights, digests = system["weights"], system.get("sha256")
         beside = Path(os.path.realpath(self.path / weights)).is_relative_to(os.path.realpath(runs))
         far = name == "base" and not beside and is_made(self.config())
-        if far and isinstance(digests, Mapping):  # those of its own folder are left
+        if far and digests:  # those of its own folder are left
             digests = {file: digest for file, digest in digests.items() if file != weights}
         check_digests(self.path, digests, cure="copy it again, or repeat the run with --fresh", home=runs)
         return base_of(self).weights_of(name) if far else own_file(self.path, weights, home=runs)
@@ -260,11 +268,9 @@ class RunFolder:
         systems = self.systems() if (self / "systems.json").is_file() else {}
         files = [path for path in (weights, *sorted(self.path.glob(tokenizer))) if path.is_file()]
         digests = {os.path.relpath(path, self.path): file_digest(path) for path in files}
-        systems[name] = {
-            "weights": os.path.relpath(weights, self.path),
-            "xi": xi,
-            **({"sha256": digests} if digests else {}),
-        }
+        systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi}
+        if digests:
+            systems[name]["sha256"] = digests
         self.write_json("systems.json", systems)
 
     def finish_base(

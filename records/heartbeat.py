@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from headgates.configs.json_file import load_json
 from headgates.configs.own_file import own_file
@@ -34,12 +34,20 @@ def machine(locks: Path) -> str:
     return f"{socket.gethostname()} {status.st_dev}:{status.st_ino}{own}"
 
 
+class Holder(TypedDict):
+    """What the file says."""
+
+    machine: str
+    process: int
+    run_hash: str
+
+
 class Heartbeat:
     """Of this process, for one run folder. machine: where it runs, as `machine` says."""
 
     def __init__(self, folder: Path, run_hash: str, machine: str):
         self.folder, self.path = folder, folder.with_name(f".{folder.name}.lock")
-        self.own = {"machine": machine, "process": os.getpid(), "run_hash": run_hash}
+        self.own: Holder = {"machine": machine, "process": os.getpid(), "run_hash": run_hash}
         self._end = threading.Event()
 
     def take(self) -> Literal["ours", "waited", "another's"]:
@@ -49,10 +57,10 @@ class Heartbeat:
         now, or died over it. Raises OSError where nothing can be written."""
         waited = False
         while not self.make():
-            holder = self.holder() or {}
-            here = holder.get("machine") == self.own["machine"]
-            other = holder and holder.get("run_hash") != self.own["run_hash"]
-            if other and not (here and not is_running(holder["process"])):
+            holder = self.holder()
+            here = holder is not None and holder["machine"] == self.own["machine"]
+            other = holder is not None and holder["run_hash"] != self.own["run_hash"]
+            if holder and other and not (here and not is_running(holder["process"])):
                 return "another's"
             if here:
                 self.path.unlink(missing_ok=True)
@@ -78,24 +86,23 @@ class Heartbeat:
             ) from error
         return True
 
-    def holder(self) -> dict[str, Any] | None:
+    def holder(self) -> Holder | None:
         """What the file says; None where it is gone, or not written yet. Raises ValueError where it is not
         what a process writes: nobody keeps it alive, and nobody would take it away."""
-        keys = {"machine": str, "process": int, "run_hash": str}
         try:
             text = own_file(self.path.parent, self.path.name).read_text(encoding="utf-8", errors="replace")
             if text == BEGIN[: len(text)] or (text.startswith(BEGIN) and not text.endswith("}")):
                 return None
-            found: dict[str, Any] = load_json(self.path, keys=keys, cure="remove it: no run holds that lock")
+            found = load_json(self.path, Holder, cure="remove it: no run holds that lock")
         except OSError:
             return None
         if found["machine"].strip() and 0 < found["process"] < 2**31:
             return found
         raise ValueError(f"{self.path} names no process; remove it: no run holds that lock")
 
-    def wait(self, holder: dict[str, Any]) -> None:
+    def wait(self, holder: Holder | None) -> None:
         """Return once the file is gone; remove it where it has not changed for SILENT seconds."""
-        who = f"process {holder.get('process', '?')} on {str(holder.get('machine', '?')).split()[0]}"
+        who = f"process {holder['process']} on {holder['machine'].split()[0]}" if holder else "a process"
         say(f"{who} is making {self.folder}; waiting until it ends, or gives no sign for {SILENT:g} s")
         seen, since = self.last_beat(), time.monotonic()
         while seen is not None and time.monotonic() - since < SILENT:

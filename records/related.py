@@ -28,7 +28,7 @@ class MadeRun:
 
 def is_part(run: RunFolder) -> bool:
     """Whether the model of a finished run is a part of its base: neither a base, nor another model."""
-    return any(row.system == PRUNED and "subnet" in row.others for row in run.rows())
+    return any(row.system == PRUNED and row.subnet is not None for row in run.rows())
 
 
 def open_made_run(folder: RunFolder) -> MadeRun:
@@ -41,7 +41,7 @@ def open_made_run(folder: RunFolder) -> MadeRun:
     if not is_part(folder):
         raise ValueError(f"{folder.path} is another model, no part of its base")
     row = folder.row_of(folder.own_system())
-    subnet = Subnet.from_json(row.others["subnet"])
+    subnet = Subnet.from_json(row.subnet)
     return MadeRun(folder, config, recipe, row, subnet.units.select(KINDS))
 
 

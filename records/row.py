@@ -5,25 +5,77 @@ In the file the numbers of a metric stand flat beside the others: `bleu`, `bleu_
 What this version does not know is kept as it is.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NotRequired, TypedDict
 
+from headgates.configs.json_file import parsed
 from headgates.configs.recipe import Recipe
 
 BASE, CONTINUED, PRUNED = "base", "base-continued", "pruned"  # systems of a run
 UNPRUNED_LABELS = {BASE: "unpruned", CONTINUED: "unpruned, trained as long"}  # what tables call them
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
 COMPUTE_PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
-COMPARED = (
-    "ci95",
-    "difference",
-    "difference_ci95",
-    "p_value",
-    "p_sacrebleu",
-    "p_mcnemar",
-)  # what a comparison adds to a metric
+
+
+class UnitsRecord(TypedDict):
+    """Of a site or a stack: the numbers of the units or layers that stay, of so many."""
+
+    of: int
+    stay: list[int]
+
+
+class SubnetRecord(TypedDict):
+    """What stays of the base (`gates.Subnet`)."""
+
+    sites: dict[str, UnitsRecord]
+    layers: dict[str, UnitsRecord]
+
+
+class Ratio(TypedDict):
+    """How many times as fast as the unpruned model, over rounds."""
+
+    median: float
+
+
+class RuntimeRecord(TypedDict):
+    """By one runtime. milliseconds: a line, of this model and of the unpruned one, whose metrics `unpruned`
+    has; this model's own stand beside."""
+
+    measured: Ratio
+    milliseconds: tuple[float, float]
+    unpruned: NotRequired[dict[str, float]]
+
+
+class SpeedRecord(TypedDict):
+    """Of a planned model. budget: what was asked for. predicted: how many times less it costs, of `unit`."""
+
+    budget: str
+    predicted: float
+    unit: str
+    measured: Ratio
+    tokens: float
+    timed: str
+    runtimes: dict[str, RuntimeRecord]
+
+
+class StageRecord(TypedDict):
+    """How a model was trained last (`lightning_modules.stage`)."""
+
+    epochs: int
+    steps: int
+    seconds: float
+    best_epoch: int
+    losses: list[float]
+    converged: bool | None
+
+
+class EvaluationRecord(TypedDict, total=False):
+    """What outputs depend on beside the model; tasks have further keys."""
+
+    search: dict[str, Any]
+    sentences: int
+    test_digest: str
 
 
 @dataclass
@@ -35,7 +87,7 @@ class Measure:
     right."""
 
     value: float
-    signature: str
+    signature: str = ""
     ci95: Interval | None = None
     difference: float | None = None
     difference_ci95: Interval | None = None
@@ -45,13 +97,8 @@ class Measure:
 
     def columns(self, metric: str) -> dict[str, Any]:
         """Under the names of result.json; what is not known is left out."""
-        named = {metric: self.value, f"{metric}_signature": self.signature}
-        more = {name: getattr(self, name) for name in COMPARED}
-        return named | {
-            f"{metric}_{name}": list(v) if isinstance(v, tuple) else v
-            for name, v in more.items()
-            if v is not None
-        }
+        named = {name: getattr(self, name) for name in MEASURED}
+        return {metric: self.value} | {f"{metric}_{name}": v for name, v in named.items() if v is not None}
 
 
 @dataclass
@@ -81,17 +128,19 @@ class ResultRow:
     layers_left: dict[str, list[bool]] | None = None
     parameters: int | None = None
     seconds: float | None = None
-    evaluation: dict[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationRecord = field(default_factory=EvaluationRecord)
     recipe: Recipe | None = None
     loss: float | None = None
     expected_open_heads: float | None = None
     expected_open_neurons: float | None = None
-    stage: dict[str, Any] | None = None
+    stage: StageRecord | None = None
     compute: dict[str, float] | None = None
     above_trivial: Interval | None = None
     reference: str | None = None
     p_value_vs_base: float | None = None
     same_as: str | None = None
+    subnet: SubnetRecord | None = None
+    speed: SpeedRecord | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,6 +157,11 @@ class ResultRow:
     def label(self) -> str:
         """What figures and tables call it."""
         return UNPRUNED_LABELS.get(self.system) or (self.recipe.label if self.recipe else self.system)
+
+    @property
+    def losses(self) -> list[float]:
+        """The validation loss of each epoch of its last training; none where it is not known."""
+        return self.stage["losses"] if self.stage else []
 
     @property
     def open_words(self) -> str:
@@ -150,17 +204,18 @@ class ResultRow:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
-        """Raises ValueError where a row lacks what every row has: its system, its heads, a metric."""
+        """Raises ValueError where a row lacks what every row has, or a field is of another type."""
+        rest = {name: value for name, value in row.items() if name != "p_value_vs_reference"}
+        recipe = rest.pop("recipe", None)
         try:
-            rest = {name: value for name, value in row.items() if name != "p_value_vs_reference"}
-            recipe = rest.pop("recipe", None)
             measures = {metric: read_measure(metric, rest) for metric in metric_names(row)}
-            plain_values = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
+            known = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
             if not measures:
                 raise ValueError("no metric with its signature")
+            found: ResultRow = parsed({**known, "measures": {}}, cls)
             made_by = None if recipe is None else Recipe.from_json(recipe)
-            return cls(**plain_values, measures=measures, recipe=made_by, others=rest)
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            return replace(found, measures=measures, recipe=made_by, others=rest)
+        except ValueError as error:
             raise ValueError(
                 f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
             ) from error
@@ -181,14 +236,11 @@ def unlearned(system: str, value: float, above: Sequence[float]) -> str:
 
 
 def read_measure(metric: str, rest: dict[str, Any]) -> Measure:
-    """Take a metric's columns out of `rest`. Raises ValueError at a value that is no finite number: nothing
-    is better or worse than it, so no table could order it."""
-    columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
-    columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
-    measure = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
-    for value in (measure.value, *(measure.ci95 or ()), *(measure.difference_ci95 or ())):
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{metric} is {value}, expected a finite number")
+    """Take a metric's columns out of `rest`. Raises ValueError at one of another type."""
+    columns = {"value": rest.pop(metric, None)} | {
+        name: rest.pop(f"{metric}_{name}") for name in MEASURED if f"{metric}_{name}" in rest
+    }
+    measure: Measure = parsed(columns, Measure, metric)
     return measure
 
 
@@ -199,4 +251,5 @@ def metric_names(row: Mapping[str, Any]) -> list[str]:
     return sorted(names, key=lambda name: list(row).index(name) if name in row else len(row))
 
 
+MEASURED = [each.name for each in fields(Measure)[1:]]
 PLAIN_FIELDS = [each.name for each in fields(ResultRow) if each.name not in ("measures", "recipe", "others")]

@@ -10,7 +10,7 @@ import json
 import sys
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from headgates.bridges.exported import FORMATS, is_exported, open_exported, read_export, require_packages
 from headgates.configs.printable import printable
@@ -29,6 +29,17 @@ CHECKED = 100  # test lines, as `export.py` checks
 # beside the run's exports: how many lines int8 translates otherwise; why CTranslate2 is not this model
 INT8_FILE, REFUSED_FILE = "int8.json", "ct2-refused.json"
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may have a GPU for torch
+
+
+class Refused(TypedDict):
+    made_of: str
+    why: str
+
+
+class Int8Lines(TypedDict):
+    made_of: str
+    lines: int
+    differing: int
 
 
 def kept_runtime(config: Translating, report: Report) -> LineTranslator | None:
@@ -158,7 +169,7 @@ def exported(source: "Source", report: Report) -> Path:
 
     require_packages(FORMATS["ct2"].packages)  # before anything is said of an export
     refused = f"exported/{system}-{REFUSED_FILE}"
-    if (run / refused).is_file() and (known := run.read_json(refused)).get("made_of") == now:
+    if (run / refused).is_file() and (known := run.read_json(refused, Refused))["made_of"] == now:
         raise ValueError(known["why"])
     check_target_folder(folder, fresh=True)
     try:
@@ -196,8 +207,8 @@ def export_facts(source: "Source") -> dict[str, Any]:
 def tell_int8(run: RunFolder, system: str, report: Report) -> bool:
     """Say how many of the run's test lines int8 translates otherwise. False where they are not counted."""
     name = f"exported/{system}-{INT8_FILE}"
-    known = run.read_json(name) if (run / name).is_file() else {}
-    if known.get("made_of") != made_of(run, system):
+    known = run.read_json(name, Int8Lines) if (run / name).is_file() else None
+    if known is None or known["made_of"] != made_of(run, system):
         return False
     report(f"int8: {known['differing']} of {known['lines']} test lines are not those of fp32")
     return True
@@ -208,7 +219,7 @@ def count_int8(source: "Source", folder: Path, config: Translating, report: Repo
     lines, _ = source.lines("test", CHECKED)
     found = open_exported(folder, threads=config.threads, compute_type="int8").translate(lines)
     exact = open_exported(folder, threads=config.threads).translate(lines)
-    known = {
+    known: Int8Lines = {
         "made_of": made_of(source.folder, source.system),
         "lines": len(lines),
         "differing": sum(one != another for one, another in zip_longest(found, exact)),

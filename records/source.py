@@ -191,8 +191,8 @@ def open_source(
     task = task_of(config)
     predictor = task.load_predictor(folder.path, folder.weights_of(name), config)
     model: Any = predictor.model.to(device or best_device())
-    if systems[name]["xi"] is not None:
-        xi = HeadMap.from_json(systems[name]["xi"])
+    if (gates := systems[name].get("xi")) is not None:
+        xi = HeadMap.from_json(gates)
         attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
         model.eval()
     data_dir = getattr(options, "data_dir", None)
@@ -249,7 +249,7 @@ def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
     Raises ValueError if it is not there, or is not the text that the run was trained on."""
     settings = folder.config()
     corpus = task_of(settings).load_text(settings if data_dir is None else settings | {"data_dir": data_dir})
-    digest = ((folder.result() or {}).get("data") or {}).get("text_digest")
+    digest = (folder.result().get("data") or {}).get("text_digest")
     if digest not in (None, corpus.digest()):  # a model that others trained has none
         raise ValueError(
             f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest "

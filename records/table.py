@@ -57,7 +57,7 @@ def cached_table(
         write_table(folder, f"{name}.csv", rows)
         return {"rows": len(rows), **summary}
 
-    folder.cached(f"{name}.json", cache_key, write, fresh=fresh, tell=True)
+    folder.cached(f"{name}.json", dict[str, Any], cache_key, write, fresh=fresh, tell=True)
     return first(lambda: read_table(folder, f"{name}.csv"))
 
 

@@ -10,13 +10,13 @@ unpruned model by the same runtime.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from headgates.analysis.metrics import Metric
 from headgates.configs.kinds import KINDS
-from headgates.records.row import COMPUTE_PARTS
+from headgates.records.row import COMPUTE_PARTS, ResultRow, SpeedRecord
 from headgates.records.table import TableRow
-from headgates.report.compare_groups import Compared, Difference, Group
+from headgates.report.compare_groups import Compared, Difference, Group, mean
 from headgates.report.table import interval_text, layers_text
 
 RUNTIME_NAMES = {"torch": "own search", "ct2": "CTranslate2", "int8": "int8"}
@@ -39,10 +39,15 @@ class Column:
             return ""
         return interval_text(value, self.form) if isinstance(value, tuple) else format(value, self.form)
 
-    def entries(self, group: Group) -> TableRow:
-        value = self.value(group)
-        values = value if isinstance(value, tuple) else (value,) * len(self.names)
-        return dict(zip(self.names, values, strict=True))
+
+def entries(columns: Sequence[Column], group: Group) -> TableRow:
+    """What files hold of a group."""
+    row: TableRow = {}
+    for column in columns:
+        value = column.value(group)
+        values = value if isinstance(value, tuple) else (value,) * len(column.names)
+        row |= zip(column.names, values, strict=True)
+    return row
 
 
 def comparison_columns(
@@ -62,7 +67,7 @@ def comparison_columns(
         Column(("asked",), budget_words, "asked"),
         Column(("heads",), lambda group: group.heads, "heads", ".4g"),
         *map(kind_column, KINDS),
-        Column(("neurons",), lambda group: group.mean_of_rows("neurons_open"), "neurons", ",.0f"),
+        over_seeds("neurons", lambda row: row.neurons_open, "neurons", ",.0f"),
         Column(("layers",), lambda group: layers_text(group.first) or None, "layers"),
         Column(("seeds",), lambda group: len(group.rows), "seeds"),
         Column(("lowest", "highest"), range_of_seeds, "of seeds", ".2f"),
@@ -79,11 +84,11 @@ def comparison_columns(
         Column(("p_holm",), of_difference("p_holm"), "p (Holm)", ".3f"),
         Column(("p_mcnemar",), p_mcnemar, "McNemar", ".3f"),
         *speed_columns(compared, metrics),
-        Column(("length",), lambda group: group.length, "length", ".2f"),
+        Column(("length",), lambda group: mean([row.scored.length for row in group.rows]), "length", ".2f"),
         Column(("loss",), lambda group: group.loss, "valid. loss", ".4f"),
         Column(("shared",), lambda group: most_alike(group, compared), "heads shared"),
-        Column(("parameters",), lambda group: group.mean_of_rows("parameters"), "parameters", ",.0f"),
-        Column(("seconds",), lambda group: group.mean_of_rows("seconds"), "seconds", ".3g"),
+        over_seeds("parameters", lambda row: row.parameters, "parameters", ",.0f"),
+        over_seeds("seconds", lambda row: row.seconds, "seconds", ".3g"),
         *map(part_column, COMPUTE_PARTS),
     ]
 
@@ -96,12 +101,19 @@ def range_of_seeds(group: Group) -> tuple[float, float] | None:
     return group.range if len(group.rows) > 1 else None
 
 
+def over_seeds(
+    name: str, value: Callable[[ResultRow], float | None], head: str = "", form: str = ""
+) -> Column:
+    """The mean over seeds of a number of each row; None where one is not known."""
+    return Column((name,), lambda group: mean([value(row.result) for row in group.rows]), head, form)
+
+
 def kind_column(kind: str) -> Column:
-    return Column((kind,), lambda group: fmean(row.result.heads_by_kind.get(kind, 0) for row in group.rows))
+    return over_seeds(kind, lambda row: row.heads_by_kind.get(kind, 0))
 
 
 def metric_column(metric: Metric) -> Column:
-    return Column((metric.name,), lambda group: group.mean_of(metric.name), metric.title, ".2f")
+    return over_seeds(metric.name, lambda row: row.measures[metric.name].value, metric.title, ".2f")
 
 
 def part_column(part: str) -> Column:
@@ -137,10 +149,9 @@ def table_of(columns: Sequence[Column], groups: Sequence[Group], reference: Grou
 # ---------------------------------------------------------------- speeds
 
 
-def speeds_of(group: Group) -> list[dict[str, Any]]:
-    """The speed of each seed's model, as result.json has it; none of a base."""
-    found = [row.result.others.get("speed") for row in group.rows]
-    return [each for each in found if each is not None]
+def speeds_of(group: Group) -> list[SpeedRecord]:
+    """The speed of each seed's model; none of a base."""
+    return [row.result.speed for row in group.rows if row.result.speed is not None]
 
 
 def common_runtimes(compared: Compared) -> list[str]:
@@ -149,50 +160,42 @@ def common_runtimes(compared: Compared) -> list[str]:
     return [name for name in RUNTIME_NAMES if every and all(name in own for own in every)]
 
 
-def of_speed(what: Callable[[dict[str, Any]], float]) -> Callable[[Group], float | None]:
-    """The mean over seeds; None without a speed."""
-    return lambda group: fmean(map(what, speeds)) if (speeds := speeds_of(group)) else None
-
-
-def measured_speeds(group: Group) -> list[float]:
-    """How many times as fast as the unpruned model each seed's model is, by the runtime that was asked."""
-    return [each["measured"]["median"] for each in speeds_of(group)]
-
-
 def measured_range(group: Group) -> tuple[float, float] | None:
-    ratios = measured_speeds(group)
+    ratios = [each["measured"]["median"] for each in speeds_of(group)]
     return (min(ratios), max(ratios)) if len(ratios) > 1 else None
 
 
-def predicted_speed(group: Group) -> float | None:
-    """The mean over seeds; None of plans for a size, which predict that and no speed."""
-    found = [speed["predicted"] for speed in speeds_of(group) if speed["budget"] == "speedup"]
-    return fmean(found) if found else None
+def speed_column(name: str, value: Callable[[SpeedRecord], float | None], head: str = "") -> Column:
+    return over_seeds(name, lambda row: row.speed and value(row.speed), head, ".2f")
+
+
+def predicted_speed(speed: SpeedRecord) -> float | None:
+    """None of plans for a size, which predict that and no speed."""
+    return speed["predicted"] if speed["budget"] == "speedup" else None
 
 
 def speed_columns(compared: Compared, metrics: Sequence[Metric]) -> list[Column]:
     columns = [
-        Column(("predicted",), predicted_speed, "predicted (x)", ".2f"),
-        Column(("measured",), of_speed(lambda speed: speed["measured"]["median"]), "measured (x)", ".2f"),
+        speed_column("predicted", predicted_speed, "predicted (x)"),
+        speed_column("measured", lambda speed: speed["measured"]["median"], "measured (x)"),
         Column(("measured_low", "measured_high"), measured_range, "of seeds", ".2f"),
-        Column(("tokens",), of_speed(lambda speed: speed["tokens"])),
+        speed_column("tokens", lambda speed: speed["tokens"]),
     ]
     for runtime in common_runtimes(compared):
         words = RUNTIME_NAMES[runtime]
-        columns.append(Column((f"{runtime}_measured",), of_speed(ratio_by(runtime)), f"{words} (x)", ".2f"))
+        columns.append(speed_column(f"{runtime}_measured", ratio_by(runtime), f"{words} (x)"))
         for metric in metrics:
             head = f"{metric.title}, {words}" if metric is metrics[0] else ""
-            value = of_speed(score_by(runtime, metric.name))
-            columns.append(Column((f"{runtime}_{metric.name}",), value, head, ".2f"))
+            columns.append(speed_column(f"{runtime}_{metric.name}", score_by(runtime, metric.name), head))
     return columns
 
 
-def ratio_by(runtime: str) -> Callable[[dict[str, Any]], float]:
-    return lambda speed: float(speed["runtimes"][runtime]["measured"]["median"])
+def ratio_by(runtime: str) -> Callable[[SpeedRecord], float]:
+    return lambda speed: speed["runtimes"][runtime]["measured"]["median"]
 
 
-def score_by(runtime: str, metric: str) -> Callable[[dict[str, Any]], float]:
-    return lambda speed: float(speed["runtimes"][runtime][metric])
+def score_by(runtime: str, metric: str) -> Callable[[SpeedRecord], float | None]:
+    return lambda speed: cast(dict[str, float], speed["runtimes"][runtime]).get(metric)
 
 
 def int8_alone(compared: Compared, metric: Metric) -> list[str]:

@@ -22,7 +22,7 @@ from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name, provenance
 from headgates.records.row import ResultRow
 from headgates.records.table import TableRow, markdown_table, write_table
-from headgates.report.compare_columns import comparison_columns, int8_alone, speeds_of, table_of
+from headgates.report.compare_columns import comparison_columns, entries, int8_alone, speeds_of, table_of
 from headgates.report.compare_groups import Compared, Difference, Group
 from headgates.report.compare_summary import summary, trained
 from headgates.report.comparisons import COMPARISON_NAME
@@ -54,7 +54,7 @@ def write_compared(
     recipes that have no run, and why."""
     sentences, groups = sentences_of(compared, metrics[0]), in_order(compared)
     rows = [row for group in groups for row in group.rows]
-    runs = {row.run.path.name: row.run.result() or {} for row in rows}
+    runs = {row.run.path.name: row.run.result() for row in rows}
     write_table(folder, f"{COMPARISON_NAME}.csv", run_rows(compared, metrics))
     folder.write_text(
         f"{COMPARISON_NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed))
@@ -62,9 +62,7 @@ def write_compared(
     draw_compared(compared, folder / COMPARISON_NAME, metric=metrics[0].title, title=title)
     made_by = provenance(device_name(), "none", 0)
     columns = comparison_columns(compared, metrics, differences_of(compared))
-    group_rows = [
-        {name: v for column in columns for name, v in column.entries(group).items()} for group in groups
-    ]
+    group_rows = [entries(columns, group) for group in groups]
     content = {
         "title": title,
         "metric": metrics[0].title,
@@ -121,9 +119,7 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[TableRow]:
             )
             which: TableRow = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
-            columns = comparison_columns(compared, metrics, own)
-            values = {name: v for column in columns for name, v in column.entries(alone).items()}
-            rows.append(which | values)
+            rows.append(which | entries(comparison_columns(compared, metrics, own), alone))
     return rows
 
 
@@ -255,7 +251,7 @@ def place_of(compared: Compared) -> Callable[[ResultRow], float]:
     """Where a model stands in the figure: by open heads, or by the thousands of its parameters where groups
     differ in their feed-forward neurons, or by how many times as fast it is."""
     if at_speeds(compared):
-        return lambda row: float(row.others["speed"]["measured"]["median"])
+        return lambda row: row.speed["measured"]["median"] if row.speed else 0.0
     if with_neurons(compared):
         return lambda row: (row.parameters or 0) / 1000
     return lambda row: row.heads_open

@@ -88,23 +88,10 @@ class Group:
         """The lowest and the highest seed."""
         return min(self.values), max(self.values)
 
-    def mean_of(self, metric: str) -> float:
-        """The mean over seeds of a metric."""
-        return fmean(row.result.measures[metric].value for row in self.rows)
-
-    def mean_of_rows(self, name: str) -> float | None:
-        """The mean over seeds of a number of `ResultRow`; None where one is not known."""
-        return mean([getattr(row.result, name) for row in self.rows])
-
-    @property
-    def length(self) -> float | None:
-        """The mean over seeds of `Scored.length`."""
-        return mean([row.scored.length for row in self.rows])
-
     def seconds_of(self, part: str) -> float | None:
         """The mean over seeds of a part of `ResultRow.compute`; None where one is not known."""
-        parts = [row.result.compute for row in self.rows]
-        return None if None in parts else fmean((each or {}).get(part, 0.0) for each in parts)
+        computed = [row.result.compute for row in self.rows]
+        return mean([None if each is None else each.get(part, 0.0) for each in computed])
 
     @cached_property
     def resampled(self) -> list[Floats]:
@@ -146,10 +133,9 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 def validation_loss(row: ResultRow) -> float | None:
     """Its own, or that of the best epoch of its training."""
-    stage = row.stage or {}
-    if row.loss is not None or not stage.get("losses"):
+    if row.loss is not None or not row.stage:
         return row.loss
-    return float(stage["losses"][stage["best_epoch"]])
+    return row.losses[row.stage["best_epoch"]]
 
 
 def open_heads(row: ResultRow) -> set[tuple[str, int]]:

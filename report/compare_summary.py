@@ -164,8 +164,9 @@ def same_training(compared: Compared) -> list[str]:
     sentences = []
     for epochs in filter(None, compared.all_epochs):
         groups = [group for group in compared.groups if group.epochs == epochs]
-        steps = {(row.result.stage or {}).get("steps") for group in groups for row in group.rows}
-        if len(groups) > 1 and len(steps) == 1 and None not in steps:
+        stages = [row.result.stage for group in groups for row in group.rows]
+        steps = {stage["steps"] if stage else 0 for stage in stages}
+        if len(groups) > 1 and len(steps) == 1 and 0 not in steps:
             learned = [group for group in groups if group.learned]
             within = [group.label for group in learned if not group.seconds_of("choice")]
             but = f"; {', '.join(dict.fromkeys(within))} choose their heads within them" if within else ""

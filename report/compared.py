@@ -21,7 +21,7 @@ from headgates.records.row import BASE
 from headgates.records.source import Lines, open_source
 from headgates.report.compare_files import print_compared, write_compared
 from headgates.report.compare_groups import Compared
-from headgates.report.comparisons import COMPARISON_NAME
+from headgates.report.comparisons import COMPARISON_NAME, ComparisonRecord
 from headgates.report.fill import update_pages
 from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
@@ -134,7 +134,7 @@ def print_one(row: Row, base: Row) -> None:
     """What is said of one model beside its table: its size, shape and speed, of a base its result."""
     if row.recipe is None and (sentence := result_sentence(row.run)) is not None:
         print(sentence)
-    if "speed" not in row.result.others:  # measured in turns, which a single pass would deny
+    if row.result.speed is None:  # measured in turns, which a single pass would deny
         for line in size_sentences([base.result, row.result]):
             print(line)
     if row.recipe and row.recipe.choose == PIECES:
@@ -161,7 +161,7 @@ def on_text(base: RunFolder, rows: Sequence[Row], test: Lines) -> list[Row]:
 
 def log(lab: Lab, base: RunFolder, made: Sequence[Row], folder: RunFolder) -> None:
     """Log the table, the figure and the sentences of a comparison."""
-    content = folder.read_json(f"{COMPARISON_NAME}.json")
+    content = folder.read_json(f"{COMPARISON_NAME}.json", ComparisonRecord)
     log_grid(
         folder,
         COMPARISON_NAME,

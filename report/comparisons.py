@@ -2,11 +2,21 @@
 
 from base64 import b64encode
 from contextlib import suppress
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from headgates.records.folder import RunFolder
 
 COMPARISON_NAME = "compare"  # of a comparison's files, without their endings
+
+
+class ComparisonRecord(TypedDict):
+    """What is read of compare.json. groups: the columns of each; ranks: epochs -> label -> rank."""
+
+    title: str
+    base_hash: str | None
+    summary: list[str]
+    groups: list[dict[str, Any]]
+    ranks: NotRequired[dict[str, dict[str, float]]]
 
 
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
@@ -16,8 +26,8 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
     found = []
     for path in sorted(base.path.resolve().parent.glob(f"compare-*/{COMPARISON_NAME}.json")):
         folder = RunFolder(path.parent)
-        with suppress(ValueError, OSError, KeyError):
-            content = folder.read_json(f"{COMPARISON_NAME}.json")
+        with suppress(ValueError, OSError):
+            content = folder.read_json(f"{COMPARISON_NAME}.json", ComparisonRecord)
             if content["base_hash"] != base.run_hash():
                 continue
             svg = b64encode((folder / f"{COMPARISON_NAME}.svg").read_bytes()).decode()

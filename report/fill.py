@@ -12,17 +12,17 @@ from typing import Any
 
 from headgates.analysis.results import AnalysisResult
 from headgates.configs.analyses import MOST_EXAMPLES, Analyses
-from headgates.configs.program import program
 from headgates.data import Corpus
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.findings import Findings, find
 from headgates.explain.first_look import look_at_heads, price_heads
 from headgates.models.progress import Report
 from headgates.records.folder import RunFolder
+from headgates.report.cards import CardsRecord, kept_cards, write_cards
 from headgates.report.output_lines import output_lines
 from headgates.report.page import write_page
-from headgates.report.report_data import FOUND_TABLES, report_data, write_cards
-from headgates.report.table import own_speed, result_sentence
+from headgates.report.report_data import FOUND_TABLES, report_data
+from headgates.report.table import is_unlearned, own_speed, result_sentence
 
 PAGE = "report.html"
 CARD_NUMBERS = ("confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # of analyses, on a card
@@ -62,7 +62,7 @@ def first_look(analysed: AnalysedModel, report: Report) -> Mapping[str, Analysis
     results: Mapping[str, AnalysisResult] = {}
     try:
         price_heads(analysed)
-        if not last_page_data(analysed):
+        if not last_cards(analysed):
             results = look_at_heads(analysed, report)
     except ValueError as error:
         report(f"left out of the report page: {error}")
@@ -80,9 +80,7 @@ def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[Ru
             "result": result_sentence(run),
             "speed": own_speed(run),
         }
-        reference = (run.result() or {}).get("reference")
-        unlearned = any(row.unlearned for row in run.rows() if row.system == reference)
-        write_page({**data, **own, "unlearned": unlearned}, run / PAGE)
+        write_page({**data, **own, "unlearned": is_unlearned(run)}, run / PAGE)
     return [run / PAGE for run in folders.values()]
 
 
@@ -91,24 +89,24 @@ def page_data(
 ) -> dict[str, Any]:
     """What the folders hold now and these results, and of earlier analyses what these do not say; new results
     are kept for the next page."""
-    last = last_page_data(analysed)
+    last = last_cards(analysed)
     data = report_data(analysed, results, found, with_examples=bool(results) or not last)
     if last:
         gain(data, last)
     if results:
-        write_cards(analysed, data)
+        write_cards(analysed.folder, analysed.results_folder, data)
     return {**data, "lines": output_lines(analysed)}
 
 
-def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
+def gain(data: dict[str, Any], last: CardsRecord) -> None:
     """Give the data what they lack of the last ones, of the same weights. Roles of a family that was looked
     for again are the new ones; the reader's own sentences stay."""
-    last_cards = {(card["site"], card["head"]): card for card in last["heads"]}
+    cards = {(card["site"], card["head"]): card for card in last["heads"]}
     for card in data["heads"]:
-        old = last_cards.get((card["site"], card["head"]))
+        old = cards.get((card["site"], card["head"]))
         if old is None:
             continue
-        card |= {name: old[name] for name in CARD_NUMBERS if card[name] in (None, [])}
+        card |= {name: value for name, value in old.items() if name in CARD_NUMBERS and not card[name]}
         kept = [role for role in old["roles"] if role["family"] not in card["asked"]]
         card["roles"] = sorted([*card["roles"], *kept], key=lambda role: role["baseline"] - role["score"])
         card["asked"] = list(dict.fromkeys([*card["asked"], *old["asked"]]))
@@ -128,7 +126,8 @@ def gain(data: dict[str, Any], last: Mapping[str, Any]) -> None:
     by_name = {each["name"]: each for each in [*(last.get("contrasts") or []), *data["contrasts"]]}
     data["contrasts"] = list(by_name.values())
     for name in FOUND_TABLES:
-        data[name] = list({row_words(row): row for row in [*last[name], *data[name]]}.values())
+        rows: list[dict[str, Any]] = last[name]
+        data[name] = list({row_words(row): row for row in [*rows, *data[name]]}.values())
 
 
 def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -136,16 +135,6 @@ def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(value for value in row.values() if isinstance(value, str))
 
 
-def last_page_data(analysed: AnalysedModel) -> dict[str, Any]:
-    """The cards.json that analyze wrote of these weights, empty where there is none. Raises ValueError if
-    the file is broken."""
-    file = f"{analysed.results_folder}/cards.json"
-    if not (analysed.folder / file).is_file():
-        return {}
-    cure = f"`{program('analyze')} {analysed.folder.path} --fresh` makes it again"
-    data: dict[str, Any] = analysed.folder.read_json(file, cure=cure)
-    if not all({"site", "head", "roles", "asked", *CARD_NUMBERS} <= set(card) for card in data["heads"]):
-        raise analysed.folder.foreign(file, "a head has no card as analyze makes it")
-    if not all(isinstance(each, dict) and "name" in each for each in data.get("contrasts") or []):
-        raise analysed.folder.foreign(file, "a contrast has no name")
-    return data if data["settings"].get("weights") == analysed.weights else {}
+def last_cards(analysed: AnalysedModel) -> CardsRecord | None:
+    """The cards that analyze wrote of these weights."""
+    return kept_cards(analysed.folder, analysed.results_folder, analysed.weights)

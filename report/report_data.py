@@ -21,7 +21,7 @@ Unknown numbers are null. `beam` says with which search a score was measured."""
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,18 +37,18 @@ from headgates.explain.findings import Findings
 from headgates.gates import HeadMap, HeadSite, find_sites
 from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import pairs_sampled
-from headgates.records.folder import VERSION, RunFolder
+from headgates.records.folder import RunFolder
 from headgates.records.related import MadeRun
-from headgates.records.row import CONTINUED, ResultRow
+from headgates.records.row import CONTINUED, UNPRUNED_LABELS, ResultRow
 from headgates.records.table import TableRow, read_table
 from headgates.report.causes import causes_data
 from headgates.report.comparisons import comparisons_of
 from headgates.report.contrasts import contrast_data
-from headgates.report.page import compact, json_ready
+from headgates.report.page import json_ready
 from headgates.report.shapes import shape_cards
 
 OFFSETS = 5  # number of offsets on a card
-FOUND_TABLES = ("survival", "tests", "correlations")
+FOUND_TABLES: tuple[Literal["survival", "tests", "correlations"], ...] = ("survival", "tests", "correlations")
 EXAMPLE_PIECES = 16  # length of the longest example, in pieces, if there are sentences as short as that
 
 
@@ -60,7 +60,7 @@ def report_data(
     with_examples: bool = True,
 ) -> dict[str, Any]:
     """Return the data of the page, ready for JSON. found: what the results say together."""
-    own = [row for row in analysed.base.rows() if row.system == analysed.base.own_system()]
+    own = analysed.base.own_row()
     facts = {name: result.facts for name, result in results.items()}
     runs = [run.folder for run in analysed.shown_runs]
     data: dict[str, Any] = json_ready(
@@ -69,7 +69,7 @@ def report_data(
             "base": analysed.base.path.resolve().name,
             "system": analysed.system,
             "metric": analysed.source.task.metrics[0].title,
-            "base_value": own[0].main.value if own else None,
+            "base_value": own.main.value if own else None,
             "made": analysed.provenance,
             "settings": {**analysed.fingerprint(), "what": list(results), "facts": facts},
             "heads": head_cards(analysed, results, found.roles),
@@ -87,13 +87,6 @@ def report_data(
         }
     )
     return data
-
-
-def write_cards(analysed: AnalysedModel, data: dict[str, Any]) -> None:
-    """Write cards.json to the results folder."""
-    analysed.folder.write_text(
-        f"{analysed.results_folder}/cards.json", compact({"version": VERSION, **data}) + "\n"
-    )
 
 
 # ---------------------------------------------------------------- heads
@@ -281,7 +274,8 @@ def model_state(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:
         "seed": run.recipe.seed,
         **point(row.heads_open, row.main.value, *(row.main.ci95 or (None, None))),
         "heads_total": row.heads_total,
-        "reference": row.reference,
+        "words": row.open_words,
+        "against": UNPRUNED_LABELS.get(row.reference or "", row.reference),
         "difference": row.main.difference,
         "difference_ci95": row.main.difference_ci95,
         "beam": row_beam(row),

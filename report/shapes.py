@@ -19,7 +19,7 @@ WORDS = {"self": "heads of self-attention", "cross": "of cross-attention", "ffn"
 def shape_of(row: ResultRow) -> dict[str, Any] | None:
     """What a row says of the parts of its base that stay; None where its model is no part of the base, or all
     of it."""
-    subnet = row.others.get("subnet")
+    subnet = row.subnet
     if subnet is None:
         return None
     sites = subnet["sites"]
@@ -35,14 +35,10 @@ def shape_of(row: ResultRow) -> dict[str, Any] | None:
     return None if shape["open"] == shape["of"] and not shape["dropped"] else shape
 
 
-def own_row(run: RunFolder) -> ResultRow | None:
-    return next((row for row in run.rows() if row.system == run.own_system()), None)
-
-
 def own_shape(run: RunFolder) -> None:
     """Print the shape of a run's own model where something of its base is gone, and how fast it is where that
     was measured."""
-    row = own_row(run)
+    row = run.own_row()
     if row is not None and (shape := shape_of(row)) is not None:
         ends = {site.rpartition(".")[2].split("-")[-1] for site in shape["open"]}
         counts = ", ".join(text for end, text in WORDS.items() if end in ends)
@@ -71,7 +67,7 @@ def shape_cards(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     planned models; sentence: how fast and how good a planned model is."""
     cards = []
     for run in runs:
-        row = own_row(run)
+        row = run.own_row()
         if row is None or row.recipe is None or (shape := shape_of(row)) is None:
             continue
         cards.append(
@@ -80,7 +76,7 @@ def shape_cards(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
                 "sentence": own_speed(run),
                 "words": row.open_words,
                 "run": run.path.resolve().name,
-                "everywhere": "speed" in row.others,
+                "everywhere": row.speed is not None,
                 "shape": shape,
             }
         )

@@ -13,7 +13,7 @@ from headgates.configs.program import program
 from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.records.folder import RunFolder
-from headgates.records.row import BASE, ResultRow
+from headgates.records.row import BASE, ResultRow, SpeedRecord
 from headgates.tasks import task_of
 
 TERMINAL_WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
@@ -73,7 +73,13 @@ def difference_cells(
 
 def reference_of(run: RunFolder) -> ResultRow:
     """The row that the others of a run are compared with."""
-    return run.row_of(str(run.read_json("result.json")["reference"]))
+    return run.row_of(str(run.result().get("reference")))
+
+
+def is_unlearned(run: RunFolder) -> bool:
+    """Whether the reference of a run has not learned its task."""
+    reference = run.result().get("reference")
+    return any(row.unlearned for row in run.rows() if row.system == reference)
 
 
 def search_title(search: str) -> str:
@@ -107,8 +113,7 @@ def size_sentences(rows: Sequence[ResultRow]) -> list[str]:
 def next_commands(run: RunFolder) -> list[str]:
     """What to type with the model of a finished run."""
     config = run.config()
-    task, reference = task_of(config), (run.result() or {}).get("reference")
-    unlearned = any(row.unlearned for row in run.rows() if row.system == reference)
+    task, unlearned = task_of(config), is_unlearned(run)
     by_ct2 = (config.get("model") or {}).get("decoder_mixer", "attention") == "attention"
     use = [
         f"{program('translate')} {run.path} --input FILE translates a file",
@@ -125,10 +130,10 @@ def next_commands(run: RunFolder) -> list[str]:
 def result_sentence(run: RunFolder) -> str | None:
     """What came out of a run, in one sentence: text, languages, heads and metric; and whether the reference
     has learned its task. None where it was never evaluated."""
-    own = next((row for row in run.rows() if row.system == run.own_system()), None)
+    own = run.own_row()
     if own is None:
         return None
-    config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
+    config, corpus = run.config(), (run.result().get("data") or {}).get("corpus", "its text")
     task, reference = task_of(config), reference_of(run)
     title = next((metric.title for metric in task.metrics if metric.name == own.metric), own.metric)
     heads = f"with {own.open_words} the model has {own.main.value:.2f} {title}"
@@ -141,10 +146,10 @@ def result_sentence(run: RunFolder) -> str | None:
     return f"{sentence} {reference.unlearned}." if reference.unlearned else sentence
 
 
-def speed_sentence(row: ResultRow, whole: int) -> str:
+def speed_sentence(row: ResultRow, speed: SpeedRecord, whole: int) -> str:
     """How fast and how good a planned model is, beside the unpruned one with so many parameters. Of a budget
     that is no speed, the share that was planned."""
-    speed, lost = row.others["speed"], row.main
+    lost = row.main
     planned = f"predicted {speed['predicted']:.2f}x"
     if speed["budget"] != "speedup":
         planned = f"planned: {1 / speed['predicted']:.0%} of the {speed['unit']}"
@@ -157,27 +162,26 @@ def speed_sentence(row: ResultRow, whole: int) -> str:
 
 def own_speed(run: RunFolder) -> str | None:
     """`speed_sentence` of a run's own model; None where it was not planned."""
-    row = next((row for row in run.rows() if row.system == run.own_system()), None)
-    if row is None or "speed" not in row.others:
-        return None
-    return speed_sentence(row, run.row_of(BASE).parameters or 1)
+    row = run.own_row()
+    return speed_sentence(row, row.speed, run.row_of(BASE).parameters or 1) if row and row.speed else None
 
 
 def warnings_of(rows: Sequence[ResultRow], settings: Settings) -> list[str]:
     """What a reader of the table must know: a warm-up longer than its stage, bases not converged."""
     lines = []
     for row in rows:
-        stage = row.stage or {}
+        if (stage := row.stage) is None:
+            continue
         group = "train" if row.system == BASE else "finetune"
-        warm_up, steps = getattr(settings, group).warmup_steps, stage.get("steps")
-        if steps is not None and warm_up >= steps:
+        warm_up, steps = getattr(settings, group).warmup_steps, stage["steps"]
+        if warm_up >= steps:
             lines.append(
                 f"{row.label}: the learning rate never reached its peak ({group}.warmup_steps {warm_up}, and "
                 f"{steps} steps); lower it or train for longer"
             )
-        if not row.is_base or not stage:
+        if not row.is_base:
             continue
-        losses = stage["losses"]
+        losses = row.losses
         if stage["converged"] is None or len(losses) <= EPOCHS:
             lines.append(f"{row.label}: too few epochs ({len(losses)}) to say if it is converged")
         elif not stage["converged"]:

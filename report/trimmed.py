@@ -1,12 +1,19 @@
 """What a vocabulary of fewer pieces changes, on the terminal."""
 
+from typing import TypedDict
+
+from headgates.pruning.trimming import TrimmedRecord
 from headgates.records.folder import RunFolder
 from headgates.report.table import show
 
 
+class TrimmedResult(TypedDict):
+    trimmed: TrimmedRecord
+
+
 def print_trimmed(run: RunFolder) -> None:
     """Print what pruning/trimming.py recorded: pieces and bytes, and how many lines change."""
-    about = run.read_json("result.json")["trimmed"]
+    about = run.read_json("result.json", TrimmedResult)["trimmed"]
     pieces, sizes = about["pieces"], about["bytes"]
     cells = [
         [

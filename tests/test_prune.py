@@ -50,7 +50,7 @@ def test_a_smaller_model_is_made_smaller_again(tiny, prune_here):
     assert sum(site.heads for site in find_sites(opened(run).model)) == 4
     assert run.row_of("base").heads_open == 9
     assert run.outputs("base") == RunFolder(nine).outputs("pruned")
-    subnet = Subnet.from_json(run.row_of("pruned").others["subnet"])
+    subnet = Subnet.from_json(run.row_of("pruned").subnet)
     assert {site.name: site.heads for site in subnet.units} == {
         site.name: site.heads for site in Subnet.of(opened(RunFolder(nine)).model).units
     }

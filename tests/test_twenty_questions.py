@@ -38,7 +38,7 @@ def answers(runs: Path) -> dict[Recipe, Answer]:
 
 
 def said(run: RunFolder) -> Answer:
-    sites = run.row_of("pruned").others["subnet"]["sites"]
+    sites = run.row_of("pruned").subnet["sites"]
     return {name: each["stay"] for name, each in sites.items()}, run.outputs("pruned")
 
 

@@ -144,7 +144,7 @@ def units_left(recipe: Recipe, row: "Row") -> Units:
     """As many heads and neurons of the recipe's kinds as its model has."""
     from headgates.gates import FFN_KINDS, KINDS, Subnet
 
-    units = Subnet.from_json(row.result.others["subnet"]).units.select(recipe.kinds)
+    units = Subnet.from_json(row.result.subnet).units.select(recipe.kinds)
     heads, neurons = units.select(KINDS), units.select(FFN_KINDS)
     return Units(heads.count() if len(heads) else None, neurons.count() if len(neurons) else None)
 

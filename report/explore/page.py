@@ -4,28 +4,20 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from headgates.configs.program import program
 from headgates.data.contrast import NAMED, names_for, read_contrasts
 from headgates.explain.sentence_model import SentenceModel
 from headgates.records.source import Source
+from headgates.report.cards import kept_cards
 from headgates.report.explore.answers import site_rows
 from headgates.report.page import SHARED_SCRIPTS, STYLES, framed
 
 EXPLORE_SCRIPTS = (*SHARED_SCRIPTS, "sentence.js", "picture.js", "explore.js")
 READY_PAIRS = 8  # ready pairs of sentences of each contrast
-CARD_FIELDS = (
-    "roles",
-    "confidence",
-    "lrp_share",
-    "lrp_signed",
-    "importance",
-    "loss",
-    "entropy",
-    "scores",
-    "offsets",
-    "ablation",
-)
 
+CARD_FIELDS = {
+    *("roles", "confidence", "lrp_share", "lrp_signed", "importance"),
+    *("loss", "entropy", "scores", "offsets", "ablation"),
+}
 Cards = Mapping[tuple[str, int], Mapping[str, Any]]  # (site, head) -> what analyses found
 
 
@@ -88,14 +80,8 @@ def label(model: SentenceModel) -> str:
 def known_cards(source: Source) -> Cards:
     """What analyze found about the heads of these weights; nothing where it was not run. To be asked
     before the model has masks."""
-    file = f"analysis/{source.system}/cards.json"
-    if not (source.folder / file).is_file():
-        return {}
-    cure = f"`{program('analyze')} {source.folder.path} --fresh` makes it again"
-    data = source.folder.read_json(file, cure=cure)
-    if data.get("settings", {}).get("weights") != source.weights:
-        return {}
+    found = kept_cards(source.folder, f"analysis/{source.system}", source.weights)
     return {
-        (card["site"], card["head"]): {name: card[name] for name in CARD_FIELDS if name in card}
-        for card in data["heads"]
+        (card["site"], card["head"]): {name: value for name, value in card.items() if name in CARD_FIELDS}
+        for card in (found["heads"] if found else ())
     }

@@ -1,8 +1,12 @@
 """Tables of costs: what they predict for a shape is what a model of that shape costs, where costs add up."""
 
+import json
+from dataclasses import asdict
+
 import pytest
 import torch
 
+from headgates.configs.json_file import parsed
 from headgates.gates import HeadMap, Subnet
 from headgates.pruning.cost_table import CostTable, cost_table, made_small
 from headgates.pruning.planning import parameters
@@ -47,13 +51,27 @@ def test_attentions_that_are_padded_cost_what_the_widest_of_their_stack_does(mak
     assert table.cost(shape) > cost_table(model, padded_heads, unit="seconds", padded=False).cost(shape)
 
 
-def test_a_table_comes_back_from_its_file(make_model):
+PART = {"kinds": ["cross"], "padded": False, "widths": [0, 8], "costs": [0.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"rest": float("inf")}, "rest is inf, expected a finite number"),
+        ({"layers": []}, "layers is a list, not a Mapping"),
+        ({"parts": [PART | {"widths": ["0", "8"]}]}, r"parts\[0\].widths\[0\] is a str, not a float"),
+        ({"parts": [PART | {"widths": [0, 4, 8]}]}, "2 costs of 3 widths"),
+        ({"parts": [PART | {"widths": [], "costs": []}]}, "0 costs of 0 widths"),
+        ({"unit": None}, "unit is a NoneType, not a str"),
+    ],
+)
+def test_a_table_comes_back_from_its_file_and_another_content_does_not(make_model, changes, wrong):
     model = random_model(make_model, **DEEP)
     table = cost_table(model, parameters, unit="parameters", padded=False)
-    again = CostTable.from_json(table.to_json())
-    assert again.cost(uneven(model)) == table.cost(uneven(model))
-    with pytest.raises(ValueError, match="--fresh"):
-        CostTable.from_json({"unit": "seconds"})
+    content = json.loads(json.dumps(asdict(table)))
+    assert parsed(content, CostTable).cost(uneven(model)) == table.cost(uneven(model))
+    with pytest.raises(ValueError, match=wrong):
+        parsed(content | changes, CostTable)
 
 
 def test_measured_noise_never_makes_a_wider_part_cheaper(make_model):

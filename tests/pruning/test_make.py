@@ -94,7 +94,7 @@ def test_no_single_exchange_of_heads_lowers_the_loss_that_swaps_were_made_on(mad
         with torch.no_grad(), Subnet.of(base.model).without(closed).closed(base.model):
             return sum(float(base.task.loss(base.model, batch)) for batch in batches)
 
-    closed = ~Subnet.from_json(row.result.others["subnet"]).units.select(KINDS)
+    closed = ~Subnet.from_json(row.result.subnet).units.select(KINDS)
     flat, least = closed.flat(), loss(closed)
     for one in flat.nonzero().flatten().tolist():
         for other in (~flat).nonzero().flatten().tolist():
@@ -343,18 +343,18 @@ def test_a_share_of_the_parameters_is_met_and_not_by_far(made, shared, at_once, 
     found, whole = size(opened(row.run).model), size(opened(shared[1]).model)
     assert share - 0.08 < found / whole <= share + 1e-9
     assert row.result.parameters == found
-    assert row.result.others["speed"]["predicted"] == pytest.approx(whole / found, rel=0.01)
+    assert row.result.speed["predicted"] == pytest.approx(whole / found, rel=0.01)
     if name == "plan of heads":
         assert {name for name, each in kept(row).items() if name.endswith("ffn") and len(each) < 64} == set()
 
 
 def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(made, at_once):
     macs = made("plan", Share("macs", 0.8), ALL_KINDS)
-    assert macs.result.others["speed"]["predicted"] >= 1 / 0.8
+    assert macs.result.speed["predicted"] >= 1 / 0.8
     speed = made("plan", Speed(1.2, "torch", 7), ALL_KINDS, refit="out+ffn+v")  # parameters stand for time
     assert opened(speed.run).model is not None
     assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
-    assert speed.result.others["speed"]["runtime"] == "torch"
+    assert speed.result.speed["runtime"] == "torch"
     with pytest.raises(ValueError, match="nothing costs"):
         made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
 
@@ -365,7 +365,7 @@ def test_new_models_have_random_weights_in_the_shape_or_the_size_of_a_pruned_one
     assert {site: site.heads for site in find_sites(ours)} == {
         site: site.heads for site in find_sites(theirs)
     }
-    base = Subnet.from_json(learned.result.others["subnet"])
+    base = Subnet.from_json(learned.result.subnet)
     start = opened(shared[1]).model
     base.remove(start)
     before = start.state_dict()
@@ -374,7 +374,7 @@ def test_new_models_have_random_weights_in_the_shape_or_the_size_of_a_pruned_one
         for model in (ours, theirs)
     ]
     assert moved[1] > 4 * moved[0]  # no continuation of the base
-    assert "subnet" not in scratch.result.others
+    assert scratch.result.subnet is None
     smaller = made("uniform", Speed(1.2, "torch", 7), ALL_KINDS, epochs=1)
     assert size(opened(smaller.run).model) <= scratch.run.row_of("base").parameters / 1.2
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from headgates.records.folder import RunFolder, find_runs
+from headgates.records.folder import RunFolder
 from headgates.records.provenance import provenance
 
 
@@ -17,50 +17,45 @@ def folder(tmp_path) -> RunFolder:
     return run
 
 
-def test_a_run_that_is_not_there_names_the_nearest(folder):
-    with pytest.raises(ValueError, match=r"no run at .*did you mean .*toy-en-de-base-s1'\?"):
-        RunFolder.open(folder.path.with_name("toy-en-de-bse-s1"))
-
-
-def test_a_run_that_is_like_no_other_is_refused_without_a_guess(folder):
-    with pytest.raises(ValueError, match="no run at") as error:
-        RunFolder.open(folder.path.with_name("zzz"))
-    assert "did you mean" not in str(error.value)
+@pytest.mark.parametrize(
+    ("name", "words"), [("toy-en-de-bse-s1", "did you mean .*toy-en-de-base-s1'?"), ("zzz", "config.yaml$")]
+)
+def test_a_run_that_is_not_there_names_the_nearest_if_one_is_near(folder, name, words):
+    with pytest.raises(ValueError, match=f"no run at .*{words}"):
+        RunFolder.open(folder.path.with_name(name))
 
 
 @pytest.mark.parametrize("content", ["{", "- 1\n- 2\n", "", "a: \x00"])
 def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content):
     folder.write_text("config.yaml", content)
-    with pytest.raises(ValueError, match=r"config\.yaml") as error:
+    with pytest.raises(ValueError, match=r"^[^\n]*config\.yaml[^\n]*$"):
         folder.config()
-    assert "\n" not in str(error.value)
+
+
+ROW = '{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}, "bleu_ci95": [1, 2]'
 
 
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
-        ("systems.json", "[]", "holds a list, not a dict"),
-        ("systems.json", '{"l0": {"weights": "best.pt"}}', "l0 has no weights, or gates that are no map"),
-        ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "gates that are no map of heads"),
+        ("systems.json", "[]", "is a list, not a dict"),
+        ("systems.json", '{"l0": {"xi": null}}', "l0.weights is missing"),
+        ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "l0.xi is a list, not a dict"),
+        ("systems.json", '{"l0": {"weights": "best.pt", "sha256": {"a": 1}}}', "l0.sha256.a is a int"),
         ("systems.json", "[" * 100_000, "is broken"),
+        ("result.json", '{"finished": tr', "is broken"),
+        ("result.json", "", "is broken"),
         ("result.json", '{"rows": "base"}', "rows is a str, not a list"),
         ("result.json", '{"system": 3}', "system is a int, not a str"),
-        (
-            "result.json",
-            '{"rows": [{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}, "bleu": '
-            'NaN, "bleu_ci95": [1, 2]}]}',
-            "bleu is nan, expected a finite number",
-        ),
-        ("result.json", '{"rows": ["base"]}', "a row of result.json is not what fit.py writes"),
-        (
-            "result.json",
-            '{"rows": [{"system": "base", "bleu": 3, "bleu_signature": "x"}]}',
-            "a row of result.json is not what",
-        ),
+        ("result.json", '{"rows": [' + ROW + ', "bleu": NaN}]}', "bleu.value is nan, expected a finite"),
+        ("result.json", '{"rows": [' + ROW + ', "bleu": 1, "speed": {"median": 2}}]}', "speed.budget is mis"),
+        ("result.json", '{"rows": [' + ROW + ', "bleu": 1, "subnet": {"sites": []}}]}', "subnet.layers is m"),
+        ("result.json", '{"rows": ["base"]}', "rows[0] is a str, not a dict"),
+        ("result.json", '{"rows": [{"system": "base", "bleu": 3, "bleu_signature": "x"}]}', "heads_open is"),
     ],
 )
 def test_a_file_of_another_shape_is_one_line_that_names_it(folder, name, content, error):
-    folder.write_text(name, content.replace("{", '{"version": 1, ', 1) if content[0] == "{" else content)
+    folder.write_text(name, content.replace("{", '{"version": 1, ', 1) if content[:2] == '{"' else content)
     with pytest.raises(ValueError, match=re.escape(error)) as refused:
         folder.systems() if name == "systems.json" else folder.rows()
     assert name in str(refused.value)
@@ -68,44 +63,8 @@ def test_a_file_of_another_shape_is_one_line_that_names_it(folder, name, content
     assert "--fresh" in str(refused.value)
 
 
-STAGE = {"weights": "best.pt", "epochs": 3, "steps": 7, "best_epoch": 1, "losses": [3.0], "seconds": 1.5}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "error"),
-    [
-        ("importance-trained-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
-        ("stage.json", {"weights": "best.pt"}, "epochs is missing, expected a int"),
-        ("curves/importance.json", {"cache_key": []}, "cache_key is a list, not a dict"),
-        ("speed/levels-all-s1.json", {"cache_key": {}}, "widths is missing, expected a dict"),
-        ("speed/planned.json", {"rows": None}, "rows is missing, expected a list"),
-        ("analysis/base/cards.json", {"settings": {}, "heads": {}}, "heads is a dict, not a list"),
-        (
-            "analysis/base/roles.json",
-            {"facts": {}, "tables": []},
-            "head_maps is missing, expected a dict",
-        ),
-    ],
-)
-def test_a_record_of_another_shape_is_one_line_that_names_it(folder, name, content, error):
-    folder.write_json(name, content)
-    with pytest.raises(
-        ValueError,
-        match=rf"{re.escape(name)}.* {re.escape(error)}; repeat the command that writes it with --fresh$",
-    ):
-        folder.read_json(name)
-
-
-@pytest.mark.parametrize("content", [b'{"finished": tr', b"", b"\xff\xfe"])
-def test_broken_json_is_one_line_that_names_the_file_and_the_cure(folder, content):
-    (folder / "result.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"result\.json is broken .*--fresh") as error:
-        folder.read_json("result.json")
-    assert "\n" not in str(error.value)
-
-
 def test_writing_leaves_no_temporary_file(folder):
-    folder.write_json("a.json", 1)
+    folder.write_json("a.json", {})
     folder.write_text("hypotheses/b.txt", "x\n")
     assert sorted(p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*") if p.is_file()) == [
         "a.json",
@@ -137,12 +96,6 @@ def test_systems_are_added_one_by_one_with_weights_relative_to_the_folder(folder
     }
 
 
-def test_all_runs_of_a_folder_are_found_by_name(folder):
-    RunFolder(folder.path.with_name("another")).write_text("config.yaml", "")
-    folder.path.with_name("no-run").mkdir()
-    assert [run.path.name for run in find_runs(folder.path.parent)] == ["another", "toy-en-de-base-s1"]
-
-
 def test_provenance_names_the_command_but_no_machine_path(monkeypatch):
     words = [
         "marian:/srv/someone/student",
@@ -167,12 +120,6 @@ def test_provenance_names_the_command_but_no_machine_path(monkeypatch):
 def test_the_command_of_a_record_can_be_typed_again(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["headgates fit", "--name", "two words"])  # as `headgates fit` sets it
     assert provenance("cpu", "32", 3)["command"] == "headgates fit --name 'two words'"
-
-
-def test_provenance_can_be_written_as_json_with_versions_and_seed():
-    made = json.loads(json.dumps(provenance("cpu", "bf16", 17)))
-    assert (made["seed"], made["precision"], made["device"]) == (17, "bf16", "cpu")
-    assert {"python", "torch", "sentencepiece"} <= set(made["versions"])
 
 
 def test_json_of_another_version_is_refused_in_one_line(tmp_path):

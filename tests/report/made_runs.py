@@ -57,7 +57,7 @@ def made_run(
     stay = subnet(whole, closed, dropped)
     left = sum(len(units["stay"]) for units in stay["sites"].values())
     own = replace(whole, system=PRUNED, recipe=recipe, heads_open=left, stage=None, above_trivial=None)
-    rows = [whole, valued(replace(own, others={"subnet": stay, **others}), value)]
+    rows = [whole, valued(replace(own, subnet=stay, **others), value)]
     if continued is not None:
         rows.insert(1, valued(replace(whole, system=CONTINUED, recipe=recipe.trained_as_long), continued))
     run = RunFolder(base.path.parent / "-".join(["toy", *recipe.file_words]))

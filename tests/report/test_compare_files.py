@@ -175,7 +175,7 @@ def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
     speed = {"budget": "speedup", "predicted": 2.1, "measured": {"median": 1.9}}
     speed |= {"tokens": 1.0, "timed": "int8"}
     rows = [made("plan", 5, right(range(80)), budget=Speed(2.0, "int8"))]
-    rows[0].result.others["speed"] = speed | {"runtimes": {"ct2": by, "int8": half}}
+    rows[0].result.speed = speed | {"runtimes": {"ct2": by, "int8": half}}
     found = compared(rows)
     (head, _, row) = group_tables(found, [ACCURACY])[0]
     told = dict(zip(head, row, strict=True))

@@ -1,10 +1,14 @@
 """What a comparison says in words, on tables where the truth is planted: a tie is called a tie, and a lead a
 lead."""
 
+import pytest
+
 from headgates.configs.recipe import Lambda
 from headgates.report.compare_files import leads
 from headgates.report.compare_summary import summary
 from tests.worlds.compared import LINES, compared, made, right, scattered
+
+RANKED = {"importance": 50, "random": 40}
 
 
 def said(points, about: str, **bases) -> list[str]:
@@ -14,21 +18,18 @@ def said(points, about: str, **bases) -> list[str]:
     ]
 
 
-def test_a_planted_lead_is_called_a_lead():
-    points = [made("importance", 11, right(range(140))), made("random", 11, right(range(100)))]
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        (range(140), range(100), "next is random with 50.00 accuracy: a lead, +20.00 (+"),
+        (scattered(101, 1), scattered(100, 2), "next is random with 50.00 accuracy: a tie, +0.50 (-"),
+    ],
+)
+def test_a_planted_lead_is_called_a_lead_and_a_tie_a_tie(ours, theirs, words):
+    points = [made("importance", 11, right(ours)), made("random", 11, right(theirs))]
     (sentence,) = said(points, "At 11 heads")
-    begin = "At 11 heads without training importance is the best, 70.00 accuracy, -25.00 ("
-    assert sentence.startswith(begin)
-    assert ") against unpruned; next is random with 50.00 accuracy: a lead, +20.00 (+" in sentence
-
-
-def test_a_planted_tie_is_called_a_tie():
-    points = [
-        made("importance", 11, right(scattered(101, 1))),
-        made("random", 11, right(scattered(100, 2))),
-    ]
-    (sentence,) = said(points, "At 11 heads")
-    assert ": a tie, +0.50 (-" in sentence
+    assert "importance is the best" in sentence
+    assert f") against unpruned; {words}" in sentence
 
 
 def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
@@ -49,20 +50,13 @@ def learned(lines) -> list:
     ]
 
 
-def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same_training():
-    others = [
-        made("random", 5, right(range(20)), epochs=1),
-        made("importance", 5, right(range(180))),
-    ]  # worse; or without training
-    ahead, behind = learned(range(120)), learned(range(40))
-    tie = [
-        made("subset", 5, right(scattered(81, 1)), epochs=1),
-        made("importance", 5, right(scattered(80, 2)), epochs=1),
-    ]
-    begin = "At 5 heads with 1 epoch of training, learned subset against importance, the best of the others: "
-    for points, verdict in ((ahead, "ahead"), (behind, "behind"), (tie, "tie")):
-        (sentence,) = said([*points, *others], "learned subset against")
-        assert sentence.startswith(f"{begin}{verdict}, ")
+@pytest.mark.parametrize(
+    ("lines", "verdict"), [(range(120), "ahead"), (range(40), "behind"), (scattered(81, 1), "tie")]
+)
+def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same_training(lines, verdict):
+    worse, untrained = made("random", 5, right(range(20)), epochs=1), made("importance", 5, right(range(180)))
+    (sentence,) = said([*learned(lines), worse, untrained], "learned subset against")
+    assert f"against importance, the best of the others: {verdict}, " in sentence
 
 
 def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
@@ -89,16 +83,12 @@ def test_of_a_method_that_lambda_controls_the_open_heads_are_named():
 
 
 def test_ranks_are_told_and_one_seed_is_warned_of():
-    points = [
-        made(method, 5, right(range(n)), epochs=1) for method, n in (("importance", 50), ("random", 40))
-    ]
-    assert said(points, "Mean rank") == ["Mean rank with 1 epoch of training: importance 1.00, random 2.00."]
-    assert len(said(points, "One seed says nothing of the luck of training")) == 1
-    again = [
-        made(method, 5, right(range(n)), epochs=1, seed=2)
-        for method, n in (("importance", 50), ("random", 40))
-    ]
-    assert said([*points, *again], "luck of training") == []
+    first, again = (
+        [made(name, 5, right(range(n)), epochs=1, seed=seed) for name, n in RANKED.items()] for seed in (1, 2)
+    )
+    assert said(first, "Mean rank") == ["Mean rank with 1 epoch of training: importance 1.00, random 2.00."]
+    assert len(said(first, "One seed says nothing of the luck of training")) == 1
+    assert said([*first, *again], "luck of training") == []
 
 
 def test_every_sentence_ends_and_names_no_number_that_is_none():
@@ -119,8 +109,8 @@ def test_of_a_base_that_learned_nothing_no_lead_is_told():
 def test_the_training_that_rows_share_is_told_and_what_they_do_not_share():
     points = learned(range(90))
     for each in points:
-        each.result.stage = {"steps": 7}
+        each.result.stage = {"steps": 7, "losses": [1.0], "best_epoch": 0}
     (sentence,) = said(points, "the same 7 steps")
     assert "; learned subset choose their heads within them;" in sentence
-    points[1].result.stage = {"steps": 8}
+    points[1].result.stage |= {"steps": 8}
     assert not said(points, "the same 7 steps")

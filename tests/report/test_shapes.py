@@ -9,6 +9,7 @@ from tests.report.made_runs import made_run, toy_base
 PLANNED = Recipe("plan", Speed(2.0))
 SPEED = {"budget": "speedup", "asked": 2.0, "predicted": 2.047, "unit": "milliseconds"}
 SPEED |= {"measured": {"median": 1.971, "lowest": 1.9, "highest": 2.0}, "tokens": 1.0}
+SPEED |= {"timed": "int8, batch 1", "runtimes": {}}
 
 
 def test_the_terminal_has_a_line_for_each_layer_in_the_order_of_the_model(tmp_path, capsys):

@@ -100,7 +100,7 @@ def size(model: Any) -> int:
 
 def kept(row: Row) -> dict[str, list[int]]:
     """The numbers of the units that stay at each site of the base, by the row's own words."""
-    return {name: each["stay"] for name, each in row.result.others["subnet"]["sites"].items()}
+    return {name: each["stay"] for name, each in row.result.subnet["sites"].items()}
 
 
 def opened(run: RunFolder, system: str | None = None) -> Source:
@@ -118,7 +118,7 @@ def logits(source: Source, text: Source | None = None) -> list[torch.Tensor]:
 def masked_logits(base: RunFolder, row: Row) -> list[torch.Tensor]:
     """What the base says with the row's units at 0, by gates; nothing is removed."""
     source = opened(base)
-    units = Subnet.from_json(row.result.others["subnet"]).units
+    units = Subnet.from_json(row.result.subnet).units
     attach(source.model, gate="mask", kinds=ALL_KINDS, xi=units.map(lambda stays: stays.float()))
     try:
         return logits(source)
