@@ -1,8 +1,9 @@
-"""What the notebooks share: the run that they look at, tables as Markdown, and figures as pictures. A
-mistake, such as a HEADGATES_RUN that is not there, is one line."""
+"""What the notebooks share: the run that they look at, its roles and attention, tables as Markdown, and
+figures as pictures. A mistake, such as a HEADGATES_RUN that is not there, is one line."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,19 +16,51 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 import headgates.report.drawing
-from headgates.analysis.roles import Role
-from headgates.gates import HeadMap
+from headgates.analysis.attention_pass import observe_attention
+from headgates.analysis.roles import FAMILIES, Role, best_of_families, find_roles
+from headgates.analysis.significance import compare, resample_counts, score
+from headgates.analysis.survival import any_role, survive_longer, survivors
+from headgates.configs.analyses import Analyses
+from headgates.data.batch import collate
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.explain.analyses import AnalysisRecord, chosen_analyses, run_analyses
+from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.hard_concrete import full_prob, open_prob
+from headgates.models.translator import Translator
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.related import MadeRun, open_made_run
-from headgates.records.table import markdown_table
+from headgates.records.source import open_source
+from headgates.records.table import markdown_table, read_table
 from headgates.report.drawing import KIND_WORDS, LOOK
-from headgates.report.head_figures import ROLE_LETTERS
+from headgates.report.head_figures import ROLE_LETTERS, draw_maps, draw_survival
 from headgates.report.palette import BLACK, GREY, KIND_COLOURS, RULE, look_of
+from headgates.report.report_data import KeepAttention, gate_history
 
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout, from which run folders are named
 EXAMPLE = "examples/toy_run/toy-en-de-l0-0.015-s1"
 OPEN, CLOSED = "#f4c430", "#33415c"
-__all__ = ["BLACK", "GREY", "KIND_COLOURS", "KIND_WORDS", "RULE", "look_of"]
+__all__ = [
+    "BLACK",
+    "FAMILIES",
+    "GREY",
+    "KIND_COLOURS",
+    "KIND_WORDS",
+    "RULE",
+    "any_role",
+    "compare",
+    "draw_maps",
+    "draw_survival",
+    "full_prob",
+    "gate_history",
+    "look_of",
+    "open_prob",
+    "open_source",
+    "read_table",
+    "resample_counts",
+    "score",
+    "survive_longer",
+    "survivors",
+]
 
 headgates.report.drawing.DOTS_PER_INCH = 72  # the notebooks are small files
 plt.rcParams.update({**LOOK, "font.size": 9, "figure.dpi": 80})
@@ -37,6 +70,48 @@ def open_run() -> tuple[MadeRun, RunFolder]:
     """The run that HEADGATES_RUN names, or the example, and its base."""
     run = open_made_run(RunFolder.open(ROOT / os.environ.get("HEADGATES_RUN", EXAMPLE)))
     return run, base_of(run.folder)
+
+
+def roles_of(base: RunFolder) -> tuple[list[Role], list[Role], HeadMap]:
+    """The roles of a base's heads, the best head of each family, and every head's confidence: as analyze
+    found them, or found now and kept nowhere."""
+    folder = f"analysis/{base.own_system()}"
+    files = [f"{folder}/{name}" for name in ("roles.csv", "nearest.csv", "confidence.json")]
+    if not all((base / file).is_file() for file in files):
+        analysed = AnalysedModel.open([str(base.path)], Analyses(), print)
+        # relevance makes no roles, and takes the longest
+        names = [name for name in chosen_analyses(analysed) if name != "lrp"]
+        with TemporaryDirectory() as path:
+            elsewhere = replace(analysed.source, folder=RunFolder(path))
+            results = run_analyses(replace(analysed, source=elsewhere), names)
+        return find_roles(results), best_of_families(results), results["confidence"].head_maps["confidence"]
+    sites = {site.name: site for site in find_sites(open_source(base.path, device="cpu").model)}
+
+    def stored(file: str) -> list[Role]:
+        rows = ({**row, "site": sites[row["site"]]} for row in read_table(base, file))
+        return [Role(**{each.name: row[each.name] for each in fields(Role)}) for row in rows]
+
+    maps = base.read_json(files[2], AnalysisRecord)["head_maps"]
+    return stored(files[0]), stored(files[1]), HeadMap.from_json(maps["confidence"])
+
+
+def attention_of(
+    translator: Translator, sentence: str
+) -> tuple[str, dict[HeadSite, Any], dict[str, tuple[list[str], list[str]]]]:
+    """The translation of a sentence, each site's attention on both (heads, words that look, words looked at),
+    and these words by kind."""
+    (translation,) = translator.translate([sentence])
+    source, target = translator.encode([sentence])[0], translator.target_vocab.encode([translation])[0]
+    kept = KeepAttention()
+    observe_attention(translator.model, [collate([(source, target)], [0], len(target) + 1)], [kept])
+    pieces = translator.source_vocab.pieces(source), translator.target_vocab.pieces(target)
+    asked, said = ([piece.replace("▁", " ").strip() or "▁" for piece in side] for side in pieces)
+    words = {
+        "enc-self": ([*asked, "end"],) * 2,
+        "dec-self": (["begin", *said],) * 2,
+        "cross": ([*said, "end"], [*asked, "end"]),
+    }
+    return translation, {site: rows[0].numpy() for site, rows in kept[0].weights.items()}, words
 
 
 def table(rows: Sequence[Mapping[str, Any]], left: int = 1) -> Markdown:

@@ -2,6 +2,7 @@
 was."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import nbformat
@@ -11,8 +12,10 @@ import torch
 from headgates.configs.cli import read_command
 from headgates.configs.recipe import Lambda, Recipe
 from headgates.configs.settings import Settings
+from headgates.gates import HeadMap, HeadSite
 from headgates.records.folder import RunFolder
 from notebooks.execute import executed_notebook, main, notebook_files
+from notebooks.show import open_maps
 from tests.worlds.finished_runs import made
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +56,8 @@ def test_a_committed_notebook_was_run_on_the_example_from_top_to_bottom(name):
     notebook = committed(name)
     counts = [cell["execution_count"] for cell in notebook.cells if cell["cell_type"] == "code"]
     assert counts == list(range(1, len(counts) + 1))
+    code = "\n".join(cell["source"] for cell in notebook.cells if cell["cell_type"] == "code")
+    assert set(re.findall(r".*\bheadgates\b.*", code)) <= {"import headgates as hg"}
     assert EXAMPLE in said(notebook)
     assert "Warning" not in said(notebook)
     assert pictures(notebook) >= 3
@@ -66,6 +71,15 @@ def test_a_run_that_is_not_there_is_one_line(tmp_path, monkeypatch, capfd):
     assert line.startswith("notebooks/execute.py: error: 1_which_heads_died.ipynb: no run at ")
     assert "did you mean" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_map_of_open_heads_has_two_colours_and_a_legend_in_place_of_a_scale():
+    heads = HeadMap({HeadSite.at("cross", layer, 3): [True, False, True] for layer in (0, 1)})
+    figure = open_maps({"kept": heads})
+    (axes,) = figure.axes  # and no colour bar
+    (cells,) = axes.collections
+    assert (cells.get_array().tolist(), cells.cmap.N) == ([[1, 0, 1]] * 2, 2)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["open", "closed"]
 
 
 # ---------------------------------------------------------------- on another run
