@@ -8,7 +8,7 @@ from headgates.analysis.metrics import Metric
 from headgates.analysis.results import AnalysisResult
 from headgates.records.table import TableRow
 from headgates.report.causal_gating import gating_data, gating_table
-from headgates.report.table import show
+from headgates.report.table import number_text, show
 
 STRONGEST = 5  # pairs on the terminal
 ON_PAGE = 40  # pairs on the page
@@ -37,10 +37,6 @@ def causes_table(result: AnalysisResult, metric: Metric) -> None:
     for sentence in pair_sentences(result.tables["interactions"][:STRONGEST]):
         print(sentence)
     gating_table(result)
-
-
-def number_text(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
 
 
 def pair_sentences(rows: Sequence[TableRow]) -> list[str]:

@@ -25,10 +25,11 @@ from headgates.explain.correlations import BASE_LABEL, run_labels
 from headgates.explain.findings import Findings
 from headgates.gates import KINDS, HeadMap
 from headgates.records.related import MadeRun
-from headgates.report.causes import causes_sentence, number_text
+from headgates.report.causes import causes_sentence
 from headgates.report.drawing import KIND_WORDS, FigureRow, drawing, no_rows
 from headgates.report.palette import KIND_COLOURS, KIND_LOOKS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
+from headgates.report.table import number_text
 
 PANELS_ACROSS = 4  # of the figure of causes
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))

@@ -7,7 +7,7 @@ from headgates.analysis.significance import LEVEL
 from headgates.explain.ablation import significance_counts
 from headgates.records.source import Source
 from headgates.records.table import TableRow
-from headgates.report.table import difference_cells, search_title, show
+from headgates.report.table import interval_text, number_text, search_title, show
 
 TABLE_HEADS = 10  # heads of a table
 
@@ -43,11 +43,10 @@ def ablation_table(title: str, name: str, words: str, rows: Sequence[TableRow]) 
     known = {column: key for column, key in p_values.items() if any(key in row for row in rows)}
     cells = []
     for row in rows:
-        between = row["difference_low"], row["difference_high"]
-        compared = difference_cells(
-            row[f"{name}_difference"], between, *(row[key] for key in known.values()), digits=4
-        )
-        cells.append([f"{row['site']}.{row['head']}", f"{row[name]:.2f}", *compared])
+        difference, ends = row[f"{name}_difference"], (row["difference_low"], row["difference_high"])
+        compared = [f"{row[name]:.2f}", f"{difference:+.2f}", interval_text(ends)]
+        p_cells = (number_text(row[key], ".4f") for key in known.values())
+        cells.append([f"{row['site']}.{row['head']}", *compared, *p_cells])
     show(title, ["head", words, "difference", "95%", *known], cells)
 
 

@@ -96,16 +96,16 @@ def head_cards(
     analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]
 ) -> list[dict[str, Any]]:
     """Return a card for each head."""
+    own = [name for name, score in SCORES.items() if not score.family and not score.by_chance]
+    scores = {name: found for name in own if (found := base_score(analysed, name)) is not None}
     maps = {
         "confidence": head_map_of(results, "confidence", "confidence"),
         "lrp_share": head_map_of(results, "lrp", "share"),
         "lrp_signed": head_map_of(results, "lrp", "signed"),
-        "importance": base_score(analysed, "importance"),
-        "loss": base_score(analysed, "loss"),
+        "importance": scores.pop("importance", None),
+        "loss": scores.pop("loss", None),
         "entropy": head_map_of(results, "alignment", "entropy"),
     }
-    own = [name for name, score in SCORES.items() if not score.family and not score.by_chance]
-    scores = {name: found for name in own if (found := base_score(analysed, name)) is not None}
     removed = removals(analysed)
     histories = {run.name: gate_history(run.folder) for run in analysed.shown_runs}
     asked = families_asked(results)
@@ -125,14 +125,9 @@ def head_cards(
                     **site.row(head),
                     "roles": [role.to_json() for role in roles if (role.site, role.head) == (site, head)],
                     "asked": [family for family, heads in asked.items() if site in heads],
-                    **{
-                        name: float(scores[site][head]) if scores is not None and site in scores else None
-                        for name, scores in maps.items()
-                    },
+                    **{name: number_of(found, site, head) for name, found in maps.items()},
                     "scores": {
-                        name: float(found[site][head])
-                        for name, found in scores.items()
-                        if name not in maps and site in found
+                        name: number_of(found, site, head) for name, found in scores.items() if site in found
                     },
                     "ablation": removed.get(key),
                     "gate_path": {run: history[key] for run, history in whole if key in history} or None,
@@ -140,6 +135,10 @@ def head_cards(
                 }
             )
     return cards
+
+
+def number_of(found: HeadMap | None, site: HeadSite, head: int) -> float | None:
+    return float(found[site][head]) if found is not None and site in found else None
 
 
 def shown_sites(analysed: AnalysedModel, kinds: Sequence[str]) -> list[HeadSite]:

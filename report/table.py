@@ -53,19 +53,14 @@ def parts(columns: Sequence[Sequence[str]], words: int, width: int) -> list[list
     return found
 
 
+def number_text(value: float | None, form: str) -> str:
+    """Empty for None."""
+    return "" if value is None else format(value, form)
+
+
 def interval_text(interval: Sequence[float] | None, form: str = "+.2f") -> str:
     """The two ends of an interval, each in the format `form`; empty for None."""
     return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
-
-
-def difference_cells(
-    difference: float | None, interval: Sequence[float] | None, *p_values: float | None, digits: int = 3
-) -> list[str]:
-    """A difference, its interval and its p-values; empty where it is not known."""
-    if difference is None:
-        return [""] * (2 + len(p_values))
-    p_texts = ("" if p is None else f"{p:.{digits}f}" for p in p_values)
-    return [f"{difference:+.2f}", interval_text(interval), *p_texts]
 
 
 # ---------------------------------------------------------------- sentences
