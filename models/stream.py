@@ -34,7 +34,12 @@ NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
     b"\xff\xfe": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | ...",
+    b"\x28\xb5": "this is Zstandard, unpack it first: unzstd -c FILE | ...",
 }
+NOT_UTF8 = (
+    "correct that line, convert the text (iconv -f ITS-ENCODING -t UTF-8), or give --not-utf8 empty to go on "
+    "without it"
+)
 NOT_FOUND = RankedTranslation("", -math.inf, -math.inf, 0)
 ONE_LINE = str.maketrans("\n\r", "  ")
 ONE_CELL = str.maketrans("\n\r\t", "   ")
@@ -59,13 +64,19 @@ def _more(fd: int, wait: float) -> bool:
         return False
 
 
-def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Iterator[str | None]:
+def split_lines(
+    chunks: Iterable[bytes],
+    *,
+    name: str = "standard input",
+    left_empty: Callable[[str], None] | None = None,
+) -> Iterator[str | None]:
     r"""The lines of UTF-8 text, without their "\n" or "\r\n" and without a byte-order mark; None for an empty
     chunk.
 
     "\r", U+2028 and the like inside a line do not end it. What follows the last "\n" is a line unless it is
-    empty. Raises DataError, naming `name` and the line's number, from 1, at bytes that are not UTF-8 and at a
-    line over LONGEST_LINE bytes."""
+    empty. Raises DataError, naming `name` and the line's number, from 1, at a line over LONGEST_LINE bytes
+    and at bytes that are not UTF-8. With `left_empty` a line of such bytes is empty, and `left_empty` is told
+    so in words, unless the first line shows another kind of file."""
     number, rest = 0, b""
     for chunk in chunks:
         if not chunk:
@@ -74,23 +85,29 @@ def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Ite
         *whole, rest = (rest + chunk).split(b"\n")
         for raw in whole:
             number += 1
-            yield _decode(raw, number, name)
+            yield _decode(raw, number, name, left_empty)
         if len(rest) > LONGEST_LINE:  # seen before its end, which may never come
-            _decode(rest, number + 1, name)
+            _decode(rest, number + 1, name, None)
     if rest and not (number == 0 and rest == BYTE_ORDER_MARK):
-        yield _decode(rest, number + 1, name)
+        yield _decode(rest, number + 1, name, left_empty)
 
 
-def _decode(raw: bytes, number: int, name: str) -> str:
+def _decode(raw: bytes, number: int, name: str, left_empty: Callable[[str], None] | None) -> str:
     if len(raw) > LONGEST_LINE:
         raise DataError(
             f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, "
             "each ended by a newline"
         )
-    cure = NOT_TEXT.get(raw[:2], "") if number == 1 else ""
-    return decode_line(
-        raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, number, name, cure
-    ).removesuffix("\r")
+    other = NOT_TEXT.get(raw[:2]) if number == 1 else None
+    raw = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
+    cure = NOT_UTF8 if left_empty is None else "its translation is left empty"
+    try:
+        return decode_line(raw, number, name, other or cure).removesuffix("\r")
+    except DataError as error:
+        if left_empty is None or other:
+            raise
+        left_empty(str(error))
+        return ""
 
 
 def windows(lines: Iterable[str | None], *, most: int, first: int = FIRST_WINDOW) -> Iterator[list[str]]:

@@ -200,6 +200,12 @@ def test_broken_bytes_leave_no_output_file(run, translate_here, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
 
 
+def test_a_line_of_broken_bytes_is_left_empty_where_that_is_asked_for(run, translate_here):
+    code, out, error = translate_here(run, "--not-utf8", "empty", "--quiet", text=b"the dog\n\xff\n")
+    assert (code, out) == (0, expected(run, ["the dog", ""]))
+    assert error == "standard input, line 2: byte 1 (0xff) is not UTF-8; its translation is left empty\n"
+
+
 def test_a_line_longer_than_the_models_positions_is_named_or_left_empty(make_run, translate_here):
     run = make_run(positions="learned", max_positions=11).path
     text = raw(["the dog", "the cat " * 7, "the cat"])

@@ -50,6 +50,9 @@ class TranslateOptions(Translating):
     too_long: Literal["stop", "empty"] = setting(
         "stop", "A line of more pieces stops with an error, or its translation is left empty."
     )
+    not_utf8: Literal["stop", "empty"] = setting(
+        "stop", "A line that is not UTF-8 stops with an error, or its translation is left empty.", more=True
+    )
     quiet: bool = setting(False, "Write no progress on standard error.")
 
     def __post_init__(self) -> None:
@@ -112,9 +115,12 @@ def translate(options: TranslateOptions) -> None:
         progress = stack.enter_context(Progress(quiet=options.quiet or by_hand, lines_seen=lines_seen))
         if by_hand and not options.quiet:
             progress.say("type a line for its translation; Ctrl-D ends")
-        texts = windows(
-            split_lines(read_chunks(fd, wait=0.0 if by_hand else 0.1), name=name), most=options.window
+        lines = split_lines(
+            read_chunks(fd, wait=0.0 if by_hand else 0.1),
+            name=name,
+            left_empty=progress.say if options.not_utf8 == "empty" else None,
         )
+        texts = windows(lines, most=options.window)
         number = 0
         for found in translated(
             translator,

@@ -66,6 +66,7 @@ def test_lines_end_at_newlines_and_nowhere_else(raw, lines):
         (b"a\nb\nx\xc3", ["in.txt, line 3: byte 2 (0xc3)"]),
         ("Grüße\n".encode("utf-16"), ["in.txt, line 1", "UTF-16"]),
         (b"\x1f\x8b\x08\x00\n", ["in.txt, line 1", "gunzip"]),
+        (b"\x28\xb5\x2f\xfd\n", ["in.txt, line 1", "unzstd"]),
     ],
 )
 def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(raw, parts):
@@ -74,6 +75,16 @@ def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(raw, part
         came.extend(lines)
     assert [part for part in parts if part not in str(error.value)] == []
     assert came == (["a", "b"] if raw.startswith(b"a") else [])
+
+
+def test_a_line_of_other_bytes_is_left_empty_and_told_but_not_another_kind_of_file():
+    told = []
+    raw = b"\xefb\na\nx\xe4y\r\nc"
+    assert list(split_lines([raw], name="in.txt", left_empty=told.append)) == ["", "a", "", "c"]
+    assert [words.partition(":")[0] for words in told] == ["in.txt, line 1", "in.txt, line 3"]
+    assert told[1].endswith("byte 2 (0xe4) is not UTF-8; its translation is left empty")
+    with pytest.raises(DataError, match="UTF-16"):
+        list(split_lines(["a\n".encode("utf-16")], left_empty=told.append))
 
 
 def test_text_without_line_ends_is_refused_before_it_fills_the_memory(monkeypatch):
