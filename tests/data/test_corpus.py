@@ -98,6 +98,12 @@ def test_the_report_counts_pieces_and_over_long_pairs_that_are_skipped_but_never
     assert data.report["vocabulary"]["target"] == len(data.target_vocab)
 
 
+def test_a_pair_of_just_so_many_pieces_as_are_allowed_stays(data, corpus, vocab_folder):
+    longest = max(len(side) for pair in data.train_pairs for side in pair)
+    allowed = [serve(corpus, vocab_folder, max_length=each) for each in (longest, longest - 1)]
+    assert len(allowed[0].train_pairs) == len(data.train_pairs) > len(allowed[1].train_pairs)
+
+
 def test_no_pair_left_is_an_error_that_says_why(corpus, vocab_folder):
     with pytest.raises(DataError, match=r"no train pair is left: all 101 have more than 1 pieces"):
         serve(corpus, vocab_folder, max_length=1)

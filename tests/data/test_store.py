@@ -71,6 +71,7 @@ def translation_data(corpus, folder):
 
 @pytest.mark.parametrize("skip_empty", [True, False])
 def test_a_stored_text_has_the_lines_of_its_files(files, stores, skip_empty):
+    read_pairs(*files, skip_empty=not skip_empty)  # has a store of its own
     text = read_pairs(*files, skip_empty=skip_empty)
     sources, targets = in_memory(files, skip_empty)
     assert isinstance(text.sources, StoredLines)
