@@ -18,7 +18,6 @@ WORLDS = [
     "translators",
     "unpruned_model",
     "runs",
-    "planted",
     "tiny_encoder",
     "finished_runs",
     "made_runs",
@@ -30,7 +29,6 @@ pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 FAST = ("analysis", "configs", "data", "gates", "models", "test_architecture.py")
 SLOW_FILES = {
     "test_parses.py",
-    "test_planted.py",
     "test_toy_corpus.py",
     "test_examples.py",
     "test_families.py",

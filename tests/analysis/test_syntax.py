@@ -14,7 +14,6 @@ from headgates.data.batch import collate
 from headgates.data.conllu import Tree
 from headgates.gates import HeadSite
 from tests.worlds.one_by_one import VOCAB, in_batches, looks, random_model
-from tests.worlds.planted import planted_pairs
 from tests.worlds.seen_attention import seen_attention
 
 DOWN, UP = DIRECTIONS
@@ -24,9 +23,15 @@ Pieces = list[int | None]
 def random_text() -> tuple[list, dict[int, Tree], dict[int, Pieces]]:
     """Pairs, and their sources' trees and pieces: one to three pieces a word, some words without, and now and
     then a piece without a word."""
-    rng, texts, trees, words = random.Random(1), [], dict(enumerate(planted_pairs(41))), {}
-    for pair, tree in trees.items():
-        pieces = [word for word in range(len(tree.words)) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
+    rng, texts, trees, words = random.Random(1), [], {}, {}
+    for pair in range(41):
+        size = rng.randint(5, 13)
+        heads = [
+            rng.choice([other for other in range(size + 1) if other != word]) for word in range(1, size + 1)
+        ]
+        labels = rng.choices([*PAPER_LABELS, "det", "ROOT"], k=size)
+        trees[pair] = Tree(("word",) * size, tuple(heads), tuple(labels), "")
+        pieces = [word for word in range(size) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
         words[pair] = [*pieces, *([None] if rng.random() < 0.3 else [])]
         texts.append(([rng.randrange(4, VOCAB) for _ in words[pair]], [7]))
     return texts, trees, words
