@@ -48,15 +48,14 @@ class Alignment:
 
     gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`)."""
 
-    def __init__(self, gold: Mapping[int, Links] | Sequence[Links]):
-        self._gold = dict(gold if isinstance(gold, Mapping) else enumerate(gold))
+    def __init__(self, gold: Mapping[int, Links]):
+        self._gold = gold
         self._hits = HeadMeans("alignment")
         self._offsets: Counter[int] = Counter()  # offset -> aligned tokens that have a link there
         self.tokens = 0  # aligned target tokens
 
     def add(self, attention: AttentionBatch) -> None:
-        """Count one batch. Raises ValueError for a pair without gold links, and for links beyond its
-        sentences."""
+        """Count one batch. Raises ValueError for links beyond a pair's sentences."""
         sites = [site for site in attention.weights if site.kind == "cross"]
         if not sites:
             return
@@ -72,26 +71,23 @@ class Alignment:
 
     def _aligned(self, attention: AttentionBatch) -> Tensor:
         """(B, T, S) bool on the CPU, True where the query's token is aligned to the key's."""
-        source, target = attention.batch.source.cpu(), attention.batch.target_in.cpu()
-        lengths = {
-            "source": attention.source_specials.is_piece(source).sum(1),
-            "target": attention.target_specials.is_piece(target).sum(1),
-        }
-        aligned = torch.zeros(*target.shape, source.shape[1], dtype=torch.bool)
+        source, target = (
+            specials.is_piece(ids.cpu())
+            for specials, ids in (
+                (attention.source_specials, attention.batch.source),
+                (attention.target_specials, attention.batch.target_out),
+            )
+        )
+        pieces = target[:, :, None] & source[:, None]
+        aligned = torch.zeros_like(pieces)
         for row, number in enumerate(attention.batch.index.tolist()):
-            if number not in self._gold:
-                raise ValueError(
-                    f"there is no alignment for pair {number} of the split; give one for every pair"
-                )
-            for link in self._gold[number]:
-                for (side, length), piece in zip(lengths.items(), link, strict=True):
-                    if not 0 <= piece < length[row]:
-                        raise ValueError(
-                            f"the alignment of pair {number} names {side} piece {piece}, but the sentence "
-                            f"has {length[row]} pieces; pieces count from 0 and are those of this model's "
-                            "vocabulary"
-                        )
-                aligned[row, link[1], link[0]] = True
+            for s, t in self._gold[number]:
+                if not pieces[row, t : t + 1, s : s + 1].any():
+                    raise ValueError(
+                        f"the alignment of pair {number} links piece {s} to {t}, which its sentences do not "
+                        "have; pieces count from 0 and are those of this model's vocabulary"
+                    )
+                aligned[row, t, s] = True
         return aligned
 
     def agreement(self) -> HeadMap:

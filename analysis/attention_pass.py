@@ -15,6 +15,7 @@ Where several keys have the largest weight, the first one counts. Letters: B pai
 counted query positions.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -227,13 +228,13 @@ class HeadMeans:
 
     def __init__(self, what: str):
         self.what = what
-        self.sums: dict[HeadSite, Tensor] = {}  # (H,)
-        self.counts: dict[HeadSite, int] = {}
+        self.sums: defaultdict[HeadSite, Any] = defaultdict(int)  # (H,)
+        self.counts: Counter[HeadSite] = Counter()
 
     def add(self, site: HeadSite, rows: Tensor) -> None:
         """Take in rows (N, H)."""
-        self.sums[site] = self.sums.get(site, 0) + rows.cpu().double().sum(0)
-        self.counts[site] = self.counts.get(site, 0) + len(rows)
+        self.sums[site] += rows.cpu().double().sum(0)
+        self.counts[site] += len(rows)
 
     def head_map(self) -> HeadMap:
         """The mean of every head's rows. Raises ValueError where nothing was counted."""

@@ -23,6 +23,7 @@ from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
 
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> a scalar, summed over the batch's sentences
+Value = Callable[[Any, Any], Tensor]  # (model, batch) -> what is measured, such as a number for each sentence
 Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: positions that count
 Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets sampled from the model
 TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
@@ -67,6 +68,16 @@ def shared(items: Iterable[Item], ranks: Ranks | None) -> Iterable[Item]:
 def summed(tensor: Tensor, ranks: Ranks | None) -> Tensor:
     """The sum of all ranks' tensors."""
     return tensor if ranks is None else ranks.all_sum(tensor)
+
+
+def sentence_means(
+    sums: Mapping[HeadSite, Tensor], sentences: int, ranks: Ranks | None
+) -> dict[HeadSite, Tensor]:
+    """The sums of all ranks, divided by their number of sentences. Raises ValueError where there is none."""
+    total = summed(torch.tensor(sentences), ranks)
+    if not total:
+        raise ValueError("a score needs at least one batch of sentence pairs, got none")
+    return {site: summed(each, ranks) / total for site, each in sums.items()}
 
 
 def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:

@@ -15,7 +15,7 @@ sentences, and some of its labels are others: so several fits are made. Letters:
 B sentences of a batch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,12 +70,7 @@ def causal_gates(
     loss (model, batch): a sum over the batch's sentences, of which none may depend on another. lam: lambda,
     in nats a sentence. A pass over a batch serves the fits of all seeds, each with sentences of its own; but
     one fit where an attention takes no gates that differ by sentence. Other arguments and errors are those of
-    `head_gradients`. Raises ValueError without any batch, and unless seeds and updates are at least 1 and lam
-    is above 0."""
-    if min(seeds, updates) < 1 or not lam > 0:
-        raise ValueError(
-            f"expected seeds and updates of at least 1 and lam above 0, got {seeds=}, {updates=}, {lam=}"
-        )
+    `gradient_means`. Raises ValueError without any batch."""
     device = next(model.parameters()).device
     if not (text := [on_device(batch, device) for batch in batches]):
         raise ValueError("causal gates need at least one batch of sentence pairs, got none")
@@ -152,10 +147,8 @@ class Slopes:
         per: Per = "sentence" if self.by_sentence else "batch"
         sites = self.factors.sites
         rows = (gates if self.by_sentence else gates[0]).split([site.heads for site in sites], -1)
-        self.factors.renew(batch, per=per, queries=self.queries, at=dict(zip(sites, rows, strict=True)))
-        with torch.enable_grad():
-            value = self.loss(self.factors.model, batch)
-        slopes = self.factors.gradients(value)
+        at = dict(zip(sites, rows, strict=True))
+        slopes = self.factors.slopes(self.loss, batch, per=per, queries=self.queries, at=at)
         return torch.cat([slopes[site].view(len(gates), -1) for site in sites], 1).double().cpu()
 
 
@@ -185,20 +178,18 @@ def gates_of(maps: Mapping[str, HeadMap]) -> list[CausalGates]:
 
 def means(fits: Sequence[CausalGates]) -> dict[str, HeadMap]:
     """Each quantity's mean over the seeds."""
-    return {name: fits[0].plus.like(over_seeds(fits, name).mean(0)) for name in CAUSAL_ROLES}
+    return over_seeds(fits, lambda rows: rows.mean(0))
 
 
 def spreads(fits: Sequence[CausalGates]) -> dict[str, HeadMap]:
     """Each quantity's standard deviation over the seeds; 0 of one seed."""
-    correction = int(len(fits) > 1)
-    return {
-        name: fits[0].plus.like(over_seeds(fits, name).std(0, correction=correction)) for name in CAUSAL_ROLES
-    }
+    return over_seeds(fits, lambda rows: rows.std(0, correction=int(len(rows) > 1)))
 
 
-def over_seeds(fits: Sequence[CausalGates], quantity: str) -> Tensor:
-    """(S, N)."""
-    return torch.stack([fit.quantities[quantity].flat() for fit in fits])
+def over_seeds(fits: Sequence[CausalGates], of: Callable[[Tensor], Tensor]) -> dict[str, HeadMap]:
+    """A statistic (N,) of each quantity's (S, N)."""
+    stacks = {name: torch.stack([fit.quantities[name].flat() for fit in fits]) for name in CAUSAL_ROLES}
+    return {name: fits[0].plus.like(of(rows)) for name, rows in stacks.items()}
 
 
 def is_labelled(quantities: dict[str, HeadMap], name: str) -> HeadMap:

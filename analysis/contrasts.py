@@ -16,40 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import frozen, on_device, sites_of
-from headgates.analysis.patching import Value
+from headgates.analysis.batches import Value
 from headgates.analysis.significance import holm, interval, p_value, resample_counts
-from headgates.gates import HeadMap, attach, detach
-from headgates.gates.headmap import Head
+from headgates.analysis.without_heads import all_heads, closing, values_without
+from headgates.gates import HeadMap
 
 
-@torch.no_grad()
-def values_without(
+def pair_values(
     model: nn.Module, batches: Iterable[Any], closings: Sequence[HeadMap], value: Value
 ) -> Tensor:
-    """The value of every pair under each closing, (C, N), float64.
-
-    closings: bool, True for heads whose output is 0; sites that one does not name stay open. value (model,
-    batch): (N,), a number for each pair of the batch. Raises ValueError for a model that has gates."""
-    device, rows = next(model.parameters()).device, []
-    with frozen(model):
-        masks = attach(model, gate="mask")
-        try:
-            for batch in batches:
-                batch, of_batch = on_device(batch, device), []
-                for closed in closings:
-                    masks.assign({site: (~row).float() for site, row in closed.items()})
-                    of_batch.append(value(model, batch).double().cpu())
-                    masks.assign({site: torch.ones(site.heads) for site in closed})
-                rows.append(torch.stack(of_batch))
-        finally:
-            detach(model)
-    return torch.cat(rows, 1)
-
-
-def all_heads(model: nn.Module) -> list[Head]:
-    """Every head of the model's attentions, site after site."""
-    return [(site, head) for site in sites_of(model, None) for head in range(site.heads)]
+    """The value of every pair under each closing, (C, N), float64; arguments and errors are those of
+    `values_without`."""
+    return torch.cat([values for _, values in values_without(model, batches, closings, value)], 1)
 
 
 def mean_changes(changes: Tensor, resamples: int) -> list[dict[str, float]]:
@@ -74,12 +52,12 @@ class SetEffect:
     """What some heads do to the mean value, and where that stands among random sets of as many heads at the
     same sites.
 
-    value: the mean with them closed, or with them alone open; random: that of the random sets, ascending.
+    value: the mean with them closed, or with them alone open; random: the median of the random sets.
     percentile: the share of random sets that do less, ties by half; p_value: that of a random set doing as
     much, one-sided."""
 
     value: float
-    random: list[float]
+    random: float
     percentile: float
     p_value: float
 
@@ -87,20 +65,12 @@ class SetEffect:
 def set_effects(
     model: nn.Module, batches: Iterable[Any], heads: HeadMap, value: Value, *, sets: int = 100, seed: int = 1
 ) -> tuple[SetEffect, SetEffect]:
-    """Necessity and sufficiency of these heads (True): closing them only, and closing all others.
-
-    Raises ValueError where they are none or all, or for sites that the model lacks."""
-    own = {site: heads.get(site, torch.zeros(site.heads, dtype=torch.bool)) for site in sites_of(model, None)}
-    if unknown := [site.name for site in heads if site not in own]:
-        raise ValueError(f"the model has no {unknown[0]} as these heads name it; take heads of this model")
-    named = HeadMap(own)
-    if not 0 < named.count() < named.heads_total:
-        raise ValueError(
-            f"expected some heads of {named.heads_total}, got {named.count()}; a set is compared with random "
-            "ones"
-        )
+    """Necessity and sufficiency of these heads (True), some of the model's but not all: closing them only,
+    and closing all others."""
+    none = closing(all_heads(model)).map(torch.zeros_like)
+    named = HeadMap({**none, **heads})
     chosen = [named, *random_sets(named, sets, seed)]
-    means = values_without(model, batches, [*chosen, *map(HeadMap.__invert__, chosen)], value).mean(1)
+    means = pair_values(model, batches, [*chosen, *map(HeadMap.__invert__, chosen)], value).mean(1)
     necessity, sufficiency = means.split(len(chosen))
     return ranked_effect(necessity, least=True), ranked_effect(sufficiency, least=False)
 
@@ -117,7 +87,7 @@ def ranked_effect(means: Tensor, *, least: bool) -> SetEffect:
     below, ties = sum(each < named for each in random), sum(each == named for each in random)
     return SetEffect(
         float(means[0]),
-        sorted(means[1:].tolist()),
+        sorted(means[1:].tolist())[len(random) // 2],
         (below + ties / 2) / len(random),
         (len(random) - below + 1) / (len(random) + 1),
     )

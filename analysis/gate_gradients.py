@@ -2,18 +2,18 @@
 which `find_sites` finds heads.
 
 The output of every head is multiplied by a factor of 1 (beside the head's own gate, if it has one): one
-number for the batch, one for each sentence, or one for each query position. The gradients of any function of
-(model, batch) to these factors are then taken, at 1 or at any other point:
+number for the batch, or one for each sentence. The gradients of any function of (model, batch) to these
+factors are then taken, at 1 or at any other point:
 
     with head_factors(model) as factors:
         for batch in batches:
             factors.renew(batch, per="sentence")
             dL = factors.gradients(loss(model, batch))   # site -> (B, H)
 
-Letters: C rows of cotangents, B sentences, H heads, L query positions.
+Letters: C rows of cotangents, B sentences, H heads.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from headgates.analysis.batches import (
     frozen,
     on_device,
     query_tokens,
+    sentence_means,
     shared,
     sites_of,
 )
@@ -36,7 +37,7 @@ from headgates.gates.headmap import check_kinds
 from headgates.gates.remove import kinds_with
 from headgates.gates.sites import BANK
 
-Per = Literal["batch", "sentence", "token"]
+Per = Literal["batch", "sentence"]
 
 
 class HeadFactors:
@@ -63,13 +64,9 @@ class HeadFactors:
             )
 
     def scaled(self, site: HeadSite, xi: Tensor) -> Tensor:
-        """xi times the factor, each (H,), (B, H) or (B, H, L)."""
+        """xi times the factor, each (H,) or (B, H)."""
         factor = self.factors.get(site)
-        if factor is None:
-            return xi
-        if 3 in (xi.dim(), factor.dim()):
-            xi, factor = (tensor if tensor.dim() == 3 else tensor[..., None] for tensor in (xi, factor))
-        return xi * factor
+        return xi if factor is None else xi * factor
 
     def renew(
         self,
@@ -79,16 +76,15 @@ class HeadFactors:
         queries: Queries = query_tokens,
         at: Mapping[HeadSite, Tensor] | None = None,
     ) -> None:
-        """Set new factors for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token.
+        """Set new factors for a batch: (H,) per batch, (B, H) per sentence.
 
-        at: the point at which gradients are taken, (H,) for each site or (B, H); None is 1."""
+        at: the point at which gradients are taken, (H,) for each site or (B, H), or one number; None is
+        1."""
         for site in self.sites:
-            rows, length = queries(self.model, site, batch).shape
-            every = (rows, site.heads, length)
-            shape = {"batch": every[1:2], "sentence": every[:2], "token": every}[per]
+            shape = (site.heads,) if per == "batch" else (len(queries(self.model, site, batch)), site.heads)
             factor = self.like.new_ones(shape)
             if at is not None:
-                factor *= at[site].to(factor)[:, None] if per == "token" else at[site].to(factor)
+                factor *= at[site].to(factor)
             self.factors[site] = factor.requires_grad_(True)
 
     def gradients(self, values: Tensor, cotangents: Tensor | None = None) -> dict[Any, Tensor]:
@@ -118,6 +114,20 @@ class HeadFactors:
             site: gradient.expand(*rows, *factor.shape)
             for (site, factor), gradient in zip(self.factors.items(), gradients, strict=True)
         }
+
+    def slopes(
+        self,
+        loss: Loss,
+        batch: Any,
+        *,
+        per: Per,
+        queries: Queries = query_tokens,
+        at: Mapping[HeadSite, Tensor] | None = None,
+    ) -> dict[Any, Tensor]:
+        """The gradient of a batch's loss to new factors; arguments are those of `renew`."""
+        self.renew(batch, per=per, queries=queries, at=at)
+        with torch.enable_grad():
+            return self.gradients(loss(self.model, batch))
 
 
 @contextmanager
@@ -156,28 +166,30 @@ def head_factors(
                 reattach(model, bank)
 
 
-def head_gradients(
+def gradient_means(
     model: nn.Module,
     batches: Iterable[Any],
+    of: Callable[[Tensor], Tensor],
     *,
-    per: Per,
     loss: Loss = batch_loss,
     kinds: Iterable[str] | None = None,
     closed: HeadMap | None = None,
     queries: Queries = query_tokens,
     ranks: Ranks | None = None,
-) -> Iterator[tuple[Any, dict[HeadSite, Tensor]]]:
-    """Yield every batch of this rank with the gradients of its loss to the heads' factors.
+) -> dict[HeadSite, Tensor]:
+    """For every site the mean over sentences of a function of the loss's gradients to the heads' factors.
 
-    loss (model, batch): a sum over the batch's sentences, of which none may depend on another. queries
-    (model, site, batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the
-    default. ranks: processes that share the batches out. The model must have no gates; it is left as it
-    was."""
-    device = next(model.parameters()).device
+    of: the sum over sentences of that function of gradients (B, H), float64. loss (model, batch): a sum over
+    the batch's sentences, of which none may depend on another. queries (model, site, batch): (B, L) bool,
+    True at positions that are not padding. Of both, batches.py has the default. closed: bool, True for heads
+    whose output is 0. ranks: processes that share the batches out. The model is left as it was. Raises
+    ValueError where it has gates or no heads of the kinds, and without any batch."""
+    device, sentences = next(model.parameters()).device, 0
+    sums = {site: of(torch.zeros(0, site.heads, dtype=torch.float64)) for site in sites_of(model, kinds)}
     with head_factors(model, kinds=kinds, closed=closed) as factors:
         for batch in shared(batches, ranks):
             batch = on_device(batch, device)
-            factors.renew(batch, per=per, queries=queries)
-            with torch.enable_grad():
-                value = loss(model, batch)
-            yield batch, factors.gradients(value)
+            for site, gradient in factors.slopes(loss, batch, per="sentence", queries=queries).items():
+                sums[site] += of(gradient.double()).cpu()
+            sentences += len(gradient)
+    return sentence_means(sums, sentences, ranks)

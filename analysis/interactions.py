@@ -7,55 +7,31 @@ share what they cost, as where one reads what the other writes. Every pair costs
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import torch
 from torch import nn
 
-from headgates.analysis.batches import Loss, batch_loss
 from headgates.analysis.scores.exact_effects import loss_rises
-from headgates.gates import HeadMap, HeadSite
-from headgates.gates.gram import Ranks
-from headgates.gates.headmap import Head
-
-
-@dataclass(frozen=True)
-class Interaction:
-    """Two heads, and what closing both adds to the loss and does beyond the sum of each alone."""
-
-    first: Head
-    second: Head
-    both: float
-    interaction: float
+from headgates.analysis.without_heads import closing
+from headgates.gates import HeadMap
+from headgates.gates.headmap import Head, head_name
 
 
 def interactions(
-    model: nn.Module,
-    batches: Iterable[Any],
-    heads: Sequence[Head],
-    alone: HeadMap,
-    *,
-    loss: Loss = batch_loss,
-    ranks: Ranks | None = None,
-) -> list[Interaction]:
-    """Return every pair of the heads, the strongest first.
+    model: nn.Module, batches: Iterable[Any], heads: Sequence[Head], alone: HeadMap, **reading: Any
+) -> list[dict[str, Any]]:
+    """Return a row for every pair of the heads, the strongest interaction first. Columns: head, other (their
+    names), head_alone, other_alone (D of each), both (D of the two), interaction.
 
     alone: D of each head on the same batches (`exact_effects`). Other arguments and errors are those of
     `loss_rises`."""
     pairs = list(combinations(heads, 2))
-    rises = loss_rises(model, batches, [closing(pair) for pair in pairs], loss=loss, ranks=ranks)
-    found = []
-    for (first, second), both in zip(pairs, rises.tolist(), strict=True):
-        singly = sum(float(alone[site][head]) for site, head in (first, second))
-        found.append(Interaction(first, second, both, both - singly))
-    return sorted(found, key=lambda each: -abs(each.interaction))
-
-
-def closing(heads: Iterable[Head]) -> HeadMap:
-    """True for these heads, of their sites."""
-    rows: dict[HeadSite, torch.Tensor] = {}
-    for site, head in heads:
-        rows.setdefault(site, torch.zeros(site.heads, dtype=torch.bool))[head] = True
-    return HeadMap(rows)
+    rises = loss_rises(model, batches, [closing(pair) for pair in pairs], **reading)
+    rows = []
+    for pair, both in zip(pairs, rises.tolist(), strict=True):
+        head, other = (float(alone[site][number]) for site, number in pair)
+        row = dict(zip(("head", "other"), map(head_name, pair), strict=True))
+        numbers = {"head_alone": head, "other_alone": other, "both": both}
+        rows.append({**row, **numbers, "interaction": both - head - other})
+    return sorted(rows, key=lambda row: -abs(row["interaction"]))

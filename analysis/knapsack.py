@@ -26,14 +26,9 @@ class Option:
 
 
 class Knapsack:
-    """The best options of all parts for every budget up to `largest`. Parts that cost nothing are free."""
+    """The best options of the parts for every budget up to `largest`, above 0. Parts may cost nothing."""
 
     def __init__(self, parts: Sequence[Sequence[Option]], largest: float):
-        """Raises ValueError at a part without options, or a budget that is not above 0."""
-        if not largest > 0:
-            raise ValueError(f"expected a budget above 0, got {largest}")
-        if not all(parts):
-            raise ValueError("expected at least one option for every part")
         self.share = largest / BUDGET_STEPS
         # least loss of the parts so far with so many shares
         best = torch.zeros(BUDGET_STEPS + 1, dtype=torch.float64)

@@ -12,29 +12,17 @@ Letters: H heads of a site or neurons, D model width.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, batch_loss, frozen, on_device, sites_of
-from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
+from headgates.analysis.batches import Loss, batch_loss, frozen, on_device
+from headgates.analysis.scores.site_statistics import Projection, site_statistics
 from headgates.gates import HeadMap, HeadSite
-from headgates.gates.rules import rule_of
-from headgates.gates.site_rule import plain_projection
+from headgates.gates.outputs import outputs_of
 
 RIDGE = 1e-3  # times the mean of C's diagonal
-
-
-@dataclass(frozen=True)
-class RefittedProjection:
-    """The output projection of a site with `units` heads or neurons: weight (D, H * K), 0 at the others;
-    bias (D,), None where the projection has none."""
-
-    units: int
-    weight: Tensor
-    bias: Tensor | None
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
@@ -60,55 +48,33 @@ class Levels:
     ):
         kinds = list(dict.fromkeys(site.kind for site in widths))
         self.model, self.order, self.widths = model, order, widths
-        modules = sites_of(model, kinds)
-        self.outs = {
-            site: (plain_projection(modules[site], rule_of(modules[site]).out), modules[site])
-            for site in widths
-        }
+        outputs = outputs_of(model, HeadMap({site: torch.zeros(site.heads).bool() for site in widths}))
+        self.outputs = {site: outputs[site] for site in widths}
         statistics = site_statistics(model, batches, kinds=kinds, **reading)
         self.refits = {
-            (site, units): self.refit(site, units, statistics[site])
+            (site, units): statistics[site].refit(
+                highest(order[site], units), self.outputs[site].bias, ridge_of
+            )
             for site, own in widths.items()
             for units in own
         }
 
-    def refit(self, site: HeadSite, units: int, statistics: SiteStatistics) -> RefittedProjection:
-        out, _ = self.outs[site]
-        bias: Tensor | None = out.bias
-        W = statistics.weight
-        stays = highest(self.order[site], units).repeat_interleave(W.shape[1] // site.heads)
-        C = statistics.gram if bias is None else statistics.covariance
-        weight = torch.zeros_like(W)
-        if units:
-            own, gone = C[stays][:, stays], C[~stays][:, stays]
-            ridge = RIDGE * own.diagonal().mean().clamp_min(1e-12) * torch.eye(len(own), dtype=own.dtype)
-            weight[:, stays] = W[:, stays] + W[:, ~stays] @ torch.linalg.solve(own + ridge, gone.T).T
-        if bias is not None:
-            bias = bias.detach().double().cpu() + (W - weight) @ statistics.mean
-        return RefittedProjection(units, weight, bias)
-
     @contextmanager
     def placed(self, widths: Mapping[HeadSite, int]) -> Iterator[None]:
         """Meanwhile these sites have these widths; afterwards the weights are, bit for bit, as they were."""
-        before: list[tuple[Any, Tensor, Tensor | None]] = []
-        for out, _ in (self.outs[site] for site in widths):
-            old = None if out.bias is None else out.bias.detach().clone()
-            before.append((out, out.weight.detach().clone(), old))
+        before = {site: Projection.of(self.outputs[site]) for site in widths}
         try:
-            with torch.no_grad():
-                for site, units in widths.items():
-                    (out, module), new = self.outs[site], self.refits[site, units]
-                    weight = new.weight.T if rule_of(module).transposed else new.weight
-                    out.weight.copy_(weight)
-                    if new.bias is not None:
-                        out.bias.copy_(new.bias)
+            for site, units in widths.items():
+                self.refits[site, units].place(self.outputs[site])
             yield
         finally:
-            with torch.no_grad():
-                for out, weight, bias in before:
-                    out.weight.copy_(weight)
-                    if bias is not None:
-                        out.bias.copy_(bias)
+            for site, own in before.items():
+                own.place(self.outputs[site])
+
+
+def ridge_of(covariance: Tensor) -> Tensor:
+    """RIDGE of the mean diagonal."""
+    return RIDGE * covariance.diagonal().mean().clamp_min(1e-12)
 
 
 @torch.no_grad()

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,6 @@ from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
-from headgates.gates.site_rule import check_name
 
 Aggregation = Literal["step", "sum"]
 ALMOST_NOTHING = 1e-300  # a denominator of 0 becomes this
@@ -157,8 +156,7 @@ def relevance(
     walk (model, batch): the ratio rule in place of the gate's gradient; it conserves relevance to 1e-4
     in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
     processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
-    ValueError at an unknown name, kinds without a head, or no generation step at all."""
-    check_name("aggregation", aggregation, get_args(Aggregation))
+    ValueError at kinds without a head, or no generation step at all."""
     sites = sites_of(model, kinds)
     device = next(model.parameters()).device
     make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)
@@ -193,8 +191,7 @@ def relevance(
     }
     if aggregation == "sum":
         means = {name: means["signed"].map(form) for name, form in FORMS.items()}
-    from_source, from_target, biases, eps = (ends / count).tolist()
-    ended = Ledger(from_source, from_target, biases, eps, float(error))
+    ended = Ledger(*[*(ends / count).tolist(), float(error)])
     return Relevance(**means, ledger=None if walk is None else ended, steps=count)
 
 
@@ -227,9 +224,7 @@ FORMS: dict[str, Callable[[Tensor], Tensor]] = {
 }  # of `Relevance`
 
 
-def relevance_score(
-    model: nn.Module, batches: Iterable[Any], *, logits: TopLogits = top_logits, ranks: Ranks | None = None
-) -> HeadMap:
+def relevance_score(model: nn.Module, batches: Iterable[Any], **options: Any) -> HeadMap:
     """Return the relevance of every head as a share of its site's, by size, in [0, 1]: an order, lowest
     closed first. Arguments and errors are those of `relevance`."""
-    return relevance(model, batches, logits=logits, ranks=ranks).share
+    return relevance(model, batches, **options).share

@@ -47,7 +47,6 @@ def fold_optimal(
     fold_mean(model, closed, batches, forward, positions=positions, ranks=ranks)  # refuses one without a bias
     biases = [out.bias for _, out in columns]
     mean = [bias.detach().clone() for bias in biases]
-    trained = [bias.requires_grad for bias in biases]
     device = biases[0].device
     inputs = [w.shape[1] for w, _ in columns]
     a = torch.zeros(sum(inputs), dtype=torch.float64, device=device)  # beyond the mean
@@ -91,6 +90,5 @@ def fold_optimal(
             search.step(closure)
         finally:
             with torch.no_grad():
-                for bias, values, was in zip(biases, best[1], trained, strict=True):
-                    bias.requires_grad_(was)
-                    bias.copy_(values)
+                for bias, values in zip(biases, best[1], strict=True):
+                    bias.requires_grad_(False).copy_(values)  # `frozen` gives it back what it had

@@ -12,7 +12,7 @@ memory into the k and v of cross-attention. Read at the output, a path is the di
 receivers, everything after them is computed as usual. Letters: H heads, K head width, L positions.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,16 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import on_device, sites_of
+from headgates.analysis.batches import Value, on_device, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.exchange import exchanged
-from headgates.gates.names import check_name
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import blocks_of, heads_per_key, projection
-
-Value = Callable[[Any, Any], Tensor]  # (model, batch) -> what is measured, such as a number for each sentence
-RECEIVER_PARTS = ("q", "k", "v")
 
 
 class Patching:
@@ -95,8 +91,7 @@ class Patching:
         """The value where the senders (True) reach the output directly or, with `into` ("q", "k" or "v" ->
         heads), the receivers' q, k or v.
 
-        Raises ValueError at an unknown part, and where receivers share a key head with heads that are
-        none."""
+        Raises ValueError where receivers share a key head with heads that are none."""
         masks = self.masks(senders)
         frozen = {
             site: torch.where(masks[site], self.other[site], own) if site in masks else own
@@ -112,14 +107,7 @@ class Patching:
             return self.measured()
 
     def masks(self, heads: HeadMap) -> dict[HeadSite, Tensor]:
-        """Site -> (H, 1) bool, of the sites that have any of the heads. Raises ValueError at a site that the
-        model lacks."""
-        for site in heads:
-            if site not in self.sites:
-                raise ValueError(
-                    f"the model has no {site.name} of {site.heads} heads; it has "
-                    f"{', '.join(each.name for each in self.sites)}"
-                )
+        """Site -> (H, 1) bool, of the sites that have any of the heads."""
         return {site: row[:, None].to(self.own[site].device) for site, row in heads.items() if row.any()}
 
     # ------------------------------------------------------------ receivers
@@ -129,7 +117,6 @@ class Patching:
         `path`."""
         found: dict[nn.Module, list[bool]] = {}
         for part, heads in into.items():
-            check_name("part of a receiver", part, RECEIVER_PARTS)
             for site in self.masks(heads):
                 module, rule = self.sites[site], rule_of(self.sites[site])
                 shared = 1 if part == "q" else heads_per_key(module, rule)

@@ -12,6 +12,7 @@ offset that only one long sentence has.
 Letters: H heads, L query, S key, N counted query positions, W window, O = 2 W + 1 offsets.
 """
 
+from collections import Counter, defaultdict
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -33,18 +34,13 @@ class BestOffset(NamedTuple):
 
 class Positions:
     """Counts the offsets of the largest weights, from -window to +window; those further away count as queries
-    alone. Raises ValueError for a window below 1."""
+    alone."""
 
     def __init__(self, window: int = 10):
-        if window < 1:
-            raise ValueError(
-                "the window is the largest offset that is counted on its own: expected at least 1, got "
-                f"{window}"
-            )
         self.window = window
-        self._looks: dict[HeadSite, Tensor] = {}  # (H, O) largest weights at each offset
-        self._inside: dict[HeadSite, Tensor] = {}  # (O,) queries with a key at each offset
-        self._queries: dict[HeadSite, int] = {}  # all queries
+        self._looks: defaultdict[HeadSite, Any] = defaultdict(int)  # (H, O) largest weights at each offset
+        self._inside: defaultdict[HeadSite, Any] = defaultdict(int)  # (O,) queries with a key at each offset
+        self._queries: Counter[HeadSite] = Counter()  # all queries
 
     def add(self, attention: AttentionBatch) -> None:
         """Count one batch."""
@@ -52,12 +48,10 @@ class Positions:
         for site in attention.weights:
             strongest = attention.strongest(site)
             offset = strongest.key - strongest.query[:, None]  # (N, H)
-            looks = (offset[..., None] == offsets).sum(0)
             visible = attention.visible(site.kind).sum(0).cpu()
-            inside = torch.stack([visible.diagonal(int(offset)).sum() for offset in offsets])
-            self._looks[site] = self._looks.get(site, 0) + looks
-            self._inside[site] = self._inside.get(site, 0) + inside
-            self._queries[site] = self._queries.get(site, 0) + len(offset)
+            self._looks[site] += (offset[..., None] == offsets).sum(0)
+            self._inside[site] += torch.stack([visible.diagonal(int(each)).sum() for each in offsets])
+            self._queries[site] += len(offset)
 
     def offsets(self) -> list[dict[str, Any]]:
         """Return a row for every head and every offset that some query has: site, kind, layer, head, offset,

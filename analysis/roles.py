@@ -14,6 +14,8 @@ paper does not give are ours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from statistics import mean
 from typing import Any
 
@@ -22,9 +24,12 @@ from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.syntax import MARGIN
 from headgates.gates import HeadMap, HeadSite
 
-FAMILIES = ("positional", "syntactic", "rare words", "aligned")
-# the analysis and head map of each family
-WHERE = ("positions", "share"), ("syntax", "gain"), ("rare", "two_rarest"), ("alignment", "agreement")
+FAMILIES = {  # the analysis that looks for it, and the head map that it then has
+    "positional": ("positions", "share"),
+    "syntactic": ("syntax", "gain"),
+    "rare words": ("rare", "two_rarest"),
+    "aligned": ("alignment", "agreement"),
+}
 RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and over 50% (WMT)
 
 
@@ -63,8 +68,9 @@ class Role:
 
 def candidates(results: Mapping[str, AnalysisResult]) -> list[Role]:
     """Every role that the analyses looked for at every head, whether the head has it or not."""
-    readers = (("positions", positional), ("syntax", syntactic), ("rare", rare), ("alignment", aligned))
-    return [role for name, read in readers if name in results for role in read(results[name])]
+    readers = dict(zip(FAMILIES, (positional, syntactic, rare, aligned), strict=True))
+    asked = families_asked(results)
+    return [role for name in asked for role in readers[name](results[FAMILIES[name][0]])]
 
 
 def find_roles(results: Mapping[str, AnalysisResult], closed: HeadMap | None = None) -> list[Role]:
@@ -82,8 +88,8 @@ def best_of_families(results: Mapping[str, AnalysisResult], closed: HeadMap | No
     """For each family that was looked for, the candidate nearest to its threshold, or farthest above it, of
     heads that are not closed."""
     open_candidates = [role for role in candidates(results) if not is_closed(role, closed)]
-    of_family = {family: [role for role in open_candidates if role.family == family] for family in FAMILIES}
-    return [min(roles, key=lambda role: role.missing) for roles in of_family.values() if roles]
+    by_family = groupby(open_candidates, key=attrgetter("family"))
+    return [min(roles, key=attrgetter("missing")) for _, roles in by_family]
 
 
 def positional(result: AnalysisResult) -> list[Role]:
@@ -136,8 +142,6 @@ def rare(result: AnalysisResult) -> list[Role]:
 
 
 def aligned(result: AnalysisResult) -> list[Role]:
-    if "agreement" not in result.head_maps:
-        return []
     baseline, offset = result.facts["baseline"], result.facts["baseline_offset"]
     return [
         Role(
@@ -155,7 +159,7 @@ def head_values(head_map: HeadMap) -> list[tuple[HeadSite, int, float]]:
 
 def families_asked(results: Mapping[str, AnalysisResult]) -> dict[str, list[HeadSite]]:
     """For each family that was looked for, the sites whose heads were asked for it."""
-    maps = {name: head_map_of(results, *where) for name, where in zip(FAMILIES, WHERE, strict=True)}
+    maps = {name: head_map_of(results, *where) for name, where in FAMILIES.items()}
     return {name: list(head_map) for name, head_map in maps.items() if head_map is not None}
 
 

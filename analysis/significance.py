@@ -103,12 +103,7 @@ def score_changed(
     base: Scored, drafts: Sequence[str], changed: Mapping[int, str], references: Sequence[str]
 ) -> Scored:
     """The `score` of the drafts with some lines changed (number -> output); base: the score of the drafts.
-    Only lines that differ from their draft are scored again. Raises ValueError unless base, drafts and
-    references have the same number of lines."""
-    if not len(base) == len(drafts) == len(references):
-        raise ValueError(
-            f"expected drafts and references of {len(base)} lines, got {len(drafts)} and {len(references)}"
-        )
+    Only lines that differ from their draft are scored again."""
     lines = [i for i in sorted(changed) if changed[i] != drafts[i]]
     if not lines:
         return base
@@ -120,16 +115,11 @@ def score_changed(
 
 
 def resample_chunks(
-    sentences: int,
-    resamples: int,
-    seed: int = BOOTSTRAP_SEED,
-    *,
-    at_once: int | None = None,
-    size: int | None = None,
+    sentences: int, resamples: int, seed: int = BOOTSTRAP_SEED, *, size: int | None = None
 ) -> Iterator[Floats]:
-    """The rows of `resample_counts`, `at_once` at a time (by default as many as AT_ONCE draws allow)."""
+    """The rows of `resample_counts`, as many at a time as AT_ONCE draws allow."""
     generator = np.random.default_rng(seed)
-    chunk = at_once or max(1, AT_ONCE // sentences)
+    chunk = max(1, AT_ONCE // sentences)
     for begin in range(0, resamples, chunk):
         rows = min(chunk, resamples - begin)
         sampled = generator.choice(sentences, size=(rows, size or sentences))
@@ -141,7 +131,7 @@ def resample_chunks(
 def resample_counts(sentences: int, resamples: int, *, size: int | None = None) -> Floats:
     """(R, N): how often each sentence is in each resample; every row sums to `size`, N unless given. The
     draws are sacreBLEU's."""
-    return next(resample_chunks(sentences, resamples, at_once=resamples, size=size))
+    return np.concatenate(list(resample_chunks(sentences, resamples, size=size)))
 
 
 def interval(samples: Floats) -> list[float]:

@@ -33,6 +33,7 @@ from torch import Tensor
 from headgates.analysis.attention_pass import AttentionBatch
 from headgates.analysis.extras import Extra
 from headgates.analysis.significance import resample_chunks
+from headgates.analysis.without_heads import heads_at
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.site_rule import nearest
 
@@ -146,7 +147,11 @@ class Syntax:
         # of each relation's queries: the pair, the offsets in words of what is right, which heads look there
         self._asked: defaultdict[int, list[tuple[int, list[int], np.ndarray]]] = defaultdict(list)
         self._found: list[Relation] = []
-        check_labels(labels, trees.values())
+        present = clear_labels(trees.values())
+        for label in labels:
+            if CLEAR_NAMES.get(label, label) not in present:
+                hint = nearest(label, sorted(present) or ["none"])
+                raise ValueError(f"no word of the parses has the label {label!r}{hint}")
 
     def add(self, attention: AttentionBatch) -> None:
         """Count one batch. Raises ValueError where a map of words is not one of the batch's pieces."""
@@ -227,7 +232,7 @@ class Syntax:
         """Return a row for every label, direction and head: its accuracy, the baseline with its offset, the
         95% interval of their difference, the numbers of queries (n) and sentences, and whether it is
         syntactic. Without a query the first numbers are None."""
-        rows, heads = [], [(site, head) for site in self.sites for head in range(site.heads)]
+        rows, heads = [], heads_at(self.sites)
         for relation in self.relations():
             of_heads = relation.accuracy, relation.low, relation.high
             for i, (site, head) in enumerate(heads):
@@ -273,15 +278,9 @@ class Syntax:
         return HeadMap(dict(zip(self.sites, rows, strict=True)))
 
 
-def check_labels(labels: Sequence[str], trees: Iterable[DependencyTree]) -> None:
-    """Raises ValueError, which lists the labels that there are, at a label that no word of the trees has."""
-    pairs = {pair for tree in trees for pair in zip(tree.labels, tree.words, strict=True)}
-    present, clear_names = sorted({label for label, _ in pairs}), {clear_name(*pair) for pair in pairs}
-    for label in labels:
-        if CLEAR_NAMES.get(label, label) not in clear_names:
-            raise ValueError(
-                f"no word of the parses has the label {label!r}{nearest(label, present or ['none'])}"
-            )
+def clear_labels(trees: Iterable[DependencyTree]) -> set[str]:
+    """The CLEAR names of all labels of these trees."""
+    return {clear_name(*pair) for tree in trees for pair in zip(tree.labels, tree.words, strict=True)}
 
 
 def bootstrap(sums: np.ndarray, heads: int, *, samples: int, seed: int) -> np.ndarray:

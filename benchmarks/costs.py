@@ -1,7 +1,7 @@
 """What do our own passes cost beside a plain one over the same sentences?
 
     gates       a training step with a Hard Concrete gate on every head   beside the step without
-    importance  importance of all heads, in its three forms               beside a forward and backward pass
+    importance  importance of all heads                                    beside a forward and backward pass
     relevance   LRP of all heads, by each rule, summed over steps         beside a training step in fp32
     refit       refits with every second head closed                      beside a forward pass
 
@@ -81,9 +81,7 @@ def importances(config: Settings, model: Transformer, batches: Sequence[Batch]) 
         for batch in batches:
             torch.autograd.grad(batch_loss(model, batch), list(model.parameters()))
 
-    forms = ("sentence", "token", "batch")
-    score = partial(raw_importance, model, batches)
-    return {PLAIN: plain, **{f"per {form}": partial(score, absolute=form) for form in forms}}
+    return {PLAIN: plain, "per sentence": lambda: raw_importance(model, batches)}
 
 
 def relevances(config: Settings, model: Transformer, batches: Sequence[Batch]) -> Blocks:

@@ -11,7 +11,6 @@ One pass over the text serves every analysis but relevance, which makes a pass o
 To add an analysis: write a function AnalysedModel -> StartedAnalysis, and add a line to ANALYSES (and its
 name to configs/analyses.py)."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,14 +22,14 @@ import numpy as np
 from headgates.analysis.alignment import Alignment, Entropy, piece_links
 from headgates.analysis.attention_pass import Observer, observe_attention
 from headgates.analysis.confidence import Confidence
-from headgates.analysis.contrasts import all_heads, values_without
-from headgates.analysis.interactions import closing
+from headgates.analysis.contrasts import pair_values
 from headgates.analysis.lrp import relevance
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.results import AnalysisResult
-from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
+from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_labels
+from headgates.analysis.without_heads import all_heads, closing
 from headgates.configs.analyses import LABELS
 from headgates.data import ranks
 from headgates.data.file_digest import file_digest
@@ -139,26 +138,16 @@ def toy_links(analysed: AnalysedModel) -> dict[int, Sequence[tuple[int, int]]]:
 def start_syntax(analysed: AnalysedModel) -> StartedAnalysis:
     config, sources = analysed.config, analysed.text.sources
     numbers = analysed.data.split(analysed.split).numbers
-    trees = dict(
-        zip(
-            numbers,
-            parses(parses_source(analysed) or "", [sources[number] for number in numbers]),
-            strict=True,
-        )
-    )
+    found = parses(parses_source(analysed) or "", [sources[number] for number in numbers])
+    trees = dict(zip(numbers, found, strict=True))
     words = {
         number: word_of_piece(analysed.predictor.source_vocab, sources[number], tree.written)
         for number, tree in trees.items()
     }
-    present = {
-        clear_name(label, word)
-        for tree in trees.values()
-        for label, word in zip(tree.labels, tree.words, strict=True)
-    }
-    labels = config.labels or [label for label in LABELS if label in present]
-    observer = Syntax(
-        trees, words, labels or LABELS
-    )  # without any of them, its error says which labels there are
+    present = clear_labels(trees.values())
+    # without any of them, the error says which labels there are
+    labels = config.labels or [label for label in LABELS if label in present] or LABELS
+    observer = Syntax(trees, words, labels)
 
     def finish() -> AnalysisResult:
         maps = {"gain": observer.gain(), "syntactic": observer.syntactic()}
@@ -206,7 +195,7 @@ def start_sentences(analysed: AnalysedModel) -> StartedAnalysis:
         model, losses = analysed.predictor.model, analysed.source.task.losses
         heads, batch, rows = all_heads(model), split[(chosen, 1)], []
         closings = [closing([]), *(closing([head]) for head in heads)]
-        whole, *without = values_without(model, [batch], closings, losses)
+        whole, *without = pair_values(model, [batch], closings, losses)
         for (site, head), alone in zip(heads, without, strict=True):
             if site.kind in analysed.config.attention:
                 values, best = (alone - whole).topk(min(SHOWN, len(whole)))
@@ -226,7 +215,7 @@ def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
     path = Path(name_or_path).expanduser()
     if path.is_dir():
         path = path / "meta.json"
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if name_or_path and path.is_file() else None
+    digest = file_digest(path)[:12] if name_or_path and path.is_file() else None
     labels = [CLEAR_NAMES.get(label, label) for label in analysed.config.labels]
     parses_name = f"{kind}:{Path(name_or_path).name}" if name_or_path else kind
     return {"parses": parses_name, "parses_digest": digest, "labels": labels or None}
@@ -328,24 +317,17 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
     wait()  # until every rank has read them: what follows writes
     started = {name: ANALYSES[name].start(analysed) for name in names if name not in results}
     in_pass = [name for name, (observers, _) in started.items() if observers]
+    unit = "pairs" if analysed.config.text is None else "sentences"
+    size = f"{len(analysed.data.split(analysed.split)):,} {unit} of {analysed.split}"
     if in_pass:
         kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.attention)
-        unit = "pairs" if analysed.config.text is None else "sentences"
-        analysed.report(
-            f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of "
-            f"{analysed.split}"
-        )
+        analysed.report(f"{', '.join(in_pass)}: one pass over {size}")
         all_observers = [observer for observers, _ in started.values() for observer in observers]
         observe_attention(analysed.predictor.model, analysed.batches("one pass"), all_observers, kinds=kinds)
     for name, (_, finish) in started.items():
         if name not in in_pass and not ANALYSES[name].by_flag:
-            settings_words = ", ".join(
-                f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items()
-            )
-            analysed.report(
-                f"{name}: {settings_words}, over {len(analysed.data.split(analysed.split)):,} pairs of "
-                f"{analysed.split}"
-            )
+            words = ", ".join(f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items())
+            analysed.report(f"{name}: {words}, over {size}")
         try:
             results[name] = finish()
         except ValueError as error:  # such as no rare word in a few sentences: the other analyses go on

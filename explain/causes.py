@@ -24,12 +24,13 @@ from torch import Tensor
 from headgates.analysis.interactions import interactions
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.scores.integrated import POINTS, integrated
+from headgates.analysis.without_heads import heads_at
 from headgates.data import ranks
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.causal_gating import causal_gating
 from headgates.explain.transfer import correlate
 from headgates.gates import HeadMap
-from headgates.gates.headmap import Head, head_name
+from headgates.gates.headmap import Head
 from headgates.pruning.choosers import SCORES
 from headgates.pruning.scores import ScoreRequest, head_scores, scoring_seconds
 from headgates.records.table import TableRow, read_table
@@ -70,17 +71,6 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
         loss=source.task.loss,
         ranks=ranks,
     )
-    pair_rows: list[TableRow] = [
-        {
-            "head": head_name(each.first),
-            "other": head_name(each.second),
-            "head_alone": value(exact.values, each.first),
-            "other_alone": value(exact.values, each.second),
-            "both": each.both,
-            "interaction": each.interaction,
-        }
-        for each in pairs
-    ]
     facts = {
         "sentences": source.sampled(config.causes_sentences) or len(source.corpus.train),
         "metric_known": removed is not None,
@@ -89,7 +79,7 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
     }
     maps = {each.name: each.values for each in found}
     gating = causal_gating(request, exact.values)
-    tables = {"causes": rows, "interactions": pair_rows, **gating.tables}
+    tables = {"causes": rows, "interactions": pairs, **gating.tables}
     return AnalysisResult(maps, facts | gating.facts, tables)
 
 
@@ -136,9 +126,7 @@ def metric_effects(analysed: AnalysedModel, like: HeadMap) -> HeadMap | None:
     rows = read_table(analysed.base, "ablation/one.csv")
     falls = {(row["site"], row["head"]): -row[column] for row in rows}
     try:
-        return HeadMap(
-            {site: torch.tensor([falls[site.name, head] for head in range(site.heads)]) for site in like}
-        )
+        return like.like(torch.tensor([falls[site.name, head] for site, head in heads_at(like)]))
     except KeyError:
         analysed.report("causes: ablation/one.csv has not all heads, so the metric is left out")
         return None
@@ -171,12 +159,7 @@ def heads_of_pairs(analysed: AnalysedModel, exact: HeadMap) -> list[Head]:
     """The heads that stay open in the run with the fewest, or all where there is no such run; of more than
     pair_heads those with the largest effects."""
     stay = analysed.shown_runs[-1].open if analysed.shown_runs else HeadMap({})
-    heads = [
-        (site, head)
-        for site in exact
-        for head in range(site.heads)
-        if site not in stay or bool(stay[site][head])
-    ]
+    heads = [each for each in heads_at(exact) if each[0] not in stay or value(stay, each)]
     heads.sort(key=lambda each: -abs(value(exact, each)))
     return heads[: analysed.config.pair_heads or None]
 

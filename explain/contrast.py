@@ -15,7 +15,7 @@ open, on the contrasts between these: necessity and sufficiency, beside random s
 same sites."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgates.analysis.contrasts import SetEffect, all_heads, mean_changes, set_effects, values_without
-from headgates.analysis.interactions import closing
+from headgates.analysis.contrasts import mean_changes, pair_values, set_effects
 from headgates.analysis.patching import Patching
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.significance import LEVEL
+from headgates.analysis.without_heads import all_heads, closing
 from headgates.configs.cli import config_hash
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.batch import pad
@@ -145,7 +145,7 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
     analysed.report(f"contrast {name}: {len(encoded)} contrasts without each of {len(heads)} heads")
     everything = closing(all_heads(model))
     closings = [HeadMap({}), everything, *(closing([head]) for head in heads)]
-    clean, none, *alone = values_without(model, encoded.batches(numbers), closings, preference)
+    clean, none, *alone = pair_values(model, encoded.batches(numbers), closings, preference)
     changes = {"effect": clean - torch.stack(alone)}
     facts: dict[str, Any] = {
         "name": name,
@@ -184,7 +184,7 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
         facts |= {
             "held_out": len(held_out),
             "held_out_clean": float(clean[1::2].mean()),
-            **{key: set_fact(each) for key, each in zip(("without", "alone"), effects, strict=True)},
+            **{key: asdict(each) for key, each in zip(("without", "alone"), effects, strict=True)},
         }
     maps = {column: head_map(heads, change.mean(1)) for column, change in changes.items()}
     return AnalysisResult(maps, facts, {f"contrast-{slug}": rows})
@@ -244,16 +244,6 @@ def head_map(heads: Sequence[Head], means: Tensor) -> HeadMap:
     for (site, head), mean in zip(heads, means, strict=True):
         rows.setdefault(site, torch.zeros(site.heads, dtype=torch.float64))[head] = mean
     return HeadMap(rows)
-
-
-def set_fact(effect: SetEffect) -> dict[str, float]:
-    middle = effect.random[len(effect.random) // 2]
-    return {
-        "value": effect.value,
-        "random": middle,
-        "percentile": effect.percentile,
-        "p_value": effect.p_value,
-    }
 
 
 # ---------------------------------------------------------------- what the settings name

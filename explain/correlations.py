@@ -58,8 +58,7 @@ def survival_rows(
     """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs that were made of
     the base and by the roles' families.
 
-    Both are empty for any system but the base, and where no role was looked for or no run closes heads of
-    these kinds."""
+    Both are empty for any system but the base, and where no role was looked for or no run is given."""
     heads_with_role = families(roles, results, list(find_sites(analysed.predictor.model)))
     if not analysed.is_base or not heads_with_role:
         return [], []
@@ -68,14 +67,7 @@ def survival_rows(
             "left out: survival is counted over runs that prune this base; give some too, or --siblings"
         )
         return [], []
-    in_all = set.intersection(*(set(run.open) for run in analysed.made_runs))
-    kinds = [kind for kind in analysed.config.attention if any(site.kind == kind for site in in_all)]
-    if not kinds:
-        analysed.report(
-            "left out: survival, because there is no kind of attention of which all runs close heads"
-        )
-        return [], []
-    runs = analysed.made_runs
+    runs, kinds = analysed.made_runs, analysed.config.attention
     open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
     all_open = next(iter(open_heads.values())).map(torch.ones_like)
     rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)

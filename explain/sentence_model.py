@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from headgates.analysis.without_heads import heads_at
 from headgates.bridges.classifier import Labeller
 from headgates.data.batch import pad
 from headgates.gates import KINDS, HeadSite, attach, detach, find_sites
 from headgates.gates.exchange import exchanged
-from headgates.gates.headmap import Head
+from headgates.gates.headmap import Head, head_name
 from headgates.gates.sites import BANK
 from headgates.models.decoder_state import DecoderState, position_first
 from headgates.models.draft_check import TIE_MARGIN, traced
@@ -88,9 +89,7 @@ class SentenceModel:
         self.model.eval()
         self.modules = {site: module for site, module in find_sites(self.model).items() if site.heads}
         xi = {site: own.get(site, torch.ones(site.heads)).float() for site in self.modules}
-        self.heads: dict[str, Head] = {
-            f"{site.name}.{head}": (site, head) for site in xi for head in range(site.heads)
-        }
+        self.heads: dict[str, Head] = {head_name(head): head for head in heads_at(xi)}
         self.start = frozenset((site, head) for site, head in self.heads.values() if xi[site][head] == 0)
         self.xi = {
             site: torch.where(row == 0, 1.0, row) for site, row in xi.items()
@@ -125,9 +124,9 @@ class SentenceModel:
         kept = [i for i in ids if i != self.target_vocab.specials.end]
         return self.target_vocab.decode([kept])[0] if kept else ""
 
-    def sources(self, *texts: str) -> Tensor:
-        """(N, S). Raises ValueError unless all have as many pieces."""
-        ids = [self.encode(text) for text in texts]
+    def sources(self, text: str, other: str | None = None) -> Tensor:
+        """(1, S), or (2, S) with another sentence. Raises ValueError unless both have as many pieces."""
+        ids = [self.encode(each) for each in (text, other) if each is not None]
         if len({len(each) for each in ids}) > 1:
             counts = " and ".join(str(len(each)) for each in ids)
             raise ValueError(
@@ -203,7 +202,7 @@ class SentenceModel:
     ) -> Tensor:
         """The log probability (N, T) of every target token under each change, float64, in nats. other: the
         sentence that patched heads read."""
-        source = self.sources(text) if other is None else self.sources(text, other)
+        source = self.sources(text, other)
         ids = torch.tensor(list(target), device=self.device)
         size = max(1, LOGITS // (len(self.target_vocab) * len(target)))
         parts = []
@@ -237,8 +236,8 @@ class SentenceModel:
         draft: a translation that it may say, such as that without the change; one pass checks it, and search
         goes on from where it fails. other: the sentence that patched heads read. Raises ValueError where the
         prefix is no beginning of a translation, or too long."""
-        source = self.sources(text) if other is None else self.sources(text, other)
-        changes = [change, *[Change(self.start)] * (len(source) - 1)]
+        source = self.sources(text, other)
+        changes = [change, Change(self.start)][: len(source)]
         self.check_prefix(prefix)
         if not self.translates:
             log_p = self.log_probs(source, (), changes)[0].cpu()
@@ -326,8 +325,8 @@ class SentenceModel:
         self, text: str, target: Sequence[int], change: Change, *, other: str | None = None
     ) -> Mapping[str, Tensor]:
         """Site -> weights (H, T, S) under a change, with these target tokens."""
-        source = self.sources(text) if other is None else self.sources(text, other)
-        changes = [change, *[Change(self.start)] * (len(source) - 1)]
+        source = self.sources(text, other)
+        changes = [change, Change(self.start)][: len(source)]
         weights: dict[str, Tensor] = {}
         self.set_gates(changes)
         with self.patching(changes):

@@ -1,26 +1,27 @@
 """analyze.py --contrast on the example run, whose model has learned the toy language: what is certain of it,
 and what its user sees."""
 
-import csv
-import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from headgates.analysis.contrasts import all_heads, values_without
-from headgates.analysis.interactions import closing
+from headgates.analysis.contrasts import pair_values
 from headgates.analysis.patching import Patching
+from headgates.analysis.without_heads import all_heads, closing
 from headgates.commands import analyze
 from headgates.data.contrast import NAMED, Contrast, read_contrasts
 from headgates.explain.contrast import EncodedContrasts, contrast_slug, preference
 from headgates.gates import HeadMap
+from headgates.gates.headmap import head_name
 from headgates.models.translator import token_log_probs
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
+from headgates.records.table import read_table
 from tests.test_analyze import page_data
-from tests.worlds.runs import assert_one_line
+from tests.worlds.runs import assert_one_line, well
 
 EXAMPLE = Path(__file__).parents[1] / "examples/toy_run/toy-en-de-none-s1"
 FEW = ["--what", "confidence", "--sentences", "29", "--set", "examples=1"]
@@ -44,7 +45,7 @@ def mirrored(contrasts: list[Contrast]) -> list[Contrast]:
 def leads(translator, contrasts, *closings: HeadMap):
     encoded = EncodedContrasts.of(translator, contrasts, "these")
     batches = encoded.batches(range(len(encoded)))
-    return values_without(translator.model, batches, [HeadMap({}), *closings], preference)
+    return pair_values(translator.model, batches, [HeadMap({}), *closings], preference)
 
 
 def test_a_lead_is_what_the_log_probabilities_of_both_outputs_say(translator):
@@ -108,48 +109,44 @@ def test_the_heads_of_cross_attention_carry_all_of_a_contrast_between_them(trans
     torch.testing.assert_close(patching.path(encoder), patching.clean, atol=1e-3, rtol=1e-4)
 
 
-def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(run, called):
-    analyze_here = called(analyze)
-    receiver = ["--set", "contrast_into=decoder.1.cross.3.v"]
-    code, out, error = analyze_here(run.path, "--contrast", "toy:case", *receiver, *FEW)
-    assert code == 0, error
-    assert "toy:case: the right output is" in out
-    assert "Necessary and enough? On 50 contrasts" in out
-    content = json.loads((run / "analysis/base/contrast-toy-case.json").read_text())
-    assert content["version"] == 1
+def written(path: Path, contrasts: list[Contrast]) -> Path:
+    columns = ([each.source, each.corrupted, each.right, each.wrong] for each in contrasts)
+    path.write_text("".join("\t".join(filter(None, line)) + "\n" for line in columns), encoding="utf-8")
+    return path
+
+
+def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(run, called, translator):
+    analyze_here, receiver = called(analyze), ["--set", "contrast_into=decoder.1.cross.3.v"]
+    contrasts = read_contrasts("toy:case")[:36]
+    mine = written(run.path.parent / "case.tsv", contrasts)
+    out = well(analyze_here(run.path, "--contrast", mine, *receiver, *FEW))
+    assert "the right output is" in out
+    assert "Necessary and enough? On 18 contrasts" in out
+    content = run.read_json("analysis/base/contrast-runs-case.json")
     facts = content["facts"]
     assert facts["without"]["value"] < facts["without"]["random"] < facts["held_out_clean"]
     assert facts["alone"]["value"] > facts["alone"]["random"]
     assert facts["without"]["percentile"] > 0.9 < facts["alone"]["percentile"]
-    with (run / "analysis/base/contrast-toy-case.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(run, "analysis/base/contrast-runs-case.csv")
     assert len(rows) == 48
     by_name = {f"{row['site']}.{row['head']}": row for row in rows}
-    translator = open_source(run.path).translator
-    (site, head) = next(
-        each for each in all_heads(translator.model) if f"{each[0].name}.{each[1]}" == "decoder.1.cross.3"
-    )
-    clean, without = leads(translator, read_contrasts("toy:case"), closing([(site, head)]))
+    (head,) = (each for each in all_heads(translator.model) if head_name(each) == "decoder.1.cross.3")
+    clean, without = leads(translator, contrasts, closing([head]))
     row = by_name["decoder.1.cross.3"]
-    assert float(row["effect"]) == pytest.approx(float((clean - without).mean()), abs=1e-4)
-    assert float(row["effect_low"]) < float(row["effect"]) < float(row["effect_high"])
-    assert float(row["effect_p_value"]) <= float(row["effect_p_value_holm"]) < 0.01
-    assert float(row["patch"]) == pytest.approx(float(row["direct"]), abs=1e-4)  # the last attention
-    assert abs(float(row["into"])) < 1e-6 < abs(float(by_name["encoder.0.enc-self.6"]["into"]))
-    (shown,) = page_data(run)["contrasts"]
-    assert (shown["name"], len(shown["rows"])) == ("toy:case", 48)
-    code, out, error = analyze_here(run.path, "--contrast", "toy:case", *receiver, *FEW)
-    assert "contrast: there already" in out
-    mine = run.path.parent / "mine.tsv"
-    lines = [(each.source, each.right, each.wrong) for each in read_contrasts("toy:order")[:7]]
-    mine.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
+    assert row["effect"] == pytest.approx(float((clean - without).mean()), abs=1e-4)
+    assert row["effect_low"] < row["effect"] < row["effect_high"]
+    assert row["effect_p_value"] <= row["effect_p_value_holm"] < 0.01
+    assert row["patch"] == pytest.approx(row["direct"], abs=1e-4)  # the last attention
+    assert abs(row["into"]) < 1e-6 < abs(by_name["encoder.0.enc-self.6"]["into"])
+    assert "contrast: there already" in well(analyze_here(run.path, "--contrast", mine, *receiver, *FEW))
+    few = [replace(each, corrupted=None) for each in read_contrasts("toy:order")[:7]]
+    other = written(run.path.parent / "order.tsv", few)
     named = ["--set", "contrast_heads=decoder.0.cross.1,decoder.1.cross.5"]
-    code, out, error = analyze_here(run.path, "--contrast", mine, *named, *FEW)
-    assert code == 0, error
-    assert "without 2 heads" in out
+    out = well(analyze_here(run.path, "--contrast", other, *named, *FEW))
     assert "The heads: decoder.0.cross.1, decoder.1.cross.5." in out
     assert "Patched" not in out
-    assert [each["name"] for each in page_data(run)["contrasts"]] == ["toy:case", str(mine)]
+    shown = [(each["name"], len(each["rows"])) for each in page_data(run)["contrasts"]]
+    assert shown == [(str(mine), 48), (str(other), 48)]
 
 
 @pytest.mark.parametrize(

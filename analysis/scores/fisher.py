@@ -16,64 +16,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, batch_loss, sites_of, summed
-from headgates.analysis.gate_gradients import head_gradients
+from headgates.analysis.gate_gradients import gradient_means
 from headgates.gates import HeadMap, HeadSite
-from headgates.gates.gram import Ranks
 
 
-def fisher(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    loss: Loss = batch_loss,
-    kinds: Iterable[str] | None = None,
-    ranks: Ranks | None = None,
-) -> HeadMap:
+def fisher(model: nn.Module, batches: Iterable[Any], **reading: Any) -> HeadMap:
     """Return E_x[(dL(x)/dxi_h)^2] of every head, in nats squared; arguments and errors are those of
-    `fisher_blocks`."""
-    blocks = fisher_blocks(model, batches, loss=loss, kinds=kinds, ranks=ranks)
+    `gradient_means`."""
+    blocks = fisher_blocks(model, batches, **reading)
     return HeadMap({site: block.diagonal() for site, block in blocks.items()})
 
 
-def fisher_blocks(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    loss: Loss = batch_loss,
-    kinds: Iterable[str] | None = None,
-    ranks: Ranks | None = None,
-) -> dict[HeadSite, Tensor]:
+def fisher_blocks(model: nn.Module, batches: Iterable[Any], **reading: Any) -> dict[HeadSite, Tensor]:
     """Return the block (H, H) of I for every site, float64. Arguments and errors are those of
-    `head_gradients`. Raises ValueError without any batch."""
-    blocks = {
-        site: torch.zeros(site.heads, site.heads, dtype=torch.float64) for site in sites_of(model, kinds)
-    }
-    sentences = torch.tensor(0)
-    for _, gradients in head_gradients(model, batches, per="sentence", loss=loss, kinds=kinds, ranks=ranks):
-        for site, gradient in gradients.items():  # (B, H)
-            gradient = gradient.double()
-            blocks[site] += (gradient.T @ gradient).cpu()
-        sentences += len(gradient)
-    blocks = {site: summed(block, ranks) for site, block in blocks.items()}
-    if not (sentences := summed(sentences, ranks)):
-        raise ValueError("Fisher information needs at least one batch of sentence pairs, got none")
-    return {site: block / sentences for site, block in blocks.items()}
+    `gradient_means`."""
+    return gradient_means(model, batches, lambda gradients: gradients.T @ gradients, **reading)
 
 
 def rearranged(
-    model: nn.Module,
-    batches: Iterable[Any],
-    closed: HeadMap,
-    *,
-    loss: Loss = batch_loss,
-    by_kind: bool = False,
-    kinds: object = None,
-    ranks: Ranks | None = None,
+    model: nn.Module, batches: Iterable[Any], closed: HeadMap, *, by_kind: bool = False, **reading: Any
 ) -> HeadMap:
     """Return `closed` with heads exchanged within their sites, so by_kind or not: what `Score.refine`
-    calls. kinds: those of `closed`."""
-    blocks = fisher_blocks(model, batches, loss=loss, kinds=closed.kinds, ranks=ranks)
+    calls."""
+    blocks = fisher_blocks(model, batches, **{**reading, "kinds": closed.kinds})
     return HeadMap({site: swapped_mask(row, blocks[site]) for site, row in closed.items()})
 
 

@@ -8,28 +8,24 @@ depends on those that are open, so this begins again until no swap helps."""
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
-from headgates.analysis.batches import Loss, batch_loss
 from headgates.analysis.scores.exact_effects import loss_rises
 from headgates.analysis.scores.swaps import promising
+from headgates.analysis.without_heads import heads_at
 from headgates.gates import HeadMap
-from headgates.gates.gram import Ranks
 from headgates.gates.headmap import Head
 
 SWAP_ROUNDS = 5  # at most
 
 
-@torch.no_grad()
 def loss_swapped(
     model: nn.Module,
     batches: Iterable[Any],
     closed: HeadMap,
     *,
-    loss: Loss = batch_loss,
-    ranks: Ranks | None = None,
     by_kind: bool = False,
+    **reading: Any,
 ) -> HeadMap:
     """Return `closed` (True: closed) with heads that changed places, as many closed in all, or with by_kind
     of each kind, as before; never of a higher loss on the batches.
@@ -38,10 +34,10 @@ def loss_swapped(
     text = list(batches)
 
     def rises(*choices: HeadMap) -> list[float]:
-        found: list[float] = loss_rises(model, text, choices, loss=loss, ranks=ranks).tolist()
+        found: list[float] = loss_rises(model, text, choices, **reading).tolist()
         return found
 
-    heads = [(site, head) for site in closed for head in range(site.heads)]
+    heads = heads_at(closed)
     (best,) = rises(closed)
     for _ in range(SWAP_ROUNDS):
         alone = dict(zip(heads, rises(*(turned(closed, head) for head in heads)), strict=True))

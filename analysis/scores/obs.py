@@ -71,7 +71,9 @@ def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
 
     When the columns C close, (G_S)^-1 and the refitted W lose what they owe to C: W -= W_C A (G^-1)_C and
     G^-1 -= (G^-1)_C^T A (G^-1)_C with A = [(G^-1)_CC]^-1."""
-    inverse = torch.linalg.inv(damped(statistics.covariance))  # of the heads that are left, in their rows
+    G = statistics.covariance
+    # of the heads that are left, in their rows
+    inverse = torch.linalg.inv(G + damping(G) * torch.eye(len(G), dtype=G.dtype))
     values, vectors = torch.linalg.eigh(statistics.fisher)
     root = vectors * values.clamp_min(0).sqrt()
     W = root.T @ statistics.weight  # (D, HK), refitted, so weighed that e is a sum of squares
@@ -96,7 +98,7 @@ def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     return order
 
 
-def damped(G: Tensor) -> Tensor:
-    """G with DAMPING of its mean diagonal added to the diagonal; the identity where G is 0."""
-    mean = G.diagonal().mean()
-    return G + (DAMPING * mean if mean > 0 else torch.ones(())) * torch.eye(len(G), dtype=G.dtype)
+def damping(G: Tensor) -> Tensor:
+    """DAMPING of G's mean diagonal; 1 where G is 0."""
+    mean = DAMPING * G.diagonal().mean()
+    return mean if mean > 0 else torch.ones(())

@@ -12,15 +12,34 @@ positions.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, Queries, frozen, on_device, passed, query_tokens, sites_of
 from headgates.gates import HeadSite
+from headgates.gates.outputs import Output
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection
+
+
+class Projection(NamedTuple):
+    """The weight (D, HK) and bias (D,) of an output projection; None where it has none."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, output: Output) -> "Projection":
+        """A copy of what the output has now."""
+        return cls(output.weight.clone(), None if output.bias is None else output.bias.clone())
+
+    def place(self, output: Output) -> None:
+        """Put it into the model."""
+        output.weight.copy_(self.weight)
+        if self.bias is not None and output.bias is not None:
+            output.bias.copy_(self.bias)
 
 
 class SiteStatistics:
@@ -54,6 +73,21 @@ class SiteStatistics:
     def covariance(self) -> Tensor:
         """(HK, HK), E[z z^T] - E[z] E[z]^T."""
         return self.gram - torch.outer(self.mean, self.mean)
+
+    def refit(self, heads: Tensor, bias: Tensor | None, ridge: Callable[[Tensor], Tensor]) -> Projection:
+        """The projection of least squared error towards the site's own output, with the weights' distance
+        from W as a ridge, where only these heads (H,) are read.
+
+        bias: the one that the site has. ridge: of the moments (P, P) of the P inputs that are read."""
+        W, C = self.weight, self.gram if bias is None else self.covariance
+        reads = heads.repeat_interleave(W.shape[1] // self.heads)  # (HK,)
+        weight = torch.zeros_like(W)
+        own, gone = C[reads][:, reads], C[~reads][:, reads]
+        damped = own + ridge(own) * torch.eye(len(own), dtype=own.dtype)
+        weight[:, reads] = W[:, reads] + W[:, ~reads] @ torch.linalg.solve(damped, gone.T).T
+        if bias is not None:  # the means of both outputs are the same
+            bias = bias.detach().double().cpu() + (W - weight) @ self.mean
+        return Projection(weight, bias)
 
     @property
     def fisher(self) -> Tensor:

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, batch_loss, on_device
-from headgates.analysis.scores.obs import damped
-from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
+from headgates.analysis.scores.obs import damping
+from headgates.analysis.scores.site_statistics import Projection, site_statistics
+from headgates.analysis.without_heads import heads_at
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.headmap import Head
-from headgates.gates.outputs import Output, outputs_of
+from headgates.gates.outputs import outputs_of
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)
 EVERY = 3  # one batch of so many gives the loss, the others make the statistics
-Unpruned = tuple[Tensor, Tensor | None]  # W_O (D, HK) and its bias
 
 
 @torch.no_grad()
@@ -33,16 +33,14 @@ def swapped(
     closed: HeadMap,
     *,
     loss: Loss = batch_loss,
-    draw: object = None,
-    seed: object = None,
-    kinds: object = None,
     by_kind: bool = False,
+    **_: object,
 ) -> HeadMap:
     """Return `closed` (True: closed) with heads that changed places, as many closed in all, or with by_kind
     of each kind, as before.
 
-    loss (model, batch): summed over units. draw, seed, kinds: of the order's function, not needed. The model
-    is left as it was. It runs once for each head. Raises ValueError without any batch."""
+    loss (model, batch): summed over units. What else the order's function takes is not needed. The model is
+    left as it was. It runs once for each head. Raises ValueError without any batch."""
     device = next(model.parameters()).device
     text = [on_device(batch, device) for batch in batches]
     held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths
@@ -50,16 +48,19 @@ def swapped(
     statistics = site_statistics(model, fitted, forward=loss, kinds=closed.kinds)
     choice = {site: row.clone() for site, row in closed.items() if site.heads}
     outputs = outputs_of(model, closed)
-    unpruned: dict[HeadSite, Unpruned] = {
-        site: (output.weight.clone(), None if output.bias is None else output.bias.clone())
-        for site, output in outputs.items()
-    }
+    unpruned = {site: Projection.of(output) for site, output in outputs.items()}
+
+    def refit(site: HeadSite) -> None:
+        """Have W_O fitted to the heads that are open in `choice`."""
+        own, closed = unpruned[site], choice[site]
+        fitted = statistics[site].refit(~closed, own.bias, damping) if closed.any() else own
+        fitted.place(outputs[site])
 
     def turn(*heads: Head) -> None:
         """Have these heads the other way round, in `choice` and in the refitted model."""
         for site, head in heads:
             choice[site][head] = ~choice[site][head]
-            refit_output(outputs[site], unpruned[site], statistics[site], choice[site])
+            refit(site)
 
     def turned(*heads: Head) -> float:
         """The loss with these heads the other way round, as they stay."""
@@ -68,11 +69,11 @@ def swapped(
 
     try:
         with evaluation_mode(model):
-            for site, row in choice.items():
-                refit_output(outputs[site], unpruned[site], statistics[site], row)
+            for site in choice:
+                refit(site)
             best = turned()
             alone = {}
-            for head in [(site, head) for site in choice for head in range(site.heads)]:
+            for head in heads_at(choice):
                 alone[head] = turned(head)
                 turn(head)
             for pair in promising(alone, choice, by_kind=by_kind):
@@ -82,9 +83,7 @@ def swapped(
                     turn(*pair)
     finally:
         for site in choice:
-            refit_output(
-                outputs[site], unpruned[site], statistics[site], torch.zeros(site.heads, dtype=torch.bool)
-            )
+            unpruned[site].place(outputs[site])
     return HeadMap({site: choice.get(site, row) for site, row in closed.items()})
 
 
@@ -102,20 +101,3 @@ def promising(
         )
         pairs += zip(to_open[:SWAPS], to_close, strict=False)
     return sorted(pairs, key=lambda pair: alone[pair[0]] + alone[pair[1]])[:SWAPS]
-
-
-def refit_output(output: Output, unpruned: Unpruned, statistics: SiteStatistics, closed: Tensor) -> None:
-    """W_O and its bias of least error towards the unpruned output, without the closed heads (H,); W_O as it
-    was where none is closed."""
-    W, bias = unpruned
-    if closed.any():
-        columns = (~closed).repeat_interleave(len(statistics.mean) // statistics.heads)  # (HK,)
-        G = damped(statistics.gram if bias is None else statistics.covariance)
-        Y = statistics.weight @ G
-        W = torch.zeros_like(Y)  # (D, HK)
-        W[:, columns] = torch.linalg.solve(G[columns][:, columns], Y[:, columns].T).T
-        if bias is not None:  # the means of both outputs are the same
-            bias = bias.double().cpu() + (statistics.weight - W) @ statistics.mean
-    output.weight.copy_(W)
-    if bias is not None and output.bias is not None:
-        output.bias.copy_(bias)

@@ -115,11 +115,5 @@ def test_means_spreads_and_the_file_are_those_of_all_seeds():
     labelled = [is_labelled(means(fits), name) for name in CAUSAL_ROLES]
     assert sum(each.count() for each in labelled) == labelled[0].heads_total
 
-
-@pytest.mark.parametrize(
-    "wrong", [{"seeds": 0}, {"updates": 0}, {"lam": 0.0}, {"lam": float("nan")}, {}], ids=str
-)
-def test_numbers_that_fit_nothing_and_no_text_are_refused(wrong):
-    message = "expected seeds and updates of at least 1 and lam above 0" if wrong else "at least one batch"
-    with pytest.raises(ValueError, match=message):
-        causal_gates(random_model(), [], **wrong)
+    with pytest.raises(ValueError, match="at least one batch"):
+        causal_gates(model, [])

@@ -32,13 +32,6 @@ def test_a_budget_below_the_cheapest_options_has_no_choice():
     assert sack.at(4.5) == ([0, 1], 1.0)
 
 
-def test_a_part_without_options_and_a_budget_of_nothing_are_refused():
-    with pytest.raises(ValueError, match="at least one option"):
-        Knapsack([[]], 1.0)
-    with pytest.raises(ValueError, match="above 0"):
-        Knapsack([[Option(1.0, 0.0)]], 0.0)
-
-
 def test_options_that_another_beats_are_left_out():
     options = [Option(3.0, 1.0), Option(1.0, 2.0), Option(2.0, 2.0), Option(3.0, 0.5), Option(4.0, 0.5)]
     assert undominated(options) == [1, 3]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from headgates.analysis.batches import sites_of
-from headgates.analysis.interactions import closing
 from headgates.analysis.patching import Patching
+from headgates.analysis.without_heads import closing
 from headgates.configs.settings import ModelConfig
 from headgates.data.batch import collate
 from headgates.gates import HeadMap, HeadSite, attach
@@ -97,7 +97,7 @@ def test_a_patch_exchanges_that_output_and_a_path_keeps_all_other_heads_as_they_
         torch.testing.assert_close(patching.path(senders), direct)
         if sender[0].stack == "encoder":  # only through the heads of cross-attention
             torch.testing.assert_close(direct, patching.clean)
-        for receiver, part in product(places(model)[sender[1] :: 5], "qkv"):
+        for receiver, part in product(places(model)[sender[1] :: 13], "qkv"):
             found = patching.path(senders, into={part: closing([receiver])})
             expected = passed(model, batch, taking(seen, *place(*receiver, part)))
             torch.testing.assert_close(found, expected)
@@ -146,11 +146,6 @@ def test_what_cannot_be_patched_is_refused_in_words():
         Patching(model, batch, collate([(pair[0][1:], pair[1]) for pair in OTHERS], [0, 1], 1), logits)
     with pytest.raises(ValueError, match="calls the output projection of MultiHeadAttention 2 times"):
         Patching(model, batch, other, lambda *given: logits(*given) - logits(*given))
-    patching = Patching(model, batch, other, logits)
-    with pytest.raises(ValueError, match=r"part of a receiver.*'z'"):
-        patching.path(every(model), into={"z": every(model)})
-    with pytest.raises(ValueError, match=r"no decoder\.7\.cross of 3 heads"):
-        patching.activation(HeadMap({HeadSite.at("cross", 7, 3): [True] * 3}))
     attach(model, gate="mask")
     with pytest.raises(ValueError, match=r"0 times.*Detach gates first"):
         Patching(model, batch, other, logits)

@@ -58,11 +58,12 @@ CHANGED = [
 OUTPUTS = [[changed.get(i, draft) for i, draft in enumerate(BASELINE)] for changed in CHANGED]
 
 
-@pytest.mark.parametrize("at_once", [1, 7, R, 1000, None])
-def test_resamples_have_as_many_sentences_as_there_are_and_do_not_depend_on_their_chunks(at_once):
-    chunks = list(resample_chunks(N, R, at_once=at_once))
+@pytest.mark.parametrize("rows", [1, 7, R, 1000])
+def test_resamples_have_as_many_sentences_as_there_are_and_do_not_depend_on_their_chunks(rows, monkeypatch):
+    monkeypatch.setattr(significance, "AT_ONCE", rows * N)
+    chunks = list(resample_chunks(N, R))
     assert np.array_equal(np.concatenate(chunks), COUNTS)
-    assert max(map(len, chunks)) <= (at_once or AT_ONCE // N)
+    assert max(map(len, chunks)) == min(rows, R)
     assert (COUNTS.sum(axis=1) == N).all()
     assert not np.array_equal(COUNTS[0], COUNTS[1])
 
@@ -200,11 +201,9 @@ def test_mcnemars_p_is_that_of_the_binomial_test_and_stands_beside_the_bootstrap
 
 
 def test_lines_that_do_not_pair_up_are_refused():
-    for hypotheses, references in ((["a"], ["a", "b"]), ([], [])):
+    for references in (["a", "b"], []):
         with pytest.raises(ValueError, match="as many hypotheses as references, at least one; got"):
-            score(hypotheses, references)
-    with pytest.raises(ValueError, match=f"drafts and references of {N} lines, got {N - 1} and {N}"):
-        score_changed(BASE, BASELINE[1:], {}, REFERENCES)
+            score(references[1:], references)
 
 
 def test_a_model_that_learned_nothing_passes_as_learned_at_most_as_often_as_planted():
@@ -216,27 +215,25 @@ def test_a_model_that_learned_nothing_passes_as_learned_at_most_as_often_as_plan
 
 
 LABELS = ["yes"] * 80 + ["no"] * 20
+FEW = [f"line {number}" for number in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("outputs", "learned"),
+    ("outputs", "references", "learned"),
     [
-        (SYSTEM, True),
-        ([REFERENCES[0]] * N, False),  # always the same
-        ([*REFERENCES[7:], *REFERENCES[:7]], False),  # good sentences, of other lines
-        ([""] * N, False),
-        (disturbed(REFERENCES, 0.97, 3), False),
-        (["yes"] * 100, False),  # the majority class
-        ([*LABELS[:90], *["yes"] * 10], True),
+        (SYSTEM, REFERENCES, True),
+        ([REFERENCES[0]] * N, REFERENCES, False),  # always the same
+        ([*REFERENCES[7:], *REFERENCES[:7]], REFERENCES, False),  # good sentences, of other lines
+        (disturbed(REFERENCES, 0.97, 3), REFERENCES, False),
+        (["yes"] * 100, LABELS, False),  # the majority class
+        ([*LABELS[:90], *["yes"] * 10], LABELS, True),
+        (FEW, FEW, True),
     ],
 )
-def test_outputs_that_ignore_the_source_are_not_learned(outputs, learned):
-    references, metric = (REFERENCES, BLEU) if len(outputs) == N else (LABELS, ACCURACY)
+def test_outputs_that_ignore_the_source_are_not_learned(outputs, references, learned):
+    metric = BLEU if references is REFERENCES else ACCURACY
     assert (above_trivial(outputs, references, metric)[0] > 0) is learned
 
 
-@pytest.mark.parametrize("lines", range(1, 6))
-def test_no_model_is_called_unlearned_by_a_few_lines_that_none_could_pass(lines):
-    references = [f"line {number}" for number in range(lines)]
-    above = above_trivial(references, references, ACCURACY)
-    assert above is None or above[0] > 0
+def test_of_a_few_lines_that_no_model_could_pass_nothing_is_said():
+    assert above_trivial(FEW[:3], FEW[:3], ACCURACY) is None

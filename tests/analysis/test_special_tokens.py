@@ -27,8 +27,7 @@ def test_what_heads_do_and_are_worth_is_the_same(specials):
         observe_attention(model, data, [rare, alignment, entropy, positions])
         shares = [relevance(model, data, walk=walk) for walk in (None, RatioWalk)]
         maps = [rare.two_rarest(), alignment.agreement(), entropy.nats(), *(each.share for each in shares)]
-        maps += [positions.best().share]
-        maps += [raw_importance(model, data, absolute=form) for form in ("sentence", "token", "batch")]
+        maps += [positions.best().share, raw_importance(model, data)]
         numbers = rare.sentences, rare.queries, *rare.chance(), *(each.steps for each in shares)
         found.append((numbers, torch.cat([each.flat() for each in maps])))
     assert found[0][0] == found[1][0]

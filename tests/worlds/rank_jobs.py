@@ -148,8 +148,7 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
     batches = list(data.batches("train", 97))
     lines = data.corpus.test.sources[:11]
     found: dict[str, Any] = {}
-    for per in ("sentence", "token", "batch"):
-        found[f"importance {per}"] = raw_importance(model, batches, absolute=per, ranks=ranks).flat()
+    found["importance"] = raw_importance(model, batches, ranks=ranks).flat()
     found["fisher"] = fisher(model, batches, ranks=ranks).flat()
     found["relevance"] = relevance(model, batches, ranks=ranks).share.flat()
     found["outputs"] = TASK.outputs(translator, lines)

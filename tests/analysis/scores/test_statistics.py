@@ -145,13 +145,8 @@ def test_where_several_close_at_a_step_the_next_costs_what_least_squares_loses(m
     (a, first), (b, second), (c, third), (d, _) = costs(*given)
     expected = error(*given, {b, c, d}), error(*given, {a, c, d}), error(*given, {d}) - error(*given, {c, d})
     assert (first, second, third) == pytest.approx(expected, rel=1e-8)
-
-
-def test_a_site_without_any_input_has_an_order():
-    z, g, W = planted(7)
-    nothing = costs(0 * z, g, W)
-    assert sorted(head for head, _ in nothing) == list(range(H))
-    assert np.isfinite([cost for _, cost in nothing]).all()
+    z, g, W = given
+    assert sorted(head for head, _ in costs(0 * z, g, W)) == list(range(H)), "also of a site without input"
 
 
 def test_the_site_whose_next_head_is_cheapest_closes_it():
@@ -203,7 +198,7 @@ def zeroed_loss(model: Transformer, data, closed: HeadMap) -> float:
     return sum(float(batch_loss(changed, batch)) for batch in data)
 
 
-@pytest.mark.parametrize(("count", "by_kind"), [(4, False), (4, True), (7, False)])
+@pytest.mark.parametrize(("count", "by_kind"), [(4, True), (7, False)])
 @pytest.mark.parametrize(
     ("swap", "loss", "size"),
     [(swapped, refitted_loss, 1), (loss_swapped, zeroed_loss, 5)],
@@ -211,7 +206,7 @@ def zeroed_loss(model: Transformer, data, closed: HeadMap) -> float:
 )
 def test_a_swap_lowers_the_loss_and_keeps_the_numbers_and_the_model(model, count, by_kind, swap, loss, size):
     data, lowered, weights = in_batches(PAIRS, size), 0, copy.deepcopy(model.state_dict())
-    for seed in range(3):
+    for seed in range(2):
         torch.manual_seed(seed)
         closed = HeadMap({site: torch.rand(site.heads) for site in sites_of(model, None)}).lowest(count)
         found = swap(model, data, closed, by_kind=by_kind)
