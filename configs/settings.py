@@ -320,6 +320,11 @@ class Settings:
                 "--distill.weight"
             )
 
+    @property
+    def ranks(self) -> int:
+        """Processes that train together."""
+        return self.devices * self.num_nodes
+
     def finetuning(self, epochs: int) -> StageConfig:
         """All settings of so many epochs of training that starts from the base."""
         return self.finetune.stage(self.train, epochs)

@@ -30,8 +30,8 @@ from headgates.lab.experiment_text import ExperimentText
 from headgates.lab.tracker import make_tracker
 from headgates.lightning_modules.distilling import Distilling
 from headgates.lightning_modules.optimizers import freeze_decoder
-from headgates.lightning_modules.precision import resolve_precision
-from headgates.lightning_modules.stage_record import Machine, StageResult, load_best
+from headgates.lightning_modules.precision import Precision, resolve_precision
+from headgates.lightning_modules.stage_record import StageResult, load_best
 from headgates.models.cpu_kernels import bound_caches, change_dropout
 from headgates.models.progress import minutes, say
 from headgates.records.folder import RunFolder
@@ -68,22 +68,9 @@ class Lab:
         self.tracker = make_tracker(settings.logger, self.provenance(settings.seed))
 
     @cached_property
-    def precision(self) -> str:
+    def precision(self) -> Precision:
         """Of training; measured when it is first asked for."""
         return resolve_precision(self.settings, device_name(), say)
-
-    @cached_property
-    def machine(self) -> Machine:
-        settings = self.settings
-        return Machine(
-            settings.devices,
-            self.precision,
-            settings.logger,
-            nodes=settings.num_nodes,
-            strategy=settings.strategy,
-            checkpoint_minutes=settings.checkpoint_minutes,
-            checkpoint_steps=settings.checkpoint_steps,
-        )
 
     def provenance(self, seed: int) -> dict[str, Any]:
         """What made a number; of a command that trains nothing, in fp32."""
@@ -210,10 +197,8 @@ class Run:
             module,
             data,
             self.folder,
-            self.lab.machine,
-            stage,
+            replace(self.settings, precision=self.lab.precision),
             prefix=prefix,
-            resume=self.settings.resume,
             loggers=self.lab.tracker.loggers(name),
             watchers=[*watchers, *self.lab.tracker.watchers(name)],
         )

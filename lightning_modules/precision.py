@@ -7,7 +7,7 @@ import platform
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -21,13 +21,14 @@ from headgates.models.loss import linear_cross_entropy
 from headgates.models.progress import Report
 from headgates.models.transformer import Transformer
 
+Precision = Literal["32", "bf16"]
 GAIN_MARGIN = 1.1  # how much faster a step must be in bf16, which rounds more, to be taken
 LEAST_SECONDS = 1.0  # of a measurement, and a pair of steps at least
 LARGEST_STEP = 1e10  # multiply-adds, about, of the largest step that is measured
 LENGTH = 20  # tokens of its sentences
 
 
-def resolve_precision(config: Settings, machine: str, report: Report = lambda text: None) -> str:
+def resolve_precision(config: Settings, machine: str, report: Report = lambda text: None) -> Precision:
     """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs where a training step of such a model
     was timed faster in it. Every process of a run takes what the first one measured. machine: its name for
     users, by which the measurement is kept; report: takes a line on what was found."""
@@ -36,7 +37,7 @@ def resolve_precision(config: Settings, machine: str, report: Report = lambda te
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.get_device_capability() >= (8, 0) else "32"
     gain = ranks.first(lambda: known_gain(config, machine))
-    precision = "bf16" if gain > GAIN_MARGIN else "32"
+    precision: Precision = "bf16" if gain > GAIN_MARGIN else "32"
     report(
         f"precision: {precision}, because a training step in bf16 has {gain:.2f} times the speed of fp32 for "
         "such a model on this machine (measured once)"

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
-from headgates.configs.stages import StageConfig
+from headgates.configs.settings import Settings
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import wait
 from headgates.lightning_modules.checkpoints import WholeFiles, checkpoint_to_resume
@@ -22,7 +22,7 @@ from headgates.lightning_modules.stage_bar import StageBar
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.lightning_modules.stage_data import StageData
 from headgates.lightning_modules.stage_log import StageLog
-from headgates.lightning_modules.stage_record import Machine, StageFolder, StageResult, load_best
+from headgates.lightning_modules.stage_record import StageFolder, StageResult, load_best
 
 
 def run_stage(
@@ -30,43 +30,41 @@ def run_stage(
     module: StageModule,
     data: TranslationData,
     folder: StageFolder,
-    machine: Machine,
-    stage: StageConfig,
+    settings: Settings,
     *,
     prefix: str = "",
-    resume: bool = False,
     watchers: Sequence[Watcher] = (),
     loggers: Sequence[Logger] = (),
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    Files in the run folder begin with `prefix`. `resume` goes on from the last checkpoint if there is one.
-    loggers: where numbers go beside metrics.csv and TensorBoard."""
+    Files in the run folder begin with `prefix`. settings: on which processes and in which precision, 32 or
+    bf16; with `resume` the stage goes on from its last checkpoint if there is one. loggers: where numbers go
+    beside metrics.csv and TensorBoard."""
     signals = HeldSignals()
     state = StageCallback(
         folder,
         module,
+        settings,
         stage=name,
         prefix=prefix,
-        minutes=machine.checkpoint_minutes,
-        steps=machine.checkpoint_steps,
         signals=signals,
         watchers=watchers,
     )
-    log = StageLog(name, data.sampler(world=machine.ranks).steps)
+    log = StageLog(name, data.sampler(world=settings.ranks).steps)
     callbacks = [state, *watchers, log, StageBar(name), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
-        devices=machine.devices,
-        num_nodes=machine.nodes,
-        strategy=strategy(machine, gated=module.gating is not None),
-        precision="bf16-mixed" if machine.precision == "bf16" else "32-true",
-        max_epochs=stage.epochs,
-        accumulate_grad_batches=stage.accumulate,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        strategy=strategy(settings, gated=module.gating is not None),
+        precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
+        max_epochs=module.stage.epochs,
+        accumulate_grad_batches=module.stage.accumulate,
         callbacks=callbacks,
         plugins=[WholeFiles()],
-        logger=make_loggers(machine.logger, folder.path, name, loggers),
+        logger=make_loggers(settings.logger, folder.path, name, loggers),
         default_root_dir=folder.path,
         log_every_n_steps=0,  # training rows are logged by StageModule
         num_sanity_val_steps=0,
@@ -75,7 +73,7 @@ def run_stage(
         enable_model_summary=False,
         enable_progress_bar=False,  # StageBar is ours
     )
-    again = checkpoint_to_resume(state, module) if resume else None
+    again = checkpoint_to_resume(state, module) if settings.resume else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
     try:
         trainer.fit(module, datamodule=StageData(data), ckpt_path=again, weights_only=True)
@@ -102,12 +100,17 @@ def run_stage(
     )
 
 
-def strategy(machine: Machine, *, gated: bool) -> Strategy | str:
+def strategy(settings: Settings, *, gated: bool) -> Strategy | str:
     """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which DDP must be told to
-    look for."""
-    if machine.strategy == "fsdp":
+    look for. Raises ValueError where there is nobody to share with."""
+    if settings.strategy == "fsdp":
+        if settings.ranks == 1:
+            raise ValueError(
+                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave "
+                "it out"
+            )
         return Sharded()
-    return DDPStrategy(find_unused_parameters=gated) if machine.ranks > 1 else "auto"
+    return DDPStrategy(find_unused_parameters=gated) if settings.ranks > 1 else "auto"
 
 
 def quiet_lightning() -> None:

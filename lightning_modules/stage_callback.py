@@ -11,6 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from headgates.configs.settings import Settings
 from headgates.data.ranks import is_first
 from headgates.lightning_modules import memory
 from headgates.lightning_modules.averaging import WeightAverage
@@ -46,16 +47,15 @@ class StageCallback(Remembers, pl.Callback):
         self,
         folder: StageFolder,
         module: StageModule,
+        settings: Settings,
         *,
         stage: str,
         prefix: str,
-        minutes: float,
-        steps: int,
         signals: HeldSignals,
         watchers: Sequence[Watcher],
     ):
         self.folder, self.prefix, self.signals, self.watchers = folder, prefix, signals, watchers
-        self.minutes, self.every_steps = minutes, steps
+        self.minutes, self.every_steps = settings.checkpoint_minutes, settings.checkpoint_steps
         # a checkpoint of another run or stage is not gone on from
         self.origin = {"run_hash": folder.run_hash(), "stage": stage}
         self.average = WeightAverage(module.stage.average)

@@ -1,34 +1,10 @@
-"""Where a stage of training runs, what it writes to, and how it went. Nothing here imports Lightning."""
+"""What a stage of training writes to, and how it went. Nothing here imports Lightning."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from headgates.models.checkpoint import load_file
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where and how to train."""
-
-    devices: int  # of each node
-    precision: str  # "32" or "bf16"
-    logger: str
-    checkpoint_minutes: float = 5.0
-    checkpoint_steps: int = 0
-    nodes: int = 1
-    strategy: str = "ddp"  # or "fsdp"
-
-    def __post_init__(self) -> None:
-        if self.strategy == "fsdp" and self.ranks == 1:
-            raise ValueError(
-                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave "
-                "it out"
-            )
-
-    @property
-    def ranks(self) -> int:
-        return self.devices * self.nodes
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def same_shape(run: Run, recipe: Recipe) -> Choice:
     assert choice.subnet is not None
     predictor = new_predictor(run)
     choice.subnet.remove(predictor.model)
-    schedule = as_many_batches(run.base, run.lab.machine.ranks)
+    schedule = as_many_batches(run.base, run.settings.ranks)
     if for_speed:
         schedule = replace(schedule, epochs=AS_LONG * recipe.epochs)
         result = run.train("plan-scratch", predictor, schedule, prefix="training-", distilled=True)
@@ -58,7 +58,7 @@ def uniform(run: Run, recipe: Recipe) -> Choice:
         about = planning.about(whole / cost)
     say(f"uniform: {model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}")
     predictor = new_predictor(run, model)
-    schedule = replace(as_many_batches(run.base, run.lab.machine.ranks), epochs=settings.train.epochs)
+    schedule = replace(as_many_batches(run.base, run.settings.ranks), epochs=settings.train.epochs)
     result = run.train("uniform", predictor, schedule, prefix="training-", distilled=True)
     return Choice(predictor, None, result=result, facts={"speed": about})
 

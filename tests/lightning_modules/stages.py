@@ -8,18 +8,18 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from headgates.configs.settings import Settings
 from headgates.configs.stages import GateConfig, StageConfig
 from headgates.gates import LambdaBudget, attach
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import run_stage
-from headgates.lightning_modules.stage_record import Machine
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation
 
-MACHINE = Machine(devices=1, precision="32", logger="csv")
+MACHINE = Settings(precision="32")
 STAGE = StageConfig(epochs=3, optimizer="adamw", lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)
 GATES = GateConfig(lr=0.3, lambda_warmup=2)
 
@@ -41,6 +41,7 @@ def train(
     machine=MACHINE,
     name="gates",
     task=None,
+    resume=False,
     of_module=None,
     **of_run,
 ):
@@ -56,7 +57,8 @@ def train(
         gating.watch.patience = watch_patience or gating.watch.patience
     task = task or Translation()
     module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module or {})
-    return run_stage(name, module, data, RunFolder(path), machine, stage, **of_run), module
+    settings = replace(machine, resume=resume)
+    return run_stage(name, module, data, RunFolder(path), settings, **of_run), module
 
 
 def cut_power(monkeypatch, *, epoch, batch, cut=None):

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from headgates.analysis.lrp import relevance
 from headgates.analysis.scores.fisher import fisher
 from headgates.analysis.scores.importance import raw_importance
-from headgates.configs.settings import ModelConfig, SearchConfig
+from headgates.configs.settings import ModelConfig, SearchConfig, Settings
 from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data import load_corpus, ranks
 from headgates.data.corpus import TranslationData, make_vocabs
@@ -23,7 +23,6 @@ from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import run_stage
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
-from headgates.lightning_modules.stage_record import Machine
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.pruning.ablation import ablated_outputs, one_head_masks
@@ -116,11 +115,11 @@ def trained(
         sample=(data.corpus.valid.sources[:5], data.corpus.valid.targets[:5]),
         gating=gating,
     )
-    machine = Machine(
-        devices=ranks.world(), precision="32", logger="csv", checkpoint_steps=2, strategy=strategy
+    settings = Settings(
+        devices=ranks.world(), precision="32", checkpoint_steps=2, strategy=strategy, resume=resume
     )
     held = Held(path)
-    result = run_stage("gates", module, data, RunFolder(path), machine, stage, resume=resume, watchers=[held])
+    result = run_stage("gates", module, data, RunFolder(path), settings, watchers=[held])
     last = torch.load(path / "last.pt", weights_only=True)
     return {
         "losses": result.losses,
