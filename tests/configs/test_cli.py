@@ -13,13 +13,9 @@ from headgates.configs.settings import ModelConfig, Settings
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def write(path: Path, text: str) -> str:
-    path.write_text(text, encoding="utf-8")
+def write(path: Path, text: str, encoding: str = "utf-8") -> str:
+    path.write_text(text, encoding)
     return str(path)
-
-
-def test_no_flags_give_the_defaults_of_the_dataclass():
-    assert read_command(FitOptions, []) == FitOptions()
 
 
 def test_what_imported_models_alone_have_is_no_flag_but_is_read_from_a_file():
@@ -65,20 +61,16 @@ def test_a_true_or_false_flag_alone_is_true(argv, value):
     assert read_command(Settings, argv.split()).resume is value
 
 
-def test_a_flag_beats_yaml_beats_the_default_wherever_it_stands(tmp_path):
+def test_a_flag_beats_a_later_yaml_an_earlier_one_and_that_the_default_wherever_it_stands(tmp_path):
     path = write(
         tmp_path / "c.yaml", "seed: 7\nlambda: 2e-3\ntrain: {epochs: 3, warmup-steps: 11}\ndata-dir: here\n"
     )
-    config = read_command(FitOptions, ["--seed", "5", "--train.epochs", "2", "--config", path])
-    assert (config.seed, config.train.epochs) == (5, 2)
+    earlier = write(tmp_path / "a.yaml", "data_dir: there\nsrc: fr\n")
+    words = f"--seed 5 --train.epochs 2 --config {earlier} --config {path}"
+    config = read_command(FitOptions, words.split())
+    assert (config.seed, config.train.epochs, config.src) == (5, 2, "fr")
     assert (config.lam, config.train.warmup_steps, config.data_dir) == ([0.002], 11, "here")
     assert config.finetune == Settings().finetune
-
-
-def test_a_later_yaml_beats_an_earlier_one(tmp_path):
-    first, second = write(tmp_path / "a.yaml", "seed: 7\nsrc: fr\n"), write(tmp_path / "b.yaml", "seed: 11\n")
-    config = read_command(Settings, ["--config", first, "--config", second])
-    assert (config.seed, config.src) == (11, "fr")
 
 
 def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
@@ -113,26 +105,19 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
     ("argv", "parts"),
     [
         ("--lambd 3", ["--lambd;", "did you mean --lambda?"]),
-        ("-lambda 3", ["did you mean --lambda?"]),
         ("--d-model 3", ["did you mean --model.d-model?"]),
         ("--warmup-steps 3", ["--train.warmup-steps"]),
-        ("--modl.heads 8", ["did you mean --model.heads?"]),
-        ("--kind cross", ["did you mean --kinds?"]),
-        ("--zzzzzzzz 1", ["unknown flag --zzzzzzzz"]),
         ("toy", ["unexpected 'toy'", "--flag VALUE"]),
         ("--lambda", ["--lambda needs a value: a list of numbers"]),
         ("--heads=", ["--heads needs a value"]),  # such as of a shell's variable that is not set
         ("--lambda big", ["--lambda: expected a list of numbers, got 'big'"]),
-        ("--lambda nan", ["--lambda: expected a", "nan"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
         ("--seed 1.5", ["--seed: expected a whole number, got '1.5'"]),
         ("--gate l1", ["--gate: expected some of l0, l0-started", "got l1"]),
         ("--model.norm per", ["expected one of pre, post, got 'per' (did you mean 'pre'?)"]),
         ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
-        ("--kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"]),
         ("--rivals obs,importanc", ["did you mean 'importance'?"]),
         ("--name a/b", ["--name: expected a plain name, without separators, got 'a/b'"]),
-        ("--name ..", ["--name: expected a plain name"]),
         (
             "--model.heads 7",
             ["--model.heads: expected a divisor of --model.d-model 128, got 7; take 4 or 8 or 16"],
@@ -167,10 +152,7 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, pa
         ("lam: 3", ["unknown key lam; did you mean lambda?"]),
         ("model: {dmodel: 3}", ["unknown key model.dmodel; did you mean model.d_model?"]),
         ("model: 3", ["model: expected settings below it (", "got 3"]),
-        ("seed: one", ["seed: expected a whole number, got 'one'"]),
-        ("seed:", ["seed: expected a whole number, got None"]),
         ("train: {epochs: 2.5}", ["train.epochs: expected a whole number, got 2.5"]),
-        ("src: [en, de]", ["src: expected text, got ['en', 'de']"]),
         ("name: [a]", ["name: expected text or null, got ['a']"]),
         ("seed: 1\nlambda: true", ["lambda: expected a list of numbers, got True"]),
         ("data-dir: a\ndata_dir: b", ["data_dir is given twice"]),
@@ -185,13 +167,6 @@ def test_a_wrong_yaml_file_is_named_with_its_key(tmp_path, text, parts):
     message = str(error.value)
     assert "\n" not in message
     assert [part for part in [path, *parts] if part not in message] == [], message
-
-
-def test_a_yaml_file_that_is_not_utf8_is_named(tmp_path):
-    path = tmp_path / "c.yaml"
-    path.write_bytes(b"name: stra\xdfe\n")
-    with pytest.raises(ConfigError, match="expected UTF-8"):
-        read_command(Settings, ["--config", str(path)])
 
 
 def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
@@ -212,12 +187,13 @@ def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
         ),
         ("[" * 4000 + "]" * 4000, "nested too deep"),
         ("# " + "a" * 2**20, "expected a file of settings, got more than 1 MiB"),
+        ("name: straße", "expected UTF-8"),
     ],
-    ids=["twice", "twice inside", "an alias", "nested", "large"],
+    ids=["twice", "twice inside", "an alias", "nested", "large", "latin"],
 )
 def test_a_yaml_file_that_no_one_means_is_refused_in_one_line(tmp_path, text, error):
     with pytest.raises(ConfigError, match=re.escape(error)) as refused:
-        read_command(Settings, ["--config", write(tmp_path / "a.yaml", text)])
+        read_command(Settings, ["--config", write(tmp_path / "a.yaml", text, "latin-1")])
     assert "\n" not in str(refused.value)
 
 

@@ -78,7 +78,8 @@ def takes(options: type, words: list[str]) -> bool:
         return False
     return True
 
-    """What it takes, how it is described, its default, unless one leaves that to the run (None)."""
+
+def test_one_flag_means_the_same_in_all_commands():
     """What it takes, how it is described, its default, unless one leaves that to the run (None)."""
     known: dict[str, tuple[str, tuple, Any]] = {}
     wrong = []
