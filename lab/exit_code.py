@@ -3,7 +3,9 @@
 import errno
 import signal
 import sys
+import threading
 import warnings
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -80,19 +82,30 @@ def error_line(script: str, error: Exception) -> str:
 @contextmanager
 def kill_as_interrupt(heard: list[int]) -> Iterator[None]:
     """Turn a kill, a closed terminal or a scheduler's warning into an interrupt, so that what was begun is
-    put in order and said. heard: the numbers of the signals are added to it."""
+    put in order and said. heard: the numbers of the signals are added to it.
+
+    An interrupt that falls into a destructor, whose exceptions Python drops, is raised again."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         heard.append(signum)
         raise KeyboardInterrupt
+
+    def again(dropped: "sys.UnraisableHookArgs") -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            number = heard[-1] if heard else signal.SIGINT
+            threading.Timer(0.05, interrupt_main, [number]).start()  # once the destructor has ended
+        else:
+            hook(dropped)
 
     known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
     awaited = [
         signum for signum in known if signal.getsignal(signum) is not signal.SIG_IGN
     ]  # nohup: not SIGHUP
     before = {signum: signal.signal(signum, interrupt) for signum in awaited}
+    hook, sys.unraisablehook = sys.unraisablehook, again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for signum, handler in before.items():
             signal.signal(signum, handler)

@@ -17,9 +17,11 @@ ENDING = (
 
 
 class HeldSignals(pl.Callback):
-    """Holds the first such signal of a training step back, for who saves the step: `heard` is its number, and
-    `re_raise` gives it to the handler that was there before. A second one, and one during validation, goes
-    to that handler at once. Ignored signals stay ignored."""
+    """Holds the first such signal back, for who reads it: `heard` is its number, and `re_raise` gives it to
+    the handler that was there before. In training the step is saved first; in validation nothing is. A second
+    one goes to that handler at once. Ignored signals stay ignored.
+
+    What a handler raises in a destructor is lost, so a signal stays `heard` until `re_raise`."""
 
     def __init__(self) -> None:
         self.heard: int | None = None
@@ -30,26 +32,26 @@ class HeldSignals(pl.Callback):
             return
 
         def hold(signum: int, frame: FrameType | None) -> None:
-            if self.heard is None and not trainer.validating:
-                self.heard = signum
-            else:
-                self.re_raise(signum)
+            first, self.heard = self.heard is None, signum
+            if not first:
+                self.before[signum](signum, frame)
 
         for signum in (getattr(signal, name) for name in ENDING if hasattr(signal, name)):
             if callable(signal.getsignal(signum)):  # ignored, or nobody's: as before
                 self.before[signum] = signal.signal(signum, hold)
 
-    def re_raise(self, signum: int | None = None) -> None:
-        """Let the signal that was held back, or the given one, do what it does. Raises KeyboardInterrupt
-        where it ends nothing: another process of the same training heard it."""
-        signum, self.heard = self.heard if signum is None else signum, None
+    def re_raise(self) -> None:
+        """Let the signal that was held back do what it does. Raises KeyboardInterrupt where it ends nothing:
+        another process of the same training heard it."""
+        signum, self.heard = self.heard, None
         self.restore()
         if signum is not None:
             signal.raise_signal(signum)
         raise KeyboardInterrupt
 
-    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self.heard is not None:  # heard in the last step of an epoch, whose end may be minutes away
+    def in_validation(self, *_: Any, **__: Any) -> None:
+        """Also of a signal that was heard in the last step of an epoch, whose end may be minutes away."""
+        if self.heard is not None:
             self.re_raise()
 
     def restore(self, *_: Any, **__: Any) -> None:
@@ -58,4 +60,5 @@ class HeldSignals(pl.Callback):
             signal.signal(signum, handler)
         self.before.clear()
 
+    on_validation_start = on_validation_batch_start = on_validation_batch_end = in_validation
     on_train_end = on_exception = restore

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 
@@ -88,6 +89,21 @@ def test_an_interrupt_a_kill_and_a_closed_terminal_say_how_to_go_on(signum, caps
         signal.SIG_DFL,
         signal.SIG_DFL,
     ]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_a_destructor_swallows_ends_the_command_all_the_same(signum, capsys, heard):
+    class Dropped:
+        def __del__(self) -> None:
+            signal.raise_signal(signum)
+
+    def run() -> None:
+        Dropped()
+        for _ in range(300):
+            time.sleep(0.1)
+
+    assert exit_code("x.py", run, interrupted="--resume continues") == 128 + signum
+    assert capsys.readouterr().err == "x.py: interrupted; --resume continues\n"
 
 
 def test_a_kill_that_is_ignored_stays_ignored():

@@ -191,6 +191,33 @@ def test_a_signal_waits_until_the_step_is_saved(translator, data, tmp_path, monk
     assert same_files(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_that_a_destructor_swallows_in_validation_ends_the_stage(
+    translator, data, tmp_path, monkeypatch, times
+):
+    class Dropped:
+        def __del__(self):
+            for _ in range(times):
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+
+    step = modules.StageModule.validation_step
+
+    def validation_step(self, *batch):
+        if self.current_epoch == 1:
+            Dropped()
+        return step(self, *batch)
+
+    monkeypatch.setattr(modules.StageModule, "validation_step", validation_step)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(translator, data, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert last_step(tmp_path) == data.sampler().steps
+
+
 def test_a_full_disk_leaves_the_checkpoint_before(translator, data, tmp_path, monkeypatch):
     save, written = torch.save, []
 
