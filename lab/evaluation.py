@@ -32,7 +32,7 @@ from headgates.gates.depth import StackLayers, layers_left
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name
-from headgates.records.row import BASE, MEASURED, EvaluationRecord, Measure, ResultRow
+from headgates.records.row import BASE, MEASURED, EvaluationRecord, Measure, ResultRow, StageRecord
 from headgates.records.source import Lines, Source
 from headgates.tasks.base import Predictor, Task
 
@@ -96,6 +96,27 @@ def evaluation_key(settings: dict[str, Any], test: Lines) -> EvaluationRecord:
     """All that outputs of the test set depend on beside the model. settings: of the prediction."""
     found: Any = {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
     return cast(EvaluationRecord, found)
+
+
+def kept_evaluation(run: RunFolder, key: EvaluationRecord) -> RunFolder:
+    """Where a run keeps its outputs of other test lines, or by another search, than its result is of."""
+    return RunFolder(run / f"evaluations/{config_hash(key)}")
+
+
+def evaluated(run: RunFolder, key: EvaluationRecord, system: str) -> tuple[RunFolder, ResultRow] | None:
+    """The row of a run's own model on the test lines and with the search of a key, and the folder of its
+    outputs; None where there is none yet. system: its name among what the run keeps."""
+    for folder, name in ((kept_evaluation(run, key), system), (run, first(run.own_system))):
+        for row in first(folder.rows):
+            if row.system == name and row.evaluation == key:
+                return folder, row
+    return None
+
+
+def stage_of(run: RunFolder) -> StageRecord | None:
+    """How the run's own model was trained; None where others trained it."""
+    own = first(run.own_system)
+    return next((row.stage for row in first(run.rows) if row.system == own), None)
 
 
 class Evaluation:
@@ -175,30 +196,20 @@ class Evaluation:
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
         """Add the row and outputs of a base run, which may be a smaller model itself, under another name;
         they are made anew if they were made with settings other than this configuration's."""
-        weights, stage = run / "best.pt", None
-        # evaluations of this kind are kept for the next run
-        kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")
+        weights, kept = run / "best.pt", kept_evaluation(run, self.fingerprint)
         here = {"device": device_name(), "threads": torch.get_num_threads()}
-        made: dict[str, Any] = {
-            "system": system,
-            "recipe": None,
-            "compute": None,
-            "subnet": None,
-            "speed": None,
-            "others": {},
-        }  # of a base, not of its recipe
-        for folder, own in ((kept, system), (run, first(run.own_system))):
+        if (found := evaluated(run, self.fingerprint, system)) is not None:
+            folder, row = found
             measured = first(folder.result)
-            for row in first(folder.rows):
-                if row.system == own and row.evaluation == self.fingerprint:
-                    same = all(measured.get(name) == value for name, value in here.items())
-                    changes = made | ({} if same else {"seconds": None})
-                    self.copy_row(row, folder, own, weights, None, **changes)
-                    return
-                if row.system == own:
-                    stage = row.stage
-        predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
-        row = self.add(system, weights, predictor, None, stage=stage)
+            same = all(measured.get(name) == value for name, value in here.items())
+            of_base: dict[str, Any] = {"system": system, "others": {}}
+            of_base |= dict.fromkeys(("recipe", "compute", "subnet", "speed"))
+            of_base |= {} if same else {"seconds": None}
+            self.copy_row(row, folder, row.system, weights, None, **of_base)
+            return
+        own = first(run.own_system)
+        predictor = self.task.load_predictor(run.path, run.weights_of(own), settings)
+        row = self.add(system, weights, predictor, None, stage=stage_of(run))
         with suppress(OSError):  # a base may be another user's
             kept.write_outputs(system, self.folder.outputs(system))
             kept.write_json("result.json", {"rows": [row.to_json()], **here})

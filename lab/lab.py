@@ -25,7 +25,7 @@ from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
 from headgates.data.ranks import first, is_first
 from headgates.lab.distilled_text import distilled_data, distilled_seconds
-from headgates.lab.evaluation import Evaluation
+from headgates.lab.evaluation import Evaluation, evaluated, evaluation_key, kept_evaluation, stage_of
 from headgates.lab.experiment_text import ExperimentText
 from headgates.lab.tracker import make_tracker
 from headgates.lightning_modules.distilling import Distilling
@@ -36,7 +36,7 @@ from headgates.models.cpu_kernels import bound_caches, change_dropout
 from headgates.models.progress import minutes, say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name, provenance
-from headgates.records.row import BASE, CONTINUED
+from headgates.records.row import BASE, CONTINUED, ResultRow
 from headgates.records.run_lock import RunLocks, abandon_run, claim_run
 from headgates.records.source import best_device
 from headgates.tasks.base import Predictor
@@ -111,7 +111,7 @@ class Lab:
         again = "; --fresh repeats it" if asked else ""
         say(f"{kind if kind in (BASE, CONTINUED) else 'run'}: {folder.path}" + f" (finished{again})" * done)
         if done and asked and settings.name not in (None, folder.path.name):
-            say(f"--name {settings.name} is not needed: the same run is finished as {folder.path.name}")
+            say(f"--name {settings.name} is not needed: the same model is finished as {folder.path.name}")
         run = Run(self, folder, on or folder, kind, recipe, done)
         try:
             yield run
@@ -123,6 +123,25 @@ class Lab:
             self.locks.release()  # others may now build on it
         if run.made and run.tracked:
             self.tracker.finish(self.text.test)
+
+    def own_row(self, run: RunFolder) -> tuple[RunFolder, ResultRow]:
+        """The row of a finished run's own model on the test lines, and with the search, of this command, and
+        the folder of its outputs. Where its result is of others, they are made now, once, and kept beside."""
+        own, text = first(run.own_system), self.text
+        predictor = self.text.load(run)
+        settings = self.task.prediction_settings(predictor)
+        key = evaluation_key(settings, text.test)
+        if (found := evaluated(run, key, own)) is not None:
+            return found
+        kept = kept_evaluation(run, key)
+        say(
+            f"{run.path}: its result is of other test lines or another search; the {len(text.test[0]):,} "
+            f"lines are translated now, into {kept.path}"
+        )
+        evaluation = Evaluation(kept, self.task, text.test, settings)
+        row = evaluation.add(own, run.weights_of(own), predictor, None, stage=stage_of(run))
+        kept.write_json("result.json", {"rows": [row.to_json()], "system": own})
+        return kept, row
 
     def complete(self, folder: RunFolder, kind: str, base: RunFolder) -> None:
         """Let the tracker log what is not logged yet of the run that the command is for."""

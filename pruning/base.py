@@ -10,7 +10,6 @@ from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
 from headgates.lab.lab import Lab, Run
 from headgates.lightning_modules.generators import seed_generators
-from headgates.models.progress import say
 from headgates.records.fingerprint import base_fingerprint
 from headgates.records.folder import RunFolder
 from headgates.records.foreign_source import is_foreign
@@ -29,8 +28,6 @@ def base_run(lab: Lab) -> RunFolder:
     key = base_fingerprint(settings, text.corpus, lab.precision)
     with lab.run(f"{text.prefix}-none-s{settings.seed}", BASE, key) as run:
         if run.done:
-            if lab.asked is None:
-                evaluate_again(run)
             return run.folder
         first(lambda: lab.task.prepare_folder(run.folder.path, text.corpus, settings))
         text.data(run.folder)
@@ -47,22 +44,6 @@ def add_base(run: Run, predictor: Predictor, stage: Mapping[str, Any] | None) ->
     evaluation.add(BASE, run.folder / "best.pt", predictor, None, stage=stage)
     evaluation.choose_reference()
     run.finish(BASE)
-
-
-def evaluate_again(run: Run) -> None:
-    """Translate the test set of this command, where the finished base was evaluated on another or with
-    another search."""
-    row = next(iter(run.folder.rows()), None)  # a base that others trained has none
-    if row is None:
-        return
-    predictor = run.text.load(run.folder)
-    if row.evaluation == run.begin_rows(predictor).fingerprint:
-        return
-    say(
-        "base: its result is of other test lines or another search; "
-        f"the {len(run.text.test[0])} lines are translated now"
-    )
-    add_base(run, predictor, row.stage)
 
 
 def dynamics(run: Run) -> "list[Dynamics]":

@@ -33,7 +33,7 @@ from headgates.pruning.planning import Planning
 from headgates.pruning.trimming import trimmed
 from headgates.records.fingerprint import recipe_fingerprint
 from headgates.records.folder import RunFolder, recipe_of
-from headgates.records.row import CONTINUED, PRUNED, ResultRow, SubnetRecord
+from headgates.records.row import BASE, CONTINUED, PRUNED, ResultRow, SubnetRecord
 from headgates.records.source import BATCH_TOKENS
 
 GAP = 0.3  # points of the metric that making gates exact may change before the user is warned
@@ -100,8 +100,12 @@ def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
 
 def row_of(run: RunFolder, lab: Lab, system: str | None = None) -> Row:
     """A system of a finished run, its own unless named."""
-    result = first(lambda: run.row_of(system or run.own_system()))  # which it may just have written
-    scored = score(run.outputs(result.system), lab.text.test[1], lab.task.metrics)
+    own = first(run.own_system)
+    if (system or own) == own and own in (BASE, CONTINUED):  # which are the same for all test lines
+        folder, result = lab.own_row(run)
+    else:
+        folder, result = run, first(lambda: run.row_of(system or own))  # which it may just have written
+    scored = score(folder.outputs(result.system), lab.text.test[1], lab.task.metrics)
     recipe = result.recipe if system is None else None
     if result.system == CONTINUED:
         made_by = recipe_of(run.config())

@@ -132,7 +132,8 @@ def show_dynamics(lab: Lab, base: RunFolder) -> None:
 
 def print_one(row: Row, base: Row) -> None:
     """What is said of one model beside its table: its size, shape and speed, of a base its result."""
-    if row.recipe is None and (sentence := result_sentence(row.run)) is not None:
+    own = row.recipe is None and row.result in row.run.rows()  # and not of other test lines
+    if own and (sentence := result_sentence(row.run)) is not None:
         print(sentence)
     if row.result.speed is None:  # measured in turns, which a single pass would deny
         for line in size_sentences([base.result, row.result]):
