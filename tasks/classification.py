@@ -145,8 +145,8 @@ class Classification(Task):
 
 
 def encoder_of(config: Settings) -> Path:
-    """The folder of the encoder that a base is made of. Raises ValueError where there is none, or settings of our own model
-    are given with it."""
+    """The folder of the encoder that a base is made of. Raises ValueError where there is none, or settings of
+    our own model are given with it."""
     if config.encoder is None:
         raise ValueError(
             "--task classify needs --encoder: a Hugging Face encoder's folder or name on the hub"
