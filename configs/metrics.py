@@ -17,7 +17,7 @@ HISTORY = {
     "val/token_accuracy": "share of target tokens whose logit is the highest",
     "val/bleu": "sacreBLEU of a sample of validation sentences, greedy search",
     "val/objective": "val/loss + lambda * expected open heads",
-    "gates/open_heads": "heads whose gate is more likely open than shut",
+    "gates/open_heads": "heads whose gate is more likely open than closed",
     "gates/penalty": "expected open heads",
     "gates/lambda": "price of an expected open head, nats per target token",
     **{f"gates/open_{kind}": f"gates/open_heads in {kind} attention" for kind in KINDS},

@@ -241,7 +241,7 @@ class Settings:
     )
     dynamics: list[int] = setting(
         [],
-        "Epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv).",
+        "Epochs of the base, from 1, after which 0 to 90% of its heads are closed (curves/dynamics.csv).",
         rare=True,
     )
     look_sentences: int = setting(

@@ -46,7 +46,7 @@ def make_batch(sentences: int = 16) -> dict[str, torch.Tensor]:
 
 
 def train(steps: int = 60, lam: float = 0.02) -> MarianMTModel:
-    """A model whose gates were learned beside its weights, without the heads that were shut."""
+    """A model whose gates were learned beside its weights, without the heads that were closed."""
     model = make_model().train()
     bank = hg.attach(model, lam=lam, warmup=steps // 4)  # lambda grows: gates first learn which heads work
     optimizer = torch.optim.AdamW(bank.param_groups(lr=3e-3))

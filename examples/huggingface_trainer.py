@@ -36,7 +36,7 @@ class GatedTrainer(Trainer):
 
 
 def train(folder: str | Path, steps: int = 60, lam: float = 0.02) -> Path:
-    """Train with gates, remove the heads that were shut, and write the model to folder/pruned."""
+    """Train with gates, remove the heads that were closed, and write the model to folder/pruned."""
     model = make_model()
     bank = hg.attach(model, lam=lam, warmup=steps // 4)
     batch = make_batch(256)

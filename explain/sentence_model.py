@@ -1,7 +1,7 @@
-"""What a trained model does with one sentence: what it says with any heads shut, how sure it is, where its
+"""What a trained model does with one sentence: what it says with any heads closed, how sure it is, where its
 heads look, and what each head is worth on this sentence, exactly.
 
-    effect(h) = L(y; h shut) - L(y; h open), all other heads as they are, in nats a sentence
+    effect(h) = L(y; h closed) - L(y; h open), all other heads as they are, in nats a sentence
 
 y is what the model says of the sentence as the run has it, L the sum of -log p over its tokens. Every head
 costs a row of one batch, no approximation. A head is patched by a second sentence of as many pieces: its
@@ -39,8 +39,8 @@ KEPT_SENTENCES = 16  # sentences whose translation is kept as the run has it
 
 @dataclass(frozen=True)
 class Change:
-    """What a row of a batch differs in from the model as it was trained: heads that are shut, and heads whose
-    output comes from the batch's last row."""
+    """What a row of a batch differs in from the model as it was trained: closed heads, and heads whose output
+    comes from the batch's last row."""
 
     shut: frozenset[Head] = frozenset()
     patched: frozenset[Head] = frozenset()
@@ -64,7 +64,7 @@ class Said:
 class SentenceModel:
     """A translator or a classifier that answers about single sentences; while it lives, the model has masks.
 
-    start: the heads that the run itself has shut. longest: pieces that a sentence may have, the end left out.
+    start: the heads that the run itself closed. longest: pieces that a sentence may have, the end left out.
     Raises ValueError for a model without heads, or of another task."""
 
     def __init__(self, source: Source, *, longest: int):
@@ -338,7 +338,7 @@ class SentenceModel:
     # ------------------------------------------------------------ what heads are worth
 
     def effects(self, text: str, shut: frozenset[Head]) -> dict[str, float]:
-        """Head -> loss of what the model says as it is, with the head shut, minus that with the head open,
+        """Head -> loss of what the model says as it is, with the head closed, minus that with the head open,
         all others as in `shut`; nats a sentence, above 0 where the head helps."""
         changes = [Change(shut), *(Change(shut ^ {head}) for head in self.heads.values())]
         now, *turned = (-self.token_log_probs(text, self.as_it_is(text).ids, changes).sum(1)).tolist()

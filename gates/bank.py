@@ -105,7 +105,7 @@ class GateBank(nn.Module):
         if self.training and (silent := self.unasked()):
             raise ValueError(
                 f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: "
-                "the penalty alone would shut them all. Leave sites that training does not run out "
+                "the penalty alone would close them all. Leave sites that training does not run out "
                 "(attach(..., kinds=...)); an attention whose forward does not multiply by its slot needs "
                 "mode='hook' or mode='weight' in its SiteRule"
             )

@@ -164,14 +164,14 @@ class HeadGate(nn.Module):
         positions = [peer.position() for peer in self.peers]
         multiples = [peer.multiple for peer in self.peers]
         if max(multiples) > 1:
-            shut = lowest_in_blocks(positions, sum(map(len, positions)) - count, multiples)
-            return ~dict(zip(self.peers, shut, strict=True))[self]
+            closed = lowest_in_blocks(positions, sum(map(len, positions)) - count, multiples)
+            return ~dict(zip(self.peers, closed, strict=True))[self]
         chosen = hard_top_k(torch.cat(positions), count)
         rows = dict(zip(self.peers, chosen.split([peer.heads for peer in self.peers]), strict=True))
         return rows[self].bool()
 
     def position(self) -> Tensor:
-        """Where each gate stands between shut and open, (H,): its parameter, or xi where it has none."""
+        """Where each gate stands between closed and open, (H,): its parameter, or xi where it has none."""
         return getattr(self, self.learned).detach() if self.learned else self.test_value()
 
     def numbers(self) -> dict[str, Tensor]:

@@ -168,7 +168,7 @@ class GateWatch:
         if open_heads.count() == 0:
             neurons = " and neurons" * bool(open_heads.select(FFN_KINDS))
             return (
-                f"all {open_heads.heads_total} gated heads{neurons} are shut at step {step}: lambda "
+                f"all {open_heads.heads_total} gated heads{neurons} are closed at step {step}: lambda "
                 f"{self.budget.lam:g} is too large for this "
                 "model; lower lambda, or lengthen its warm-up"
             )

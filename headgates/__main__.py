@@ -10,7 +10,7 @@ COMMANDS = {
     "fit": "train a base model and gates on its heads, and compare",
     "prune": "close heads of a trained model without training",
     "analyze": "say what the heads of a trained model do",
-    "explore": "type a sentence, shut heads, and see what a model does then",
+    "explore": "type a sentence, close heads, and see what a model does then",
     "translate": "translate text, lines in and lines out",
     "export": "write a model for another runtime or library, and time it",
     "sweep": "run fit on a grid of settings",

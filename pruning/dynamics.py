@@ -1,6 +1,6 @@
 """How early is it decided which heads matter?   Michel et al. 2019, section 6.
 
-After chosen epochs of the base's training, 0% to 90% of the heads are pruned as in section 4.2, by an
+After chosen epochs of the base's training, 0% to 90% of the heads are closed as in section 4.2, by an
 importance that is computed anew, and the validation text is translated greedily. The model is the one that is
 validated, with the running average of its weights if there is one. The training is not changed by this: its
 weights stay the same bit by bit, and the time is not counted as training time.

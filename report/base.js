@@ -52,10 +52,10 @@ const REMOVED_ALONE = `${METRIC} with all heads minus ${METRIC} without this one
 // costs: it says what the model loses without the head; exact: it was measured so, no score estimates it; signed: it is drawn from 0, and what
 // is below has a mark; live: it is of the sentence that the reader typed; extra: for colour and size alone
 const MEASURES = [
-  { key: "effect", words: "Effect alone", digits: 3, unit: "nats", adds: "the cost of shutting heads one at a time, on this sentence", costs: true, live: true,
-    exact: true, signed: true, what: "what shutting this head alone adds to the loss of the translation, on this sentence: exact" },
+  { key: "effect", words: "Effect alone", digits: 3, unit: "nats", adds: "the cost of closing heads one at a time, on this sentence", costs: true, live: true,
+    exact: true, signed: true, what: "what closing this head alone adds to the loss of the translation, on this sentence: exact" },
   { key: "effect_now", words: "Effect now", digits: 3, unit: "nats", live: true, exact: true, signed: true,
-    what: "the loss with this head shut minus that with it open, all others open or shut as they are now: exact" },
+    what: "the loss with this head closed minus that with it open, all others open or closed as they are now: exact" },
   { key: "patch_effect", words: "Patch effect", digits: 3, unit: "nats", live: true, exact: true, signed: true,
     what: "what it adds to the loss when this head alone reads the second sentence: exact" },
   { key: "loss", words: "Cost in loss", digits: 3, unit: "nats a sentence", adds: "the cost of closing heads one at a time", costs: true,
@@ -99,7 +99,7 @@ function gateEnds() {
   const labelOf = (run) => (data.states ?? []).find((state) => state.run === run)?.label ?? run;
   return [...runs].map((run) => {
     const label = [...runs].filter((other) => labelOf(other) === labelOf(run)).length > 1 ? run : labelOf(run);
-    return { key: `gate:${run}`, words: `log α, ${label}`, digits: 1, extra: true, signed: true, what: `log α of the head's gate at the end of training; below 0 it is shut` };
+    return { key: `gate:${run}`, words: `log α, ${label}`, digits: 1, extra: true, signed: true, what: `log α of the head's gate at the end of training; below 0 it is closed` };
   });
 }
 
@@ -197,7 +197,7 @@ for (const states of SERIES.values())
 const opensWith = (states) => states.some(({ run }) => run && run === data.opens_with);
 const FIRST_SERIES = ([...SERIES].find(([, states]) => opensWith(states)) ?? [...SERIES][0])?.[0];
 
-const SHUTS = SERIES.size > 0 || LIVE !== null; // heads are open or shut here
+const SHUTS = SERIES.size > 0 || LIVE !== null; // heads are open or closed here
 
 // Gates that a state does not name are not gated: open.
 function isOpen(head, state) {

@@ -14,7 +14,7 @@ function drawCard() {
 
 function headCard(head) {
   const pruned = (SERIES.get(view.series) ?? []).filter((state) => !state.unpruned);
-  const only = pruned.length === 1 ? `, ${isOpen(head, pruned[0]) ? "open" : "shut"} with ${pruned[0].label}` : "";
+  const only = pruned.length === 1 ? `, ${isOpen(head, pruned[0]) ? "open" : "closed"} with ${pruned[0].label}` : "";
   const place = `${kindWords(head)}, layer ${head.layer}, head ${head.head}${only}`;
   const name = el("b", { id: idOf("card-name", head) }, head.name);
   return el(
@@ -158,11 +158,11 @@ function statesPart(head) {
   const pruned = SERIES.get(view.series).filter((state) => !state.unpruned);
   if (pruned.length < 2) return null; // which the card's head says
   const buttons = pruned.map((state) => {
-    const word = isOpen(head, state) ? "open" : "shut";
+    const word = isOpen(head, state) ? "open" : "closed";
     const attributes = { class: word + (state === view.state ? " on" : ""), "aria-label": `${state.label}: ${word}; show` };
     return button({ ...attributes, onclick: () => chooseState(state) }, el("i", { class: "dot f-" + head.family.id }), state.label);
   });
-  return part("Open or shut", el("ol", { class: "states" }, buttons.map((each) => el("li", {}, each))));
+  return part("Open or closed", el("ol", { class: "states" }, buttons.map((each) => el("li", {}, each))));
 }
 
 function pathPart(head) {
@@ -189,7 +189,7 @@ function pathPart(head) {
     const name = "line" + (view.state.run === run ? " on" : "");
     return el("path", { class: name, "stroke-opacity": strength(run), d: "M" + points.filter(Boolean).join("L") });
   };
-  const endWords = ends.map((end) => `${label(end.run)}: log alpha ends ${end.y <= y(0) ? "above 0, open" : "below 0, shut"}`);
+  const endWords = ends.map((end) => `${label(end.run)}: log alpha ends ${end.y <= y(0) ? "above 0, open" : "below 0, closed"}`);
   const drawn = [
     line(left, y(0), right, y(0), { class: "zero" }),
     writeBefore(left - 6, y(0) + 4, "0"),

@@ -126,7 +126,7 @@ def show_dynamics(lab: Lab, base: RunFolder) -> None:
         return
     from headgates.pruning.dynamics import CURVE_NAME, read_rows  # with the trainer, for seconds
 
-    title = f"{base.path.name}: heads pruned while the base trains"
+    title = f"{base.path.name}: heads closed while the base trains"
     draw_dynamics(read_rows(base), base / CURVE_NAME, metric=lab.task.metrics[0], title=title)
 
 

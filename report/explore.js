@@ -1,6 +1,6 @@
-// explore's page as a whole: what the reader asks, the server's answers, heads that are shut and patched, the address that holds it all.
+// explore's page as a whole: what the reader asks, the server's answers, heads that are closed and patched, the address that holds it all.
 
-// What the reader asks. shut: names of heads by model; prefix: ids that the translation begins with; step: the token that is looked at.
+// What the reader asks. shut: names of closed heads by model; prefix: ids that the translation begins with; step: the token that is looked at.
 const ask = {
   text: "",
   shut: LIVE.models.map(({ start }) => new Set(start)),
@@ -20,7 +20,7 @@ function isChanged(number) {
 
 // ---------------------------------------------------------------- heads
 
-// A click shows a head; a second click shuts or opens it.
+// A click shows a head; a second click closes or opens it.
 function choose(head, asked) {
   if (asked && head === view.head) return turn(head);
   view.head = head;
@@ -36,7 +36,7 @@ function turn(head) {
   const shut = shutHere();
   if (!shut.delete(head.name)) shut.add(head.name);
   ask.patched.delete(head.name);
-  changed(`${head.name} is ${shut.has(head.name) ? "shut" : "open"}`);
+  changed(`${head.name} is ${shut.has(head.name) ? "closed" : "open"}`);
 }
 
 function patch(head) {
@@ -78,7 +78,7 @@ function paintHeads() {
 
 const PICTURE_BUTTON = download("Save as SVG", () => "sentence.svg", "image/svg+xml", pictureFile);
 
-// What is shut, and the way back.
+// What is closed, and the way back.
 function drawState() {
   const start = new Set(LIVE.models[LIVE.number].start);
   const setTo = (names, words) => () => {
@@ -107,7 +107,7 @@ function gatePart(head) {
   return el(
     "div",
     { class: "keys gate" },
-    act("turn", shut ? "Open this head" : "Shut this head", turn),
+    act("turn", shut ? "Open this head" : "Close this head", turn),
     ask.other ? act("patch", ask.patched.has(head.name) ? "Read the first sentence" : "Patch from the second sentence", patch) : null,
   );
 }
@@ -285,7 +285,7 @@ function drawTitle() {
   byId("place").textContent = ["headgates", model.label].join(" · ");
   byId("title").textContent = "Try it on your own sentence";
   byId("go").textContent = LIVE.translates ? "Translate" : "Label";
-  const heads = `${plural(TOTAL, "head")}${model.start.length ? `, of which the run has shut ${model.start.length}` : ""}.`;
+  const heads = `${plural(TOTAL, "head")}${model.start.length ? `, of which the run has closed ${model.start.length}` : ""}.`;
   byId("summary").replaceChildren(heads + " ");
   if (LIVE.models.length > 1) {
     const other = LIVE.models[1 - LIVE.number];
@@ -306,7 +306,7 @@ function open() {
   byId("controls").addEventListener("change", update); // pictures of attention need all of it
   byId("heads-title").textContent = "Heads";
   byId("hint").textContent =
-    "Click a head to see it, and again to shut or open it. Keys: arrows move, Enter shows, x shuts or opens. The address of this page holds all of it; " +
+    "Click a head to see it, and again to close or open it. Keys: arrows move, Enter shows, x closes or opens. The address of this page holds all of it; " +
     "back undoes. L1H5 is head 5 of layer 1 of its kind of attention; both count from 0.";
   const submit = (form, act) =>
     byId(form).addEventListener("submit", (event) => {

@@ -174,7 +174,7 @@ function paintState() {
     const roles = head.roles.map((role) => `${roleWords(role.role)} ${text(role.score, 2)}`).join(", ");
     const value = head[view.size?.key];
     const size = isNumber(value) ? `; ${view.size.words.toLowerCase()} ${text(value, view.size.digits)}` : "";
-    const words = `${head.name}, ${head.short}: ${roles || "no role found"}${size}; ${open ? "open" : "shut"}`;
+    const words = `${head.name}, ${head.short}: ${roles || "no role found"}${size}; ${open ? "open" : "closed"}`;
     head.mark.title = words;
     head.mark.setAttribute("aria-label", words);
   }
@@ -255,7 +255,7 @@ function drawLegend() {
     view.show === "marks" && view.size && view.size !== view.colour
       ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, endsOf(view.size)).join(" to ")}.`
       : null,
-    SHUTS ? (view.show === "attention" ? "Pale, with a broken frame: shut." : "Hollow: shut.") : null,
+    SHUTS ? (view.show === "attention" ? "Pale, with a broken frame: closed." : "Not filled: closed.") : null,
     data.heads.some((head) => isBelow(view.colour, head)) ? (view.colour.exact ? "−: below 0, the model is better without it." : "−: below 0.") : null,
     several ? "A dot in the corner: one more role." : null,
   ].filter(Boolean);

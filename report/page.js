@@ -117,7 +117,7 @@ function plainly(item) {
 const GLOSSARY = [
   ["head", "one of the attention functions that a layer runs side by side; the layer adds up what they say"],
   ["gate", "a learned number in [0, 1] that a head's output is multiplied by"],
-  ["open, shut", "an open head takes part; a shut (closed) one says nothing: its gate is 0, or it was removed"],
+  ["open, closed", "an open head takes part; a closed one says nothing: its gate is 0, or it was removed"],
   ["λ (lambda)", "the price of an open head in training, in nats of loss per target token: a larger one closes more heads"],
   [METRIC, "of the translations of the test set, on which nothing was trained or chosen"],
   ["95% and p", "paired bootstrap over test sentences, two-sided; Holm: adjusted for all heads tested. The luck of training is not in them"],

@@ -55,7 +55,7 @@ function changeWords(number) {
   const { start, heads } = LIVE.models[number];
   const shut = ask.shut[number];
   const words = [];
-  if (!alike(shut, new Set(start))) words.push(shut.size ? `${shut.size} of ${plural(heads, "head")} shut` : "All heads open");
+  if (!alike(shut, new Set(start))) words.push(shut.size ? `${shut.size} of ${plural(heads, "head")} closed` : "All heads open");
   if (number === LIVE.number && ask.patched.size) words.push(`${plural(ask.patched.size, "head")} patched`);
   if (number === LIVE.number && ask.prefix.length) words.push(`from step ${ask.prefix.length} on your token`);
   return words.join(", ");
@@ -76,7 +76,7 @@ function drawWhy() {
       const numbers = shut.length <= 4 ? `${alone.map((value) => text(value, 2)).join(" + ").replace(/\+ −/g, "− ")} = ` : "";
       const gap = rise - sum;
       const compared = Math.abs(gap) < 0.05 ? "as much as together" : gap > 0 ? `${text(gap, 2)} less than together: they back each other up` : `${text(-gap, 2)} more than together`;
-      parts.push(`Shut one at a time these heads cost ${numbers}${text(sum, 2)}, ${compared}.`);
+      parts.push(`Closed one at a time these heads cost ${numbers}${text(sum, 2)}, ${compared}.`);
     }
   }
   byId("why").textContent = parts.join(" ");

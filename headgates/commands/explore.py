@@ -1,4 +1,4 @@
-"""Type a sentence, shut heads, and see what a trained model does then: a page of this machine alone.
+"""Type a sentence, close heads, and see what a trained model does then: a page of this machine alone.
 
 python explore.py runs/toy-en-de-none-s1
 """
@@ -21,7 +21,7 @@ LONGEST_SENTENCE = 64  # pieces: every head that is looked at costs a pass over 
 
 @dataclass(frozen=True)
 class ExploreOptions:
-    """Type a sentence, shut heads, and see what a model does then, on a page of this machine alone.
+    """Type a sentence, close heads, and see what a model does then, on a page of this machine alone.
 
     python explore.py runs/toy-en-de-none-s1
     python explore.py runs/toy-en-de-none-s1 --against runs/toy-en-de-l0-0.01-e3-s1

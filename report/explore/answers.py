@@ -1,7 +1,7 @@
 """From the JSON that the page sends to calls of the models, and back. Every question is bounded: in the
 length of the sentence, in the beginning that it gives, in the heads that it names.
 
-Questions are objects with `model` (0, or 1 for --against), `text`, and `shut`, names of heads. `/api/say`
+Questions are objects with `model` (0, or 1 for --against), `text`, and `shut`, the closed heads. `/api/say`
 also takes `prefix` (ids of target tokens that the output begins with), `sites` (whose attention is wanted),
 and `other` with `patched` (a second sentence, and the heads that read it); `/api/effects` takes `other`.
 """
@@ -66,7 +66,7 @@ def sentence(question: Mapping[str, Any], name: str) -> str:
 
 
 def heads(model: SentenceModel, question: Mapping[str, Any], name: str) -> frozenset[Head]:
-    """The heads that a list names. The run's own are shut where `shut` is left out."""
+    """The heads that a list names. The run's own closed heads where `shut` is left out."""
     if question.get(name) is None:
         return model.start if name == "shut" else frozenset()
     names = listed(question, name, str, "heads such as decoder.0.cross.3")
@@ -152,7 +152,7 @@ def attention(
 
 
 def effects(model: SentenceModel, text: str, shut: frozenset[Head], other: str | None) -> dict[str, Any]:
-    """The exact effect of every head: alone, beside the heads that are shut, and of patching it alone."""
+    """The exact effect of every head: alone, beside the heads that are closed, and of patching it alone."""
     alone = model.effects_alone(text)
     found = {"effect": alone, "effect_now": alone if shut == model.start else model.effects(text, shut)}
     if other is not None:

@@ -51,7 +51,7 @@ def test_a_loss_that_is_no_number_stops_and_says_what_to_lower(model, loss):
 def test_a_collapse_gives_a_reason_that_names_the_lambda_and_one_open_head_is_none(model):
     bank, watch = attach(model), GateWatch(LambdaBudget(7.0))
     set_gates(bank, -3.0)
-    assert "all 18 gated heads are shut at step 5: lambda 7 is too large" in watch.observe(5, 1.0, bank)
+    assert "all 18 gated heads are closed at step 5: lambda 7 is too large" in watch.observe(5, 1.0, bank)
     with torch.no_grad():
         bank.get_parameter("gates.encoder/0/enc-self.log_alpha")[0] = 0.5
     assert watch.observe(5, 1.0, bank) is None

@@ -57,7 +57,7 @@ def test_a_loop_of_one_s_own_saves_a_smaller_model(tmp_path, capsys):
     from examples.huggingface_loop import make_batch, make_model, train
 
     torch.manual_seed(0)
-    model = train(steps=9, lam=0.3)  # enough to shut some
+    model = train(steps=9, lam=0.3)  # enough to close some
     again = load_pruned(save_pruned(model, tmp_path / "pruned"))
     batch = make_batch(3)
     assert torch.equal(again(**batch).logits, model(**batch).logits)

@@ -49,7 +49,7 @@ def test_a_penalty_closes_some_heads_and_the_files_say_which(translator, data, t
 @pytest.mark.filterwarnings("ignore::UserWarning:torchmetrics")
 def test_a_collapse_stops_the_stage_and_says_what_to_change(translator, data, tmp_path):
     gates = GateConfig(settle=0.0, lr=1.0, lambda_warmup=0)
-    message = r"all 21 gated heads are shut at step \d+: lambda 50 is too large .* lower lambda"
+    message = r"all 21 gated heads are closed at step \d+: lambda 50 is too large .* lower lambda"
     with pytest.warns(UserWarning, match=message):
         result, module = train(
             translator,
@@ -59,7 +59,7 @@ def test_a_collapse_stops_the_stage_and_says_what_to_change(translator, data, tm
             budget=LambdaBudget(50.0, 0),
             stage=replace(PLAIN, epochs=31),
         )
-    assert result.stopped.startswith("all 21 gated heads are shut")
+    assert result.stopped.startswith("all 21 gated heads are closed")
     assert result.epochs < 31
     assert module.gate_bank.open().count() == 0
 

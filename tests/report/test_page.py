@@ -123,7 +123,7 @@ def test_a_mark_reads_without_colour(opened):
     marks = opened.each("button.mark", "[each.getAttribute('aria-label'), each.innerText]")
     assert {"", "P", "A"} <= {letter for _, letter in marks} <= {*"PSRA", ""}
     assert {letter for label, letter in marks if "no role found" in label} == {""}
-    assert {label.rpartition("; ")[2] for label, _ in marks} == {"open", "shut"}
+    assert {label.rpartition("; ")[2] for label, _ in marks} == {"open", "closed"}
 
 
 def test_a_table_sorts_on_a_click(opened):
@@ -186,7 +186,7 @@ def test_the_page_begins_with_the_result_and_says_what_to_call_next(show):
     one.click("footer summary >> text=What the words mean")
     assert "the price of an open head" in one.inner_text("footer")
     terms = one.each("footer dt", "each.textContent")
-    assert {"λ (lambda)", "open, shut", "baseline of a role", "LRP share"} <= set(terms)
+    assert {"λ (lambda)", "open, closed", "baseline of a role", "LRP share"} <= set(terms)
 
 
 def test_untrained_curves_are_called_so_and_trained_ones_not(show):
