@@ -29,6 +29,7 @@ from pathlib import Path
 import ctranslate2
 
 from headgates.bridges.exported import sized_vocabs
+from headgates.configs.settings import SearchConfig
 from headgates.data.text import reworded
 from headgates.data.vocab import Vocabulary
 from headgates.models.beam import NOT_FINITE, Hypothesis, length_limits
@@ -61,12 +62,6 @@ class CTranslate2Model(LineTranslator):
     ValueError at a folder or compute type that cannot be opened."""
 
     def __init__(self, folder: Path, shape: Description, threads: int, *, compute_type: str = "float32"):
-        supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
-        if compute_type not in supported:
-            raise ValueError(
-                f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of "
-                f"{', '.join(supported)}"
-            )
         keep_freed_memory()
         self.max_positions = table_length(shape.config)
         self.specials = shape.target_specials
@@ -75,7 +70,7 @@ class CTranslate2Model(LineTranslator):
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
         source_end = self.source_names[shape.source_specials.end]  # CTranslate2 adds the target's
         self.source_suffix = [] if source_end == self.target_names[self.specials.end] else [source_end]
-        with reworded(f"{folder} is not a whole CTranslate2 model", "export the run again"):
+        with reworded(f"CTranslate2 cannot open {folder}", "export the run again"):
             self.translator = ctranslate2.Translator(
                 str(folder),
                 device="cpu",
@@ -83,63 +78,52 @@ class CTranslate2Model(LineTranslator):
                 intra_threads=threads,
             )
 
-    def search_batch(
-        self, sources: list[list[int]], beam: int, length_penalty: float
-    ) -> list[list[Hypothesis]]:
-        k = min(beam, len(self.target_names) - 1)
-        search, lengths = self.search, list(map(len, sources))
-        limits = length_limits(
-            lengths, self.specials, search.max_ratio, search.max_extra, search.min_length, self.max_positions
-        ).tolist()
-        found = self.run(self.source_pieces(sources), k, length_penalty, max(limits))
+    def search_batch(self, sources: list[list[int]], search: SearchConfig) -> list[list[Hypothesis]]:
+        search = replace(search, beam=min(search.beam, len(self.target_names) - 1))
+        limits = length_limits(list(map(len, sources)), self.specials, search, self.max_positions).tolist()
+        found = self.run(self.source_pieces(sources), search, max(limits))
         results = []
         for ids, n_best, limit in zip(sources, found, limits, strict=True):
             too_long = any(not ended or len(one.ids) >= limit for one, ended in n_best)
             if too_long or self.ruled_out(n_best):
-                results.append(self.search_again(ids, k, length_penalty, limit, too_long))
-            elif self.search.min_length:  # CTranslate2's scores leave the end out before that
-                results.append(self.ranked(ids, [one.ids for one, _ in n_best], length_penalty))
+                results.append(self.search_again(ids, search, limit, too_long))
+            elif search.min_length:  # CTranslate2's scores leave the end out before that
+                results.append(self.ranked(ids, [one.ids for one, _ in n_best], search))
             else:
                 results.append([one for one, _ in n_best])
         return results
 
     def search_to(self, sources: list[list[int]], beam: int, tokens: int) -> None:
-        before = self.search
-        self.search = replace(before, min_length=tokens)
-        try:
-            self.run(self.source_pieces(sources), beam, before.length_penalty, tokens)
-        finally:
-            self.search = before
+        self.run(self.source_pieces(sources), replace(self.search, beam=beam, min_length=tokens), tokens)
 
     def run(
         self,
         sources: list[list[str]],
-        k: int,
-        length_penalty: float,
+        search: SearchConfig,
         limit: int,
         *,
         patience: int = 1,
         suppress: bool = False,
     ) -> list[list[tuple[Hypothesis, bool]]]:
-        """Return CTranslate2's best k * patience hypotheses of every source, best first, and whether each has
-        ended within `limit` tokens.
+        """Return CTranslate2's best beam * patience hypotheses of every source, best first, and whether each
+        has ended within `limit` tokens.
 
         The score of a hypothesis that has not ended is without its end. Raises ValueError if no hypothesis
         has a score."""
         forced = [self.target_names[i] for i in self.specials.forced]
-        penalty = NO_PENALTY if forced else max(length_penalty, NO_PENALTY)
+        penalty = NO_PENALTY if forced else max(search.length_penalty, NO_PENALTY)
         never = [[self.target_names[i]] for i in self.specials.never_produced]
         with reworded(*BROKEN, RuntimeError):
             found = self.translator.translate_batch(
                 sources,
                 target_prefix=[forced] * len(sources) if forced else None,
-                beam_size=k,
-                num_hypotheses=k * patience,
+                beam_size=search.beam,
+                num_hypotheses=search.beam * patience,
                 patience=patience,
                 length_penalty=penalty,
                 max_input_length=0,
                 max_decoding_length=limit,  # the prefix counted
-                min_decoding_length=min(self.search.min_length, limit),
+                min_decoding_length=min(search.min_length, limit),
                 return_end_token=True,
                 return_scores=True,
                 suppress_sequences=never if suppress else None,
@@ -151,9 +135,9 @@ class CTranslate2Model(LineTranslator):
                 if score > LOWEST:
                     ids = [self.target_ids[token] for token in tokens]
                     ended = ids[-1] == self.specials.end
-                    log_prob = score if forced else score * len(ids) ** length_penalty
-                    one = Hypothesis(ids[: len(ids) - ended], log_prob, log_prob / len(ids) ** length_penalty)
-                    hypotheses.append((one, ended))
+                    log_prob = score if forced else score * len(ids) ** search.length_penalty
+                    ranking = log_prob / len(ids) ** search.length_penalty
+                    hypotheses.append((Hypothesis(ids[: len(ids) - ended], log_prob, ranking), ended))
             if not hypotheses:
                 raise ValueError(NOT_FINITE)
             results.append(sorted(hypotheses, key=lambda hypothesis: -hypothesis[0].score))
@@ -164,32 +148,28 @@ class CTranslate2Model(LineTranslator):
         empty."""
         return [[*(self.source_names[i] for i in row), *self.source_suffix] if row else [] for row in ids]
 
-    def search_again(
-        self, ids: list[int], k: int, length_penalty: float, limit: int, cut: bool
-    ) -> list[Hypothesis]:
-        """Return the k best hypotheses of a source without padding and beginning; those that have not ended
+    def search_again(self, ids: list[int], search: SearchConfig, limit: int, cut: bool) -> list[Hypothesis]:
+        """Return the best hypotheses of a source without padding and beginning; those that have not ended
         before `limit` end there.
 
         cut: whether the source is known to reach the limit; then all hypotheses that have ended before it are
         compared."""
         candidates = [list(self.specials.forced)]
         if limit - 1 > len(self.specials.forced):
-            # fewer than k have ended when the limit is reached, so these are all
-            patience = 2 if cut and k > 1 else 1
-            search = partial(
-                self.run, self.source_pieces([ids]), k, length_penalty, limit - 1, patience=patience
-            )
-            (best,) = search(suppress=not cut)
+            # fewer than the beam have ended when the limit is reached, so these are all
+            patience = 2 if cut and search.beam > 1 else 1
+            run = partial(self.run, self.source_pieces([ids]), search, limit - 1, patience=patience)
+            (best,) = run(suppress=not cut)
             if self.ruled_out(best):
-                (best,) = search(suppress=True)
+                (best,) = run(suppress=True)
             candidates = [one.ids for one, _ in best]
-        return self.ranked(ids, candidates, length_penalty)[:k]
+        return self.ranked(ids, candidates, search)[: search.beam]
 
-    def ranked(self, ids: list[int], candidates: list[list[int]], length_penalty: float) -> list[Hypothesis]:
+    def ranked(self, ids: list[int], candidates: list[list[int]], search: SearchConfig) -> list[Hypothesis]:
         """The candidates of a source with the model's own log-probabilities, ends included, best first."""
         totals = map(sum, self.log_probs([ids] * len(candidates), candidates))
         ended = [
-            Hypothesis(own, total, total / (len(own) + 1) ** length_penalty)
+            Hypothesis(own, total, total / (len(own) + 1) ** search.length_penalty)
             for own, total in zip(candidates, totals, strict=True)
         ]
         return sorted(ended, key=lambda one: -one.score)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from headgates.configs.settings import SearchConfig
 from headgates.data.padding import padded
 from headgates.data.vocab import Vocabulary
-from headgates.models.beam import Hypothesis, beam, greedy, length_limits
+from headgates.models.beam import Hypothesis, length_limits, search_steps
 from headgates.models.description import Description, most_tokens
 from headgates.models.line_translator import LineTranslator
 
@@ -34,23 +35,12 @@ class StepTranslator(LineTranslator):
         self.model, self.max_positions = model, most_tokens(model.config)
         self.past_sizes, self.encode, self.decode = past_sizes, encode, decode
 
-    def search_batch(
-        self, sources: list[list[int]], beam_width: int, length_penalty: float
-    ) -> list[list[Hypothesis]]:
-        search, specials = self.search, self.model.target_specials
-        limits = length_limits(
-            list(map(len, sources)),
-            specials,
-            search.max_ratio,
-            search.max_extra,
-            search.min_length,
-            self.max_positions,
-        )
-        k = min(beam_width, self.model.target_vocab - 1)
-        steps = ProgramSteps(self, padded(sources, self.model.source_specials, end=True), k)
-        if k == 1:
-            return [[one] for one in greedy(steps, limits, specials, length_penalty)]
-        return beam(steps, k, limits, specials, length_penalty)
+    def search_batch(self, sources: list[list[int]], search: SearchConfig) -> list[list[Hypothesis]]:
+        model, specials = self.model, self.model.target_specials
+        limits = length_limits(list(map(len, sources)), specials, search, self.max_positions)
+        k = min(search.beam, model.target_vocab - 1)
+        steps = ProgramSteps(self, padded(sources, model.source_specials, end=True), k, search.min_length)
+        return search_steps(steps, limits, specials, search.length_penalty)
 
     def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
         specials = self.model.target_specials
@@ -70,9 +60,9 @@ class StepTranslator(LineTranslator):
 class ProgramSteps:
     """The `Steps` of the programs: keys and values of the source, and of the target so far."""
 
-    def __init__(self, translator: StepTranslator, source: np.ndarray, k: int):
+    def __init__(self, translator: StepTranslator, source: np.ndarray, k: int, min_length: int):
         self.translator, self.vocab = translator, translator.model.target_vocab
-        self.length, self.k = 0, k
+        self.length, self.k, self.min_length = 0, k, min_length
         self.bias, *self.cross = translator.encode(source)
         self.past = translator.empty_past(len(source), k)  # (B, k, H, T, K)
 
@@ -90,7 +80,7 @@ class ProgramSteps:
             log_p[:, :, specials.forced[position]] = 0.0
         else:
             log_p[:, :, list(specials.never_produced)] = -np.inf
-            if position < self.translator.search.min_length:
+            if position < self.min_length:
                 log_p[~at_limit, :, specials.end] = -np.inf
             log_p[at_limit] = rule_out_others(log_p[at_limit], specials.end)
         return largest((log_p + scores[:, :, None]).reshape(len(scores), -1), most)

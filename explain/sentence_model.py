@@ -244,7 +244,7 @@ class SentenceModel:
             return Said([prefix[0] if prefix else int(log_p.argmax())], log_p)
         search = self.source.translator.search
         specials, least = self.target_vocab.specials, search.min_length
-        limit = int(source_limits(self.model, source[:1], search.max_ratio, search.max_extra, least)[0])
+        limit = int(source_limits(self.model, source[:1], search)[0])
         if len(prefix) > limit:
             raise ValueError(f"the beginning has {len(prefix)} tokens; expected at most {limit}")
         weights: dict[str, Tensor] = {}

@@ -12,7 +12,7 @@ all decoder heads.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -101,7 +101,8 @@ def translate_by_drafts(
 ) -> Ablated:
     model, device, search = translator.model, translator.device, translator.search
     sources = translator.encode(lines)
-    drafts = [best[0].ids if best else [] for best in translator.n_best(sources, 1, search.length_penalty)]
+    n_best = translator.n_best(sources, replace(search, beam=1))
+    drafts = [best[0].ids if best else [] for best in n_best]
     farthest = farthest_distances(model, drafts)
     xi = {site: xi_of_masks(site, ablations).to(device) for site in bank.sites}  # (A, H)
     groups = group_by_first_layer(ablations)
@@ -124,10 +125,9 @@ def translate_by_drafts(
     for chosen in check_batches(sources, drafts, SEARCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
         source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
-        least = search.min_length
-        longest = source_limits(model, source, search.max_ratio, search.max_extra, least)
-        limits = torch.from_numpy(longest).to(device)
-        batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, limits, least)
+        limits = torch.from_numpy(source_limits(model, source, search)).to(device)
+        own = [drafts[i] for i in chosen]
+        batch_drafts = Drafts(model, source, own, farthest, limits, search.min_length)
         size = max(1, ROW_TOKENS[device.type] // batch_drafts.target.numel())
         for (stack, layer), members in groups.items():
             for begin in range(0, len(members), size):

@@ -5,11 +5,13 @@ when `beam` of its hypotheses have ended, or at its length limit, where the end 
 leave the batch. Letters: B sentences still open, k beam, N = B * k rows, V vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
 
 NOT_FINITE = "the model gives no finite probability to any next token; its weights hold NaN, so take another"
@@ -33,6 +35,10 @@ class Steps(Protocol):
         """How many tokens it has decoded."""
 
     @property
+    def k(self) -> int:
+        """Rows of a sentence."""
+
+    @property
     def vocab(self) -> int:
         """V."""
 
@@ -49,20 +55,29 @@ class Steps(Protocol):
 
 
 def length_limits(
-    lengths: list[int], specials: SpecialTokens, ratio: float, extra: int, min_length: int, most: int | None
+    lengths: Sequence[int], specials: SpecialTokens, search: SearchConfig, most: int | None
 ) -> np.ndarray:
-    """Return the longest target (B,) of sources of so many pieces, end included: ratio * pieces + extra, and
-    no more than `most`. Forced first pieces and min_length pieces always have room."""
-    least = max(len(specials.forced), min_length) + 1
-    limits = (np.array(lengths, np.float32) * np.float32(ratio)).astype(np.int64) + extra
-    return np.clip(limits, least, most)
+    """Return the longest target (B,) of sources of so many pieces, end included: max_ratio * pieces +
+    max_extra, and no more than `most`. Forced first pieces and min_length pieces always have room."""
+    least = max(len(specials.forced), search.min_length) + 1
+    limits = (np.array(lengths, np.float32) * np.float32(search.max_ratio)).astype(np.int64)
+    return np.clip(limits + search.max_extra, least, most)
+
+
+def search_steps(
+    steps: Steps, limits: np.ndarray, specials: SpecialTokens, length_penalty: float
+) -> list[list[Hypothesis]]:
+    """Return for every source, whose limits are (B,), its k best hypotheses, best first. Raises ValueError
+    where no token has a finite probability."""
+    if steps.k == 1:
+        return [[one] for one in greedy(steps, limits, specials, length_penalty)]
+    return beam(steps, limits, specials, length_penalty)
 
 
 def greedy(
     steps: Steps, limits: np.ndarray, specials: SpecialTokens, length_penalty: float
 ) -> list[Hypothesis]:
-    """Return for every source, whose limits are (B,), the hypothesis that takes the most probable token at
-    every step. Raises ValueError where no token has a finite probability, as `beam` does."""
+    """The hypothesis of every source that takes the most probable token at every step."""
     sentences = np.arange(len(limits))
     ids = np.full(len(limits), specials.beginning)
     out: list[list[int]] = [[] for _ in limits]
@@ -87,9 +102,9 @@ def greedy(
 
 
 def beam(
-    steps: Steps, k: int, limits: np.ndarray, specials: SpecialTokens, length_penalty: float
+    steps: Steps, limits: np.ndarray, specials: SpecialTokens, length_penalty: float
 ) -> list[list[Hypothesis]]:
-    """Return for every source, whose limits are (B,), its k best hypotheses, best first."""
+    k = steps.k
     finished: list[list[Hypothesis]] = [[] for _ in limits]
     sentences = np.arange(len(limits))
     ids = np.full(len(limits) * k, specials.beginning)

@@ -45,11 +45,12 @@ class LineTranslator:
     ) -> list[list[RankedTranslation]]:
         """Return the `beam` best translations of every line, best first. Raises ValueError at a beam below 1
         and at a line that is longer than the model's positions."""
-        beam = self.search.beam if beam is None else beam
-        if beam < 1:
+        search = self.search
+        search = search if beam is None else replace(search, beam=beam)
+        search = search if length_penalty is None else replace(search, length_penalty=length_penalty)
+        if search.beam < 1:
             raise ValueError(f"expected a beam of at least 1, got {beam}")
-        penalty = self.search.length_penalty if length_penalty is None else length_penalty
-        found = self.n_best(self.source_vocab.encode(list(lines)), beam, penalty)
+        found = self.n_best(self.source_vocab.encode(list(lines)), search)
         texts = iter(self.target_vocab.decode([one.ids for best in found for one in best]))
         return [
             [RankedTranslation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
@@ -57,33 +58,25 @@ class LineTranslator:
             for best in found
         ]
 
-    def n_best(
-        self, sources: Sequence[list[int]], beam: int, length_penalty: float
-    ) -> "list[list[Hypothesis]]":
+    def n_best(self, sources: Sequence[list[int]], search: "SearchConfig") -> "list[list[Hypothesis]]":
         """Return the best hypotheses of every source, ids without special tokens; none of an empty one."""
         self.check_lengths("source", sources)
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        for chosen in length_batches(list(map(len, sources)), self.search.batch_tokens // beam):
-            batch = self.search_batch([sources[i] for i in chosen], beam, length_penalty)
+        for chosen in length_batches(list(map(len, sources)), search.batch_tokens // search.beam):
+            batch = self.search_batch([sources[i] for i in chosen], search)
             for i, best in zip(chosen, batch, strict=True):
                 found[i] = best
         return found
 
-    def search_batch(
-        self, sources: list[list[int]], beam: int, length_penalty: float
-    ) -> "list[list[Hypothesis]]":
+    def search_batch(self, sources: list[list[int]], search: "SearchConfig") -> "list[list[Hypothesis]]":
         """`n_best` of one batch, of which none is empty."""
         raise NotImplementedError(f"{type(self).__name__} must search a batch")
 
     def search_to(self, sources: list[list[int]], beam: int, tokens: int) -> None:
         """Search a batch for hypotheses of exactly so many tokens, the end counted, and forget them: what is
         timed then does not depend on what the model says."""
-        before = self.search
-        self.search = replace(before, max_ratio=0.0, max_extra=tokens, min_length=tokens - 1)
-        try:
-            self.search_batch(sources, beam, before.length_penalty)
-        finally:
-            self.search = before
+        exactly = replace(self.search, max_ratio=0.0, max_extra=tokens, min_length=tokens - 1)
+        self.search_batch(sources, replace(exactly, beam=beam))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
         """Return the natural-log probabilities of every target's pieces and its end, without those of forced

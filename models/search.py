@@ -7,69 +7,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
-from headgates.models import beam as over_steps
-from headgates.models.beam import Hypothesis
+from headgates.models.beam import Hypothesis, length_limits, search_steps
 from headgates.models.cpu_kernels import top
 from headgates.models.decoder_state import DecoderState
 from headgates.models.description import most_tokens
 from headgates.models.transformer import Transformer
 
 
-def source_limits(
-    model: Transformer, source: Tensor, max_ratio: float, max_extra: int, min_length: int
-) -> np.ndarray:
+def source_limits(model: Transformer, source: Tensor, search: SearchConfig) -> np.ndarray:
     """The `beam.length_limits` (B,) of sources (B, S), within learned positions."""
     lengths = ((source != model.source_specials.padding).sum(1) - 1).tolist()
-    most = most_tokens(model.config)
-    return over_steps.length_limits(lengths, model.target_specials, max_ratio, max_extra, min_length, most)
+    return length_limits(lengths, model.target_specials, search, most_tokens(model.config))
 
 
 @torch.inference_mode()
-def greedy_search(
-    model: Transformer,
-    source: Tensor,
-    *,
-    length_penalty: float = 1.0,
-    max_ratio: float = 2.0,
-    max_extra: int = 10,
-    min_length: int = 0,
-) -> list[Hypothesis]:
-    """Return for every source (B, S) the hypothesis that takes the most probable token at every step."""
-    limits = source_limits(model, source, max_ratio, max_extra, min_length)
-    return over_steps.greedy(
-        ModelSteps(model, source, 1, min_length), limits, model.target_specials, length_penalty
-    )
-
-
-@torch.inference_mode()
-def beam_search(
-    model: Transformer,
-    source: Tensor,
-    *,
-    beam: int,
-    length_penalty: float = 1.0,
-    max_ratio: float = 2.0,
-    max_extra: int = 10,
-    min_length: int = 0,
-) -> list[list[Hypothesis]]:
-    """Return for every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam
-    below 1."""
-    if beam < 1:
-        raise ValueError(f"expected a beam of at least 1, got {beam}")
-    k = min(beam, model.target_vocab - 1)
-    limits = source_limits(model, source, max_ratio, max_extra, min_length)
-    steps = ModelSteps(model, source, k, min_length)
-    return over_steps.beam(steps, k, limits, model.target_specials, length_penalty)
+def best_hypotheses(model: Transformer, source: Tensor, search: SearchConfig) -> list[list[Hypothesis]]:
+    """Return for every source (B, S) its `search.beam` best hypotheses, best first; with a beam of 1 the one
+    that takes the most probable token at every step."""
+    steps = ModelSteps(model, source, min(search.beam, model.target_vocab - 1), search.min_length)
+    limits = source_limits(model, source, search)
+    return search_steps(steps, limits, model.target_specials, search.length_penalty)
 
 
 class ModelSteps:
     """The `Steps` of a model in torch, on its own device."""
 
-    def __init__(self, model: Transformer, source: Tensor, beam: int, min_length: int):
+    def __init__(self, model: Transformer, source: Tensor, k: int, min_length: int):
         self.model, self.device, self.min_length = model, source.device, min_length
-        self.state = model.start(source, beam)
-        self.vocab = model.target_vocab
+        self.state = model.start(source, k)
+        self.k, self.vocab = k, model.target_vocab
 
     @property
     def length(self) -> int:

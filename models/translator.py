@@ -5,7 +5,6 @@ translator.translate(["The dog sleeps."])
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.beam import Hypothesis
 from headgates.models.description import most_tokens
 from headgates.models.line_translator import LineTranslator
-from headgates.models.search import beam_search, greedy_search
+from headgates.models.search import best_hypotheses
 from headgates.models.transformer import Transformer
 
 
@@ -54,20 +53,10 @@ class Translator(LineTranslator):
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self.source_vocab.encode(list(lines))
 
-    def search_batch(
-        self, sources: list[list[int]], beam: int, length_penalty: float
-    ) -> list[list[Hypothesis]]:
+    def search_batch(self, sources: list[list[int]], search: SearchConfig) -> list[list[Hypothesis]]:
         source = pad(sources, self.model.source_specials, end=True).to(self.device)
-        options: dict[str, Any] = {
-            "length_penalty": length_penalty,
-            "max_ratio": self.search.max_ratio,
-            "max_extra": self.search.max_extra,
-            "min_length": self.search.min_length,
-        }
         with evaluation_mode(self.model):
-            if beam == 1:
-                return [[one] for one in greedy_search(self.model, source, **options)]
-            return beam_search(self.model, source, beam=beam, **options)
+            return best_hypotheses(self.model, source, search)
 
     @torch.inference_mode()
     def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:

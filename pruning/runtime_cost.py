@@ -148,7 +148,7 @@ def timed_text(
     with opened_model(translator, translator.model, runtime, threads) as run:
         for begin in range(0, len(chosen), batch):
             part = chosen[begin : begin + batch]
-            best = run.search_batch(part, beam, translator.search.length_penalty)
+            best = run.search_batch(part, replace(run.search, beam=beam))
             batches.append(TimedBatch(part, [1 + len(one[0].ids) for one in best]))
         text = TimedText(batches, beam)
         seconds = min(alternate({"": partial(timed_pass, run, text, "added")}, rounds=2)[""])
@@ -176,7 +176,7 @@ class TimedLines:
         outputs: list[list[int]] = [[] for _ in self.ids]
         for begin in range(0, len(order), self.batch):
             part = order[begin : begin + self.batch]
-            found = run.search_batch([self.ids[i] for i in part], self.beam, run.search.length_penalty)
+            found = run.search_batch([self.ids[i] for i in part], replace(run.search, beam=self.beam))
             for i, best in zip(part, found, strict=True):
                 outputs[i] = best[0].ids
         return outputs

@@ -118,9 +118,8 @@ def translated_ids(translator: Translator, lines: Sequence[str]) -> list[list[in
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     chunks = (order[start : start + TRANSLATED_AT_ONCE] for start in range(0, len(order), TRANSLATED_AT_ONCE))
     found: list[list[int]] = [[] for _ in sources]
-    search = translator.search
     for chosen in reported(chunks, len(sources), len, what="translated", report=say):
-        n_best = translator.n_best([sources[i] for i in chosen], search.beam, search.length_penalty)
+        n_best = translator.n_best([sources[i] for i in chosen], translator.search)
         for i, best in zip(chosen, n_best, strict=True):
             found[i] = list(map(int, best[0].ids)) if best else []
     return found

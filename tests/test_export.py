@@ -8,64 +8,35 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-import yaml
 
 from headgates.bridges.exported import open_exported, read_export
 from headgates.commands import export
-from headgates.configs.settings import ModelConfig
-from headgates.data.vocab import Vocab
-from headgates.gates import HeadMap, find_sites, remove
-from headgates.models.checkpoint import save_model
-from headgates.models.transformer import Transformer
+from headgates.configs.settings import SearchConfig
+from headgates.gates import HeadMap, find_sites
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
-from tests.worlds.runs import assert_one_line, well
+from tests.worlds.runs import assert_one_line, well, write_run
 from tests.worlds.translators import as_checkpoint
 
 ROOT = Path(__file__).parents[1]
-SOURCES = [
-    "the dog sleeps .",
-    "a big cat sees the small dog .",
-    "dogs sleep .",
-    "the cat sleeps .",
-    "a dog sees .",
-    "cats sleep .",
-]
-TARGETS = [
-    "der Hund schläft .",
-    "eine Katze sieht den Hund .",
-    "Hunde schlafen .",
-    "die Katze schläft .",
-    "ein Hund sieht .",
-    "Katzen .",
-]
+TEXT = {
+    "en": ["the dog sleeps .", "dogs sleep", "the cat"] * 2,
+    "de": ["der Hund schläft .", "Hunde", "x"] * 2,
+}
 
 
 @pytest.fixture
-def run(tmp_path) -> RunFolder:
-    """A finished run of an untrained model that lost half of its heads, with its text."""
-    folder = RunFolder(tmp_path / "runs/tiny-en-de-l0-s1")
-    text = tmp_path / "text"
-    text.mkdir()
+def run(tmp_path, make_translator) -> RunFolder:
+    """A finished run of an untrained model, with gates of which half are closed, and its text."""
+    (tmp_path / "text").mkdir()
     for part in ("train", "valid", "test"):
-        (text / f"{part}.en").write_text("\n".join(SOURCES) + "\n")
-        (text / f"{part}.de").write_text("\n".join(TARGETS) + "\n")
-    search = {"beam": 2, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 3, "batch_tokens": 53}
-    settings = {"seed": 1, "search": search, "data": str(text), "src": "en", "tgt": "de"}
-    folder.write_text("config.yaml", yaml.safe_dump(settings))
-    vocab = Vocab.train(SOURCES + TARGETS, size=61, path=folder / "vocab.model")
-    torch.manual_seed(0)
-    model = Transformer(
-        ModelConfig(d_model=22, heads=2, ffn=13, encoder_layers=1, decoder_layers=1), len(vocab), len(vocab)
-    ).eval()
-    save_model(folder / "base.pt", model)
-    folder.add_system("base", folder / "base.pt", None)
-    remove(model, HeadMap({site: [site.kind != "cross", site.kind == "cross"] for site in find_sites(model)}))
-    save_model(folder / "best.pt", model)
-    folder.add_system("pruned", folder / "best.pt", None)
-    folder.write_json("result.json", {"system": "pruned", "finished": True})
-    return folder
+        for language, lines in TEXT.items():
+            (tmp_path / f"text/{part}.{language}").write_text("\n".join(lines) + "\n")
+    search = SearchConfig(beam=2, max_ratio=1.0, max_extra=3, batch_tokens=53)
+    translator = make_translator(joint=True, search=search, encoder_layers=1, decoder_layers=1)
+    closed = HeadMap({site: [0.0, 1.0] for site in find_sites(translator.model)})
+    data = {"data": str(tmp_path / "text"), "src": "en", "tgt": "de"}
+    return write_run(tmp_path / "runs/tiny-en-de-l0-s1", translator, closed, **data)
 
 
 @pytest.fixture
@@ -86,8 +57,8 @@ def export_here(called):
 def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     code, out, error = export_here(run.path, "--to", "onnx")
     assert (code, error) == (0, "")
-    folder = run / "exported/pruned-onnx"
-    assert "tiny-en-de-l0-s1: pruned to onnx, checked on 6 sentences" in out
+    folder = run / "exported/l0-onnx"
+    assert "tiny-en-de-l0-s1: l0 to onnx, checked on 6 sentences" in out
     assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
     assert re.search(
         rf"^{re.escape(str(folder))}: 0\.\d MB; \S+ translate\S* {re.escape(str(folder))} uses it$",
@@ -97,7 +68,7 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     about = read_export(folder)
     assert {
         "run": "tiny-en-de-l0-s1",
-        "system": "pruned",
+        "system": "l0",
         "format": "onnx",
         "seed": 1,
     }.items() <= about.items()
@@ -107,7 +78,9 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
         "decoder.0.dec-self": 1,
         "decoder.0.cross": 1,
     }
-    assert open_exported(folder).translate(SOURCES) == open_source(run.path).translator.translate(SOURCES)
+    assert open_exported(folder).translate(TEXT["en"]) == open_source(run.path).translator.translate(
+        TEXT["en"]
+    )
     well(export_here(run.path, "--to", "onnx", "--system", "base"))
     assert read_export(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
 
@@ -127,7 +100,7 @@ def test_onnx_comes_with_no_words_but_ours(run):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 5
-    assert set(read_export(run / "exported/pruned-onnx")["files"]) == {
+    assert set(read_export(run / "exported/l0-onnx")["files"]) == {
         "encoder.onnx",
         "decoder.onnx",
         "vocab.model",
@@ -144,7 +117,7 @@ def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
     assert "--report writes no model" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
 
 
-@pytest.mark.parametrize("result", [{"system": "pruned", "finished": False}, None])
+@pytest.mark.parametrize("result", [{"system": "l0", "finished": False}, None])
 def test_an_unfinished_run_says_how_to_finish_it(run, export_here, result):
     (run / "result.json").unlink()
     if result is not None:

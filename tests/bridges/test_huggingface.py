@@ -25,11 +25,12 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from headgates.bridges import hf  # noqa: E402
 from headgates.bridges.hf import read, read_model, search_settings  # noqa: E402
+from headgates.configs.settings import SearchConfig  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.batch import pad  # noqa: E402
 from headgates.data.text import DataError  # noqa: E402
-from headgates.data.vocab import load_vocabs  # noqa: E402
-from headgates.models.search import beam_search, greedy_search  # noqa: E402
+from headgates.models.search import best_hypotheses  # noqa: E402
+from headgates.models.translator import Translator  # noqa: E402
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of  # noqa: E402
 
 LIMIT = 11  # tokens of a translation, its end counted
@@ -90,9 +91,10 @@ def test_logits_and_encoder_outputs_are_those_of_its_own_class(converted, name):
 )
 def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam, least):
     found, theirs = converted(name)
-    ours = found.translator.model
+    ours, vocabs = found.translator.model, (found.translator.source_vocab, found.translator.target_vocab)
     specials, source = ours.target_specials, batch(ours, (7, 3, 5, 4, 6))
-    options = {"length_penalty": 0.7, "max_ratio": 0.0, "max_extra": LIMIT, "min_length": least}
+    search = SearchConfig(beam=beam, length_penalty=0.7, max_ratio=0.0, max_extra=LIMIT, min_length=least)
+    mine = best_hypotheses(ours, source, search)
 
     def only_the_end(ids, scores):
         if ids.shape[1] < LIMIT:
@@ -100,30 +102,15 @@ def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam, 
         others = torch.arange(scores.shape[1]) != specials.end
         return scores.masked_fill(others, -torch.inf)
 
-    if beam == 1:
-        mine = [[one] for one in greedy_search(ours, source, **options)]
-    else:
-        mine = beam_search(ours, source, beam=beam, **options)
-    result = theirs.generate(
-        **their_input(ours, source),
-        max_length=LIMIT + 1,
-        min_length=0,
-        min_new_tokens=least or None,
-        logits_processor=[only_the_end],
-        num_beams=beam,
-        num_return_sequences=beam,
-        length_penalty=0.7,
-        early_stopping=beam > 1 or None,
-        eos_token_id=specials.end,
-        pad_token_id=specials.padding,
-        decoder_start_token_id=specials.beginning,
-        forced_eos_token_id=None,
-        forced_bos_token_id=specials.forced[0] if specials.forced else None,
-        suppress_tokens=list(specials.never_produced),
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+    options = search_settings(Translator(ours, *vocabs, search)) | {
+        "max_length": LIMIT + 1,
+        "forced_eos_token_id": None,  # its log-probability would be 0
+        "logits_processor": [only_the_end],
+        "num_return_sequences": beam,
+        "return_dict_in_generate": True,
+        "output_scores": True,
+    }
+    result = theirs.generate(**their_input(ours, source), **options)
     rows = [row[1:].tolist() for row in result.sequences]
     theirs_ids = [row[: row.index(specials.end)] for row in rows]
     assert theirs_ids[::beam] == [best[0].ids for best in mine]
@@ -176,21 +163,6 @@ def test_every_piece_has_the_characters_that_it_stands_for(converted, name):
         assert not own or not letters or "".join(text[i] for i in own) == letters or "<unk>" in piece
 
 
-@pytest.mark.parametrize("name", FAMILY_NAMES)
-def test_the_files_and_vocab_json_make_the_same_vocabularies_again(converted, name, tmp_path):
-    found, _ = converted(name)
-    for own, path in found.tokenizer_files.items():
-        assert own.startswith("vocab")
-        (tmp_path / own).write_bytes(path.read_bytes())
-    (tmp_path / "vocab.json").write_text(json.dumps(found.tokenizer))
-    for side, vocab in zip(("source", "target"), load_vocabs(tmp_path), strict=True):
-        ours = getattr(found.translator, f"{side}_vocab")
-        assert vocab.encode(LINES) == ours.encode(LINES)
-        assert vocab.decode(ours.encode(LINES)) == ours.decode(ours.encode(LINES))
-        assert (vocab.specials, vocab.path) == (ours.specials, tmp_path / "vocab.json")
-        assert len(vocab) == len(ours) == getattr(found.translator.model, f"{side}_vocab")
-
-
 def test_special_tokens_in_a_text_are_text(converted):
     for name in FAMILY_NAMES:
         translator = converted(name)[0].translator
@@ -211,11 +183,6 @@ def test_a_conversion_makes_no_copy_of_the_weights_and_keeps_bf16(hf_folder, tmp
     assert {each.dtype for each in ours.parameters()} == {dtype}
     known = {each.data_ptr() for each in seen[0].parameters()}
     assert {each.data_ptr() for each in ours.parameters()} == known
-
-
-def test_search_settings_are_the_model_s(converted):
-    search = converted("marian")[0].translator.search
-    assert (search.beam, search.length_penalty, search.min_length) == (4, 0.7, 0)
 
 
 @pytest.mark.parametrize(

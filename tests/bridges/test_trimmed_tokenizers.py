@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-import sentencepiece
 
 from headgates.bridges import fairseq, hf, marian
 from headgates.bridges.exported import read_export
@@ -20,7 +19,7 @@ from headgates.models.trimmed import trim_model
 from headgates.records.foreign_run import foreign_run
 from headgates.records.source import open_source
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of
-from tests.worlds.marian_models import WORDS, write_marian
+from tests.worlds.marian_models import WORDS, write_marian, write_spm
 from tests.worlds.plain_fairseq import random_checkpoint
 
 TEXT = ["the dog sleeps .", "", "the cat"]
@@ -43,9 +42,9 @@ def trimmed(
 ) -> Translator:
     """The translator that is left of a text; it translates that text as before."""
     folder.mkdir()
-    written = [best[0].ids if best else [] for best in whole.n_best(whole.encode(text), 1, 1.0)]
+    written = [best[0].ids if best else [] for best in whole.n_best(whole.encode(text), SEARCH)]
     less, (source, target) = trim_model(whole, folder, text, text[:1], written)
-    again = [best[0].ids if best else [] for best in less.n_best(less.encode(text), 1, 1.0)]
+    again = [best[0].ids if best else [] for best in less.n_best(less.encode(text), SEARCH)]
     assert [[source[i] for i in ids] for ids in less.encode(text)] == whole.encode(text)
     assert [[target[i] for i in ids] for ids in again] == written
     assert less.translate(text) == whole.translate(text)
@@ -141,29 +140,12 @@ def test_a_dictionary_of_fairseq_s_is_refused_naming_the_kinds_that_can_be_trimm
         trim_model(whole, tmp_path, ["the dog"], [], [])
 
 
-def write_pieces(path: Path, *, kind: str, size: int) -> list[str]:
-    """A SentencePiece model as Marian's: its pieces."""
-    with path.open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(LINES * 3),
-            model_writer=file,
-            model_type=kind,
-            vocab_size=size,
-            hard_vocab_limit=False,
-            bos_id=-1,
-            eos_id=0,
-            unk_id=1,
-            minloglevel=2,
-        )
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    return [processor.id_to_piece(i) for i in range(len(processor))]
-
-
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_a_marian_model_with_pieces_goes_out_as_one(tmp_path, monkeypatch, kind):
     folder = tmp_path / "model"
     folder.mkdir()
-    pieces = write_pieces(folder / "vocab.spm", kind=kind, size=61)
+    processor = write_spm(folder / "vocab.spm", LINES, 61, kind)
+    pieces = [processor.id_to_piece(i) for i in range(len(processor))]
     monkeypatch.setattr("tests.worlds.marian_models.WORDS", pieces)
     path = write_marian(folder, "model.int8.bin")
     decoder = folder / "decoder.yml"

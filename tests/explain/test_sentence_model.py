@@ -1,6 +1,7 @@
 """What a model does with one sentence, against a copy of the model whose columns of W_O are zeroed."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from headgates.data.encoder_vocab import write_vocabs
 from headgates.data.vocab import load_vocabs
 from headgates.explain.sentence_model import Change, SentenceModel
 from headgates.gates import HeadMap, attach, find_sites
-from headgates.models.search import greedy_search
+from headgates.models.search import best_hypotheses
 from tests.worlds.tiny_encoder import LABELS
 from tests.worlds.translators import settled
 
@@ -47,8 +48,7 @@ def loss(model, ids, target, specials):
 def said_by(translator, model, text):
     """What greedy search of this model says, the end last."""
     source = pad(translator.encode([text]), model.source_specials, end=True)
-    search = translator.search
-    (best,) = greedy_search(model, source, max_ratio=search.max_ratio, max_extra=search.max_extra)
+    ((best,),) = best_hypotheses(model, source, replace(translator.search, beam=1))
     return [*best.ids, model.target_specials.end]
 
 

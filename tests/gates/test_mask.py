@@ -4,8 +4,9 @@ zero."""
 import pytest
 import torch
 
+from headgates.configs.settings import SearchConfig
 from headgates.gates import HeadMask, HeadSite, attach, find_sites
-from headgates.models.search import beam_search, greedy_search
+from headgates.models.search import best_hypotheses
 
 HEADS, WIDTH = 3, 7
 
@@ -23,12 +24,8 @@ def masks(model, length: dict[str, int] | None = None) -> dict[HeadSite, torch.T
 @pytest.mark.parametrize("by_position", [False, True], ids=["by sentence", "by position"])
 def test_cached_decoding_with_masks_equals_every_sentence_alone(model, batch, by_position):
     def found(source):
-        return [
-            (a.ids, b.ids)
-            for a, (b, *_) in zip(
-                greedy_search(model, source), beam_search(model, source, beam=3), strict=True
-            )
-        ]
+        both = (best_hypotheses(model, source, SearchConfig(beam=beam)) for beam in (1, 3))
+        return [(a.ids, b.ids) for (a,), (b, *_) in zip(*both, strict=True)]
 
     source, _ = batch
     length = {"enc-self": source.shape[1], "dec-self": 24, "cross": 24}  # 24: the longest hypothesis

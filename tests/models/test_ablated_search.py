@@ -4,17 +4,13 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
 from headgates.models import ablated_search, decode_on, decoder_state
 from headgates.models import draft_check as drafts
 from headgates.models.ablated_search import ablated_translations
-from headgates.models.search import greedy_search
 from headgates.models.translator import Translator
 from tests.worlds.searched_model import random_model, translator_of
 from tests.worlds.unpruned_model import head_masks
-
-EOS = SpecialTokens().end
 
 
 def random_masks(translator: Translator, count: int, share: float) -> list[HeadMap]:
@@ -143,4 +139,3 @@ def test_the_model_is_left_without_gates_and_in_its_mode_also_after_an_error(mak
     ablated_translations(translator, lines, head_masks(translator)[:2])
     assert translator.model.training
     assert all(torch.equal(value, before[name]) for name, value in translator.model.state_dict().items())
-    assert greedy_search(translator.model.eval(), torch.tensor([[5, EOS]]), max_ratio=1.0, max_extra=5)

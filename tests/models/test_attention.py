@@ -6,6 +6,8 @@ from torch import nn
 
 from headgates.models import cpu_kernels
 from headgates.models.attention import MultiHeadAttention
+from tests.models.test_transformer import copy_attention
+from tests.worlds.small_model import stirred
 
 B, L, S, HEADS, WIDTH = 2, 5, 7, 3, 11
 D = HEADS * WIDTH
@@ -23,19 +25,9 @@ def path(request, monkeypatch):
 def ours_and_theirs():
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(D, HEADS, batch_first=True).eval()
-    ours = MultiHeadAttention(D, HEADS, WIDTH).eval()
+    ours = stirred(MultiHeadAttention(D, HEADS, WIDTH), 0.3)
     with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.normal_(std=0.3)
-        for projection, weight, bias in zip(
-            (ours.q_proj, ours.k_proj, ours.v_proj),
-            theirs.in_proj_weight.chunk(3),
-            theirs.in_proj_bias.chunk(3),
-            strict=True,
-        ):
-            projection.weight.copy_(weight)
-            projection.bias.copy_(bias)
-        ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+        copy_attention(theirs, ours)
     return ours, theirs
 
 

@@ -7,14 +7,9 @@ import pytest
 import torch
 
 from headgates.gates import attach
-from headgates.models.checkpoint import (
-    architecture,
-    load_file,
-    load_model,
-    save_file,
-    save_model,
-)
-from headgates.models.search import beam_search
+from headgates.models.checkpoint import architecture, load_file, load_model, save_file, save_model
+from headgates.models.search import best_hypotheses
+from tests.worlds.searched_model import BEAM
 
 MAPS = Path("/proc/self/maps")
 
@@ -31,14 +26,6 @@ def test_a_model_comes_back_from_its_file(make_model, batch, tmp_path, settings)
     shared = [each.output.weight is each.target_embedding.weight for each in (model, loaded)]
     assert shared[0] == shared[1] == ("embeddings" not in settings)
     assert torch.equal(loaded(*batch), model(*batch))
-
-
-def test_a_file_holds_plain_tensors_and_its_architecture(model, tmp_path):
-    save_model(tmp_path / "best.pt", model, step=17)
-    content = torch.load(tmp_path / "best.pt", weights_only=True)
-    assert set(content) == {"architecture", "model", "step"}
-    assert content["architecture"] == architecture(model)
-    assert all(isinstance(tensor, torch.Tensor) for tensor in content["model"].values())
 
 
 def one_line(error) -> str:
@@ -138,4 +125,4 @@ def test_a_model_in_bf16_translates(make_model, batch):
         logits, whole = model(*batch), model.float()(*batch)
     assert logits.dtype == torch.bfloat16
     assert (logits - whole).abs().max() < 0.05 * whole.abs().max()
-    assert len(beam_search(model.bfloat16(), batch[0], beam=3)) == len(batch[0])
+    assert len(best_hypotheses(model.bfloat16(), batch[0], BEAM)) == len(batch[0])

@@ -10,9 +10,8 @@ from headgates.gates import HeadMap, attach, find_sites, heads_left, remove
 from headgates.gates.depth import drop_layers, layers_left, skipped
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import architecture, build, load_model, save_model
-from headgates.models.search import beam_search, greedy_search
 from headgates.models.transformer import Transformer
-from tests.worlds.searched_model import random_model, translator_of
+from tests.worlds.searched_model import BEAM, GREEDY, best_ids, random_model, translator_of
 from tests.worlds.slow_reconstruct import (
     closing,
     equal_weights,
@@ -34,7 +33,6 @@ SHAPES = {
 DEEP = {"encoder_layers": 3, "decoder_layers": 5}
 LAYERS = {"encoder": [1], "decoder": [0, 3]}
 LEFT = {"encoder": [0, 2], "decoder": [1, 2, 4]}
-LIMITS = {"max_ratio": 1.0, "max_extra": 5}
 
 
 def by_hand(model: Transformer) -> Transformer:
@@ -66,15 +64,11 @@ def test_skipped_and_dropped_are_the_model_without_these_layers(make_model, batc
     before, smaller, expected = model(*batch), dropped(model), by_hand(model)
     logits = expected(*batch)
     assert (logits - before).abs().max() > 0.01
-    greedy, beams = greedy_search(expected, source, **LIMITS), beam_search(expected, source, beam=3, **LIMITS)
+    wanted = {search: best_ids(expected, source, search) for search in (GREEDY, BEAM)}
     with skipped(model, LAYERS):
         for each in (model, smaller):
             torch.testing.assert_close(each(*batch), logits, rtol=0, atol=1e-6)
-            assert greedy_search(each, source, **LIMITS) == greedy
-            found = beam_search(each, source, beam=3, **LIMITS)
-            assert [[one.ids for one in best] for best in found] == [
-                [one.ids for one in best] for best in beams
-            ]
+            assert {search: best_ids(each, source, search) for search in wanted} == wanted
     assert torch.equal(model(*batch), before)
     assert [(name, weight.shape) for name, weight in smaller.state_dict().items()] == [
         (name, weight.shape) for name, weight in expected.state_dict().items()

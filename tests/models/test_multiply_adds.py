@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import headgates.models.cpu_kernels
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.models.multiply_adds import PARTS, decoding
-from headgates.models.search import beam_search
-from tests.worlds.searched_model import random_model
+from tests.worlds import searched_model
+from tests.worlds.searched_model import best_ids, random_model
 
 B, S, T, BEAM = 5, 11, 7, 3
 CLOSED = {
@@ -76,8 +76,7 @@ def test_the_steps_of_a_beam_search_are_its_longest_hypotheses(make_model, sourc
     """What makes a search countable from its n best: a sentence is open until the last of its hypotheses has
     ended."""
     model = random_model(make_model)
-    options = {"beam": BEAM, "max_ratio": 1.0, "max_extra": 5}
-    steps = [max(len(one.ids) + 1 for one in best) for best in beam_search(model, source, **options)]
+    steps = [max(map(len, best)) + 1 for best in best_ids(model, source, searched_model.BEAM)]
     assert len(set(steps)) > 1
     counts = decoding(model, source=S, steps=steps, beam=BEAM)
-    assert 2 * sum(counts.values()) == flops(model, lambda it: beam_search(it, source, **options))
+    assert 2 * sum(counts.values()) == flops(model, lambda it: best_ids(it, source, searched_model.BEAM))

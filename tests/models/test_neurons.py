@@ -28,10 +28,9 @@ from headgates.gates import (
 )
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import load_model, save_model
-from headgates.models.search import greedy_search
 from tests.worlds.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.searched_model import GREEDY, best_ids, translator_of
 from tests.worlds.searched_model import random_model as searched_model
-from tests.worlds.searched_model import translator_of
 from tests.worlds.slow_reconstruct import (
     NEURONS,
     closing,
@@ -97,8 +96,7 @@ def test_learned_gates_made_exact_are_the_removed_saved_and_loaded_model(
         for parameter in bank.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     bank.binarise()
-    expected, limits = model(*batch), {"max_ratio": 1.0, "max_extra": 5}
-    found = [one.ids for one in greedy_search(model, source, **limits)]
+    expected, found = model(*batch), best_ids(model, source, GREEDY)
     smaller = copy.deepcopy(model)
     remove(smaller, bank)
     assert heads_left(smaller, "all") == bank.open()
@@ -106,7 +104,7 @@ def test_learned_gates_made_exact_are_the_removed_saved_and_loaded_model(
     save_pruned(smaller, tmp_path / "pruned")
     again = load_pruned(tmp_path / "pruned", model=searched_model(make_model, **settings))
     torch.testing.assert_close(again(*batch), expected, **CLOSE)
-    assert [one.ids for one in greedy_search(again, source, **limits)] == found
+    assert best_ids(again, source, GREEDY) == found
 
 
 # ---------------------------------------------------------------- refits

@@ -10,9 +10,9 @@ import torch
 from headgates.gates import HeadMap, HeadSite, attach, find_sites, heads_left, remove
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import architecture, build, load_model, save_model
-from headgates.models.search import beam_search, greedy_search
+from headgates.models.search import best_hypotheses
 from headgates.models.transformer import Transformer
-from tests.worlds.searched_model import random_model, translator_of
+from tests.worlds.searched_model import BEAM, GREEDY, best_ids, random_model, translator_of
 from tests.worlds.unpruned_model import head_masks
 
 HEADS = 3  # of the small model, which has 2 + 2 layers
@@ -44,15 +44,14 @@ def without(model, closed: HeadMap) -> Transformer:
 @pytest.mark.parametrize("closed", [UNEVEN, ALL], ids=["uneven", "all"])
 @pytest.mark.parametrize("changes", [{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}])
 def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, source, closed, changes):
-    model, limits = random_model(make_model, **changes), {"max_ratio": 1.0, "max_extra": 5}
+    model = random_model(make_model, **changes)
     smaller = without(model, closed)
     mask(model, closed)
-    expected, found = (beam_search(each, source, beam=3, **limits) for each in (model, smaller))
+    expected, found = (best_hypotheses(each, source, BEAM) for each in (model, smaller))
     for best, other in zip(expected, found, strict=True):
         assert [one.ids for one in other] == [one.ids for one in best]
         assert [one.log_prob for one in other] == pytest.approx([one.log_prob for one in best], abs=1e-3)
-    greedy = [greedy_search(each, source, **limits) for each in (model, smaller)]
-    assert [one.ids for one in greedy[1]] == [one.ids for one in greedy[0]]
+    assert best_ids(smaller, source, GREEDY) == best_ids(model, source, GREEDY)
 
 
 def test_ablations_of_a_model_without_some_heads_are_those_of_the_unpruned_one(make_model, lines):

@@ -4,12 +4,20 @@ import pytest
 import torch
 from torch import nn
 
+from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
-from headgates.models.search import beam_search, greedy_search
+from headgates.models import decoder_state
+from headgates.models.search import best_hypotheses
 
 PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
 LIMITS = {"max_ratio": 1.0, "max_extra": 3}
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch):
+    """Keys and values are moved to a larger place every other step."""
+    monkeypatch.setattr(decoder_state, "ROOM", 2)
 
 
 @pytest.fixture
@@ -75,10 +83,7 @@ def plain_beam(model, row, beam: int, least: int):
 
 
 def n_best(model, source, beam: int, **options):
-    """The hypotheses of every source, best first."""
-    if beam == 1:
-        return [[one] for one in greedy_search(model, source, **options)]
-    return beam_search(model, source, beam=beam, **options)
+    return best_hypotheses(model, source, SearchConfig(beam=beam, **options))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +120,7 @@ def test_the_end_is_forced_at_the_length_limit_and_at_the_last_learned_position(
 
 
 def test_a_limit_of_one_token_leaves_the_end_alone(model, source):
-    found = beam_search(model, source, beam=3, max_ratio=0.0, max_extra=1)
+    found = n_best(model, source, 3, max_ratio=0.0, max_extra=1)
     assert [[one.ids for one in best] for best in found] == [[[]]] * 5
 
 
@@ -124,8 +129,3 @@ def test_weights_that_are_no_numbers_are_refused(model, source, beam):
     model.output = biased(model, EOS, torch.nan)
     with pytest.raises(ValueError, match="no finite probability to any next token"):
         n_best(model, source, beam, **LIMITS)
-
-
-def test_a_beam_below_one_is_refused(model, source):
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        beam_search(model, source, beam=0)

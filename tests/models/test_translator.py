@@ -7,7 +7,7 @@ import torch
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.line_translator import length_batches
 from headgates.models.translator import Translator
-from tests.worlds.translators import SEARCH, SOURCES, TARGETS
+from tests.worlds.translators import SEARCH, SOURCES, TARGETS, difference
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
@@ -37,14 +37,13 @@ def test_a_translation_does_not_depend_on_the_lines_around_it(translator, beam):
 
 
 def test_scores_equal_a_loop_over_log_softmax(translator):
-    expected = [
-        plain_score(translator, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)
-    ]
-    for ours, theirs in zip(translator.score(SOURCES, TARGETS), expected, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-4)
+    expected = [plain_score(translator, *pair) for pair in zip(SOURCES, TARGETS, strict=True)]
+    assert difference(translator.score(SOURCES, TARGETS), expected) < 1e-4
 
 
-def test_scores_of_fewer_targets_than_sources_are_refused(translator):
+def test_a_beam_of_none_and_scores_of_fewer_targets_than_sources_are_refused(translator):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        translator.translate(SOURCES, beam=0)
     with pytest.raises(ValueError, match="got 6 sources and 5 targets"):
         translator.score(SOURCES, TARGETS[:5])
 

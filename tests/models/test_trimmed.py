@@ -29,7 +29,7 @@ def made(make_translator, name: str):
 
 
 def written_by(translator, lines: list[str]) -> list[list[int]]:
-    return [best[0].ids for best in translator.n_best(translator.encode(lines), 1, 1.0)]
+    return [best[0].ids for best in translator.n_best(translator.encode(lines), translator.search)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 import yaml
 
 WORDS = ["</s>", "<unk>", "the", "dog", "cat", "sleeps", "sees", "a", "no", "1.0", "der", "Hund", "Katze"]
@@ -130,3 +131,23 @@ def write_marian(folder: Path, name: str = "model.npz", *, seed: int = 0, **chan
     config = {"models": [name], "vocabs": ["vocab.yml", "vocab.yml"], "beam-size": 4, "normalize": 0.6}
     (folder / "decoder.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return folder / name
+
+
+def write_spm(
+    path: Path, lines: list[str], size: int, kind: str = "bpe"
+) -> sentencepiece.SentencePieceProcessor:
+    """A SentencePiece model, numbered as Marian trains them: </s> 0, <unk> 1, neither padding nor <s>."""
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines * 3),
+            model_writer=file,
+            model_type=kind,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            bos_id=-1,
+            eos_id=0,
+            unk_id=1,
+            pad_id=-1,
+            minloglevel=2,
+        )
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))

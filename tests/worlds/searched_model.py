@@ -1,15 +1,21 @@
 """A random model whose searches end at different lengths, its translator, and what it translates: shared by
 the tests of searches, ablations, removal and costs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
+from headgates.models.search import best_hypotheses
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from tests.renumbered import Numbers
+
+GREEDY = SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61)
+BEAM = replace(GREEDY, beam=3)
 
 
 def random_model(make_model, **changes) -> Transformer:
@@ -21,10 +27,14 @@ def random_model(make_model, **changes) -> Transformer:
     return model
 
 
+def best_ids(model: Transformer, source: Tensor, search: SearchConfig) -> list[list[list[int]]]:
+    """The ids of the best hypotheses of every source."""
+    return [[one.ids for one in best] for best in best_hypotheses(model, source, search)]
+
+
 def translator_of(model: Transformer, min_length: int = 0) -> Translator:
     numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
-    search = SearchConfig(beam=1, max_ratio=1.0, max_extra=5, min_length=min_length, batch_tokens=61)
-    return Translator(model, numbers, numbers, search)
+    return Translator(model, numbers, numbers, replace(GREEDY, min_length=min_length))
 
 
 @pytest.fixture

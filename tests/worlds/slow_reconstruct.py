@@ -117,11 +117,19 @@ def laid_out(model, name: str, batches) -> tuple[np.ndarray, np.ndarray]:
 
 
 def slowly_streamed(
-    model, heads: dict[str, list[int]], batches, ridge: float, where=None, *, stream: bool = True
+    model,
+    heads: dict[str, list[int]],
+    batches,
+    ridge: float,
+    where=None,
+    *,
+    stream: bool = True,
+    values=None,
 ) -> nn.Module:
     """The reconstruction site by site, each by whole passes: of every sub-layer towards the unpruned model's
     residual stream, or of every attention (and, where neurons close, feed-forward layer) towards its own
-    output."""
+    output. values: refits an attention that keeps heads, given the model, its name, these heads and what it
+    should give."""
     unpruned, model = model, copy.deepcopy(model)
     every = stream or any(name.endswith("ffn") for name in heads)
     outs = {name: out for name, out in sublayers_by_hand(model).items() if every or name in ORDER}
@@ -129,8 +137,13 @@ def slowly_streamed(
     for name in list(outs)[first:]:
         z, now, _ = streams(model, batches, name, where)
         _, then, aim = streams(unpruned, batches, name, where)
+        aim = aim - (now if stream else then)
+        stays = [h for h in range(HEADS) if h not in heads.get(name, [])]
+        if values is not None and stays and not name.endswith("ffn"):
+            values(model, name, stays, aim)
+            continue
         kept = kept_columns(heads.get(name, []), *((z.shape[1], 1) if name.endswith("ffn") else ()))
-        refit(outs[name], kept, z, aim - (now if stream else then), ridge)
+        refit(outs[name], kept, z, aim, ridge)
     return model
 
 

@@ -98,6 +98,17 @@ def make_translator(toy_vocabs) -> Callable[..., Translator]:
     return make
 
 
+def difference(ours: list[list[float]], theirs: list[list[float]]) -> float:
+    """The largest difference of two rows of as many numbers each."""
+    assert [len(row) for row in ours] == [len(row) for row in theirs]
+    return max(abs(a - b) for rows in zip(ours, theirs, strict=True) for a, b in zip(*rows, strict=True))
+
+
+def scores_differ(ours, theirs, sources: list[str] = SOURCES, targets: list[str] = TARGETS) -> float:
+    """The largest difference of the log-probabilities that two translators give to the same pieces."""
+    return difference(ours.score(sources, targets), theirs.score(sources, targets))
+
+
 def settled(translator: Translator, end: float = 2.0) -> Translator:
     """The translator, whose padding and beginning now have next to no probability, as after training; `end`
     is added to the end's logit."""
