@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from headgates.bridges.exported import ABOUT, format_named, require_packages
 from headgates.bridges.parity import parity
@@ -33,20 +33,13 @@ from headgates.models.translator import Translator
 def without_gates(translator: Translator) -> Translator:
     """Return the translator with a copy of its model, on the CPU, in fp32 and without gates: closed heads are
     removed, fractional gates are folded into W_O, and the weights need no gradient."""
-    model = copy.deepcopy(translator.model).cpu().float().eval()
-    remove_closed(model)
-    return Translator(
-        model.requires_grad_(False), translator.source_vocab, translator.target_vocab, translator.search
-    )
-
-
-def remove_closed(model: Any) -> None:
-    """Leave a model without gates: closed heads are removed, fractional gates are folded into W_O."""
-    bank = cast("GateBank | None", getattr(model, BANK, None))
+    model: Any = copy.deepcopy(translator.model).cpu().float().eval().requires_grad_(False)
+    bank: GateBank | None = getattr(model, BANK, None)
     if bank is not None:
         xi = bank.values()
         detach(model)
         remove(model, xi.map(lambda row: row == 0), fold=xi)
+    return Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
 
 
 def export(

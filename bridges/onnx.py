@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from headgates.bridges.steps import Program, trace, without_warnings
+from headgates.bridges.steps import Program, programs, without_warnings
 from headgates.models.translator import Translator
 
 
@@ -15,17 +15,17 @@ def write(translator: Translator, folder: Path) -> None:
     are in files beside them."""
     import onnx
 
-    for name, program in trace(translator.model).items():
+    for name, program in programs(translator.model).items():
         path = folder / f"{name}.onnx"
         graph(program).save(path)
         onnx.checker.check_model(path, full_check=True)
 
 
 def graph(program: Program) -> Any:
-    """The torch.onnx.ONNXProgram of a traced program."""
+    """The torch.onnx.ONNXProgram of a program."""
     with without_warnings():
         found = torch.onnx.export(
-            program.traced,
+            program.traced(),
             dynamo=True,
             dynamic_shapes=program.dimensions,  # only for the names in the graph: the sizes are in the trace
             input_names=program.inputs,

@@ -52,7 +52,7 @@ def parity(
         )
     for beam in sorted({1, translator.search.beam}):
         found["greedy" if beam == 1 else f"beam_{beam}"] = compare_translations(
-            translator, exported, lines, beam, (tolerance, near_tie)
+            translator, exported, lines, beam, tolerance, near_tie
         )
     return found
 
@@ -62,7 +62,7 @@ def log_probs(
     exported: LineTranslator,
     lines: Sequence[str],
     references: Sequence[str],
-    tolerance: float = TOLERANCE,
+    tolerance: float,
 ) -> dict[str, Any]:
     """The differences of the log-probabilities of all pieces of the references, their ends counted."""
     ours, theirs = translator.score(lines, references), exported.score(lines, references)
@@ -89,7 +89,8 @@ def compare_translations(
     exported: LineTranslator,
     lines: Sequence[str],
     beam: int,
-    limits: tuple[float, float] = (TOLERANCE, NEAR_TIE),
+    tolerance: float,
+    near_tie: float,
 ) -> dict[str, Any]:
     """Share of identical translations with this beam, how near a tie the others are, and how many times as
     fast as the model the exported one was."""
@@ -104,20 +105,23 @@ def compare_translations(
     for line, a, b in zip(lines, ours, theirs, strict=True):
         if a.text != b.text:
             gaps.append(score_gap(translator, line, a, b, greedy=beam == 1))
-            if not gaps[-1] <= limits[1]:
+            if not gaps[-1] <= near_tie:
                 raise ParityError(
                     f"parity failed: with beam {beam} {line!r} becomes {b.text!r}, the model says "
                     f"{a.text!r}; the model's scores of the two differ by {gaps[-1]:.6f} (at most "
-                    f"{limits[1]:g} expected)"
+                    f"{near_tie:g} expected)"
                 )
-        elif a.tokens == b.tokens and not abs(a.log_prob - b.log_prob) <= limits[0] * max(a.tokens, 1):
+        elif a.tokens == b.tokens and not abs(a.log_prob - b.log_prob) <= tolerance * max(a.tokens, 1):
             raise ParityError(
                 f"parity failed: with beam {beam} {a.text!r} has log-probability {b.log_prob:.6f}, the "
                 f"model says {a.log_prob:.6f}"
             )
-    share = 1 - len(gaps) / len(lines)
-    gap = max(gaps, default=0.0)
-    return {"identical": share, "differing": len(gaps), "largest_score_gap": gap, "speedup": speedup}
+    return {
+        "identical": 1 - len(gaps) / len(lines),
+        "differing": len(gaps),
+        "largest_score_gap": max(gaps, default=0.0),
+        "speedup": speedup,
+    }
 
 
 def score_gap(

@@ -188,16 +188,24 @@ class DecoderProgram(nn.Module):
 
 @dataclass(frozen=True)
 class Program:
-    """A traced program, the names of its inputs and outputs in order, and those of its inputs' dimensions
-    that differ from call to call."""
+    """A module with example arguments, their dimensions that differ from call to call, and the names of its
+    inputs and outputs in order."""
 
-    traced: ExportedProgram
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    dimensions: tuple[Any, ...]  # for each argument, {axis: Dim}; a list of them where it is a list
     inputs: list[str]
     outputs: list[str]
-    dimensions: tuple[Any, ...]  # for each argument, {axis: Dim}; a list of them where it is a list
+
+    def traced(self) -> ExportedProgram:
+        with without_warnings():
+            program = torch.export.export(self.module, self.arguments, dynamic_shapes=self.dimensions)
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # it names files of the machine that exported
+        return program
 
 
-def trace(model: Transformer) -> dict[str, Program]:
+def programs(model: Transformer) -> dict[str, Program]:
     """The programs `encoder` and `decoder` of a model without gates, in evaluation mode, on the CPU."""
     # any sizes from 2 on: torch.export would take a 0 or 1 for a constant
     b, k, s, length, t = 2, 3, 5, 7, 11
@@ -212,14 +220,14 @@ def trace(model: Transformer) -> dict[str, Program]:
         for part in ("cross_attention", "self_attention")
     )
     cross_names, past_names = [f"cross_{name}" for name in cross], [f"past_{name}" for name in past]
-    encoder = traced_program(
+    encoder = Program(
         EncoderProgram(model),
         (torch.full((b, s), 3),),
         ({0: sentences, 1: sources},),
         ["source"],
         ["bias", *cross_names],
     )
-    decoder = traced_program(
+    decoder = Program(
         DecoderProgram(model),
         (
             torch.full((b, k, length), 3),
@@ -247,21 +255,6 @@ def past_sizes(mixer: MultiHeadAttention | SSRU) -> dict[str, tuple[int, int]]:
     if isinstance(mixer, SSRU):
         return {"keys": (1, mixer.forget.out_features)}
     return dict.fromkeys(("keys", "values"), (mixer.heads, mixer.head_width)) if mixer.heads else {}
-
-
-def traced_program(
-    module: nn.Module,
-    arguments: tuple[Any, ...],
-    dimensions: tuple[Any, ...],
-    inputs: list[str],
-    outputs: list[str],
-) -> Program:
-    """Trace a module over example arguments.   dimensions, inputs, outputs: as in `Program`."""
-    with without_warnings():
-        program = torch.export.export(module, arguments, dynamic_shapes=dimensions)
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # it names files of the machine that exported
-    return Program(program, inputs, outputs, dimensions)
 
 
 @contextmanager

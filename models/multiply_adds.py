@@ -23,17 +23,13 @@ def decoding(model: Transformer, *, source: int, steps: Sequence[int], beam: int
     source: S positions of every source, padding included. steps: of each sentence, the steps it was open for,
     which is the length of its longest hypothesis, the end included. Step t has t past positions; the encoder
     and the keys of its memory are computed once a sentence, everything else for each of the k rows."""
-    read, rows = len(steps) * source, beam * sum(steps)
+    read, written = len(steps) * source, beam * sum(steps)  # positions
     past = beam * sum(n * (n + 1) // 2 for n in steps)
-    return count(model, read, rows, pairs=(read * source, past, rows * source))
-
-
-def count(model: Transformer, read: int, written: int, pairs: Sequence[int]) -> dict[str, int]:
-    """By part, from the positions that the encoder reads and those that the decoder writes. pairs: of a
-    position that asks and one that is looked at, in each kind of attention, in the order of PARTS."""
     counts = dict.fromkeys(PARTS, 0)
     queries = {"enc-self": read, "dec-self": written, "cross": written}
-    keys, looks = queries | {"cross": read}, dict(zip(PARTS, pairs, strict=False))
+    keys = queries | {"cross": read}
+    # pairs of a position that asks and one that is looked at
+    looks = {"enc-self": read * source, "dec-self": past, "cross": written * source}
     for site, attention in find_sites(model).items():
         assert isinstance(attention, MultiHeadAttention)
         width = attention.heads * attention.head_width  # H * K

@@ -162,24 +162,12 @@ def test_a_place_that_cannot_be_written_is_one_line(translator, export_here, tmp
 # ---------------------------------------------------------------- what is opened
 
 
-def test_a_folder_that_is_no_export_is_not_opened(tmp_path):
+def test_a_folder_that_is_no_export_or_whose_export_json_lacks_something_is_one_line(tmp_path):
     with pytest.raises(ValueError, match="is not an exported folder"):
         open_exported(tmp_path)
     assert not is_exported(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("{", "is broken"),
-        ("[" * 100_000, "is broken"),
-        ("[]", "holds a list, not a dict"),
-        ('{"format": "onnx"}', "search is missing"),
-    ],
-)
-def test_a_broken_export_json_is_one_line(tmp_path, text, error):
-    (tmp_path / ABOUT).write_text(text)
-    with pytest.raises(ValueError, match=error):
+    (tmp_path / ABOUT).write_text('{"format": "onnx"}')
+    with pytest.raises(ValueError, match="search is missing"):
         open_exported(tmp_path)
 
 

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed; it is in the extra hf"
@@ -15,12 +14,11 @@ from headgates.bridges.formats import export  # noqa: E402
 from headgates.bridges.hf import read  # noqa: E402
 from headgates.configs.settings import SearchConfig  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
-from headgates.data.batch import pad  # noqa: E402
 from headgates.gates import heads_left, load_pruned  # noqa: E402
 from headgates.models.translator import Translator  # noqa: E402
 from headgates.records.foreign_run import foreign_run  # noqa: E402
 from headgates.records.source import open_source  # noqa: E402
-from tests.worlds.hugging_face import LINES, options_of  # noqa: E402
+from tests.worlds.hugging_face import LINES, logits_differ, options_of  # noqa: E402
 from tests.worlds.translators import scores_differ  # noqa: E402
 
 OURS = {  # our own settings, and the class that computes the same
@@ -49,21 +47,6 @@ def exported(translator: Translator, folder):
         beam=3, max_ratio=0.3, max_extra=3
     )  # short: their classes are run without a cache
     return export(translator, "hf", folder, lines=LINES, references=TARGETS, provenance={})
-
-
-def logits_differ(translator: Translator, theirs) -> float:
-    """The largest difference of the two's logits, on a padded batch."""
-    model = translator.model
-    source = pad(translator.source_vocab.encode(LINES[:2]), model.source_specials, end=True)
-    target_in = torch.tensor([[model.target_specials.beginning, 5, 7, 9]] * 2)
-    with torch.no_grad():
-        out = theirs(
-            input_ids=source,
-            attention_mask=(source != model.source_specials.padding).long(),
-            decoder_input_ids=target_in,
-            use_cache=False,
-        )
-        return float((model(source, target_in) - out.logits[..., : model.target_vocab]).abs().max())
 
 
 @pytest.mark.parametrize("name", FAMILIES)

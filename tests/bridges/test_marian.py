@@ -2,7 +2,6 @@
 refused."""
 
 import math
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -187,18 +186,14 @@ def test_a_sentencepiece_vocabulary_has_the_model_s_numbers(tmp_path):
         ("dim-emb", "many"),
         ("transformer-heads", 5),
         ("right-left", True),
+        ("dec-cell", "gru"),
     ],
 )
 def test_a_setting_that_our_transformer_has_not_is_refused_by_its_name(tmp_path, name, value):
     path = write_marian(tmp_path)
-    write_model(path, marian_arrays(SETTINGS), SETTINGS | {name: value})
+    settings = SETTINGS | (SSRU if name == "dec-cell" else {}) | {name: value}
+    write_model(path, marian_arrays(SETTINGS), settings)
     with pytest.raises(ValueError, match=rf"model\.npz: .*{name}"):
-        opened(path)
-
-
-def test_a_decoder_of_other_recurrent_units_is_refused(tmp_path):
-    path = write_marian(tmp_path, **keys(SSRU | {"dec-cell": "gru"}))
-    with pytest.raises(ValueError, match="dec-cell 'gru' is not supported; expected 'ssru'"):
         opened(path)
 
 
@@ -222,20 +217,13 @@ def changed(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
         (changed(Wemb=np.zeros((5, D), np.float32)), "ids up to 12, but the model has 5 embeddings"),
         (changed(Wemb=np.zeros((len(WORDS), D), np.int64)), "Wemb is of type int64"),
         (changed(Wemb=np.array([print], dtype=object)), "not a whole .npz of plain arrays"),
+        ({"Wemb": np.zeros((5, D), np.float32)}, r"has no special:model\.yml"),
     ],
 )
 def test_arrays_that_do_not_fit_are_one_clear_error(tmp_path, arrays, error):
     path = write_marian(tmp_path)
-    np.savez(path, **arrays, **{"special:model.yml": model_yml(SETTINGS)})
+    np.savez(path, **arrays, **({"special:model.yml": model_yml(SETTINGS)} if len(arrays) > 1 else {}))
     with pytest.raises(ValueError, match=error):
-        opened(path)
-
-
-def test_an_archive_with_a_file_that_is_no_array_is_one_clear_error(tmp_path):
-    path = write_marian(tmp_path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("notes.txt", "hello")
-    with pytest.raises(ValueError, match=r"not a whole \.npz of plain arrays"):
         opened(path)
 
 
@@ -265,13 +253,6 @@ def test_a_bin_with_wrong_numbers_is_one_clear_error(tmp_path, at, number, error
     data[at : at + 8] = number.to_bytes(8, "little")
     path.write_bytes(data)
     with pytest.raises(ValueError, match=error):
-        opened(path)
-
-
-def test_a_file_without_settings_is_one_clear_error(tmp_path):
-    path = write_marian(tmp_path)
-    np.savez(path, **marian_arrays(SETTINGS))
-    with pytest.raises(ValueError, match=r"has no special:model\.yml"):
         opened(path)
 
 

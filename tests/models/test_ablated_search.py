@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
+from headgates.gates import HeadMap, HeadSite, detach, find_sites
 from headgates.models import ablated_search, decode_on, decoder_state
 from headgates.models import draft_check as drafts
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.translator import Translator
-from tests.worlds.searched_model import random_model, translator_of
+from tests.worlds.searched_model import masked, random_model, translator_of
 from tests.worlds.unpruned_model import head_masks
 
 
@@ -24,7 +24,7 @@ def one_by_one(
 ) -> list[list[str]]:
     found = []
     for closed in masks:
-        attach(translator.model, gate="mask").assign(closed.map(lambda row: (~row).double()))
+        masked(translator.model, closed)
         found.append(translator.translate(lines, beam=beam))
         detach(translator.model)
     return found

@@ -29,7 +29,7 @@ from headgates.gates import (
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import load_model, save_model
 from tests.worlds.one_by_one import in_batches, random_model, random_pairs
-from tests.worlds.searched_model import GREEDY, best_ids, translator_of
+from tests.worlds.searched_model import GREEDY, best_ids, masked, translator_of, without
 from tests.worlds.searched_model import random_model as searched_model
 from tests.worlds.slow_reconstruct import (
     NEURONS,
@@ -43,18 +43,6 @@ from tests.worlds.slow_reconstruct import (
 
 SHAPES = {"pre": {}, "post": {"norm": "post"}, "ssru": {"decoder_mixer": "ssru"}}
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-
-
-def masked(model, closed: HeadMap):
-    bank = attach(model, gate="mask", kinds="all")
-    bank.assign(closed.map(lambda row: (~row).double()))
-    return bank
-
-
-def without(model, closed: HeadMap):
-    smaller = copy.deepcopy(model)
-    remove(smaller, closed)
-    return smaller
 
 
 # ---------------------------------------------------------------- one equality

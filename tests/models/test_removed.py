@@ -1,18 +1,16 @@
 """A model without its closed heads searches, is saved and comes back as the masked model would: caches have
 each layer's own heads."""
 
-import copy
 import warnings
 
 import pytest
 import torch
 
-from headgates.gates import HeadMap, HeadSite, attach, find_sites, heads_left, remove
+from headgates.gates import HeadMap, HeadSite, find_sites, heads_left
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.checkpoint import architecture, build, load_model, save_model
 from headgates.models.search import best_hypotheses
-from headgates.models.transformer import Transformer
-from tests.worlds.searched_model import BEAM, GREEDY, best_ids, random_model, translator_of
+from tests.worlds.searched_model import BEAM, GREEDY, best_ids, masked, random_model, translator_of, without
 from tests.worlds.unpruned_model import head_masks
 
 HEADS = 3  # of the small model, which has 2 + 2 layers
@@ -31,22 +29,12 @@ UNEVEN = HeadMap(
 ALL = UNEVEN.map(torch.ones_like)
 
 
-def mask(model, closed: HeadMap) -> None:
-    attach(model, gate="mask").assign(closed.map(lambda row: (~row).double()))
-
-
-def without(model, closed: HeadMap) -> Transformer:
-    smaller = copy.deepcopy(model)
-    remove(smaller, closed)
-    return smaller
-
-
 @pytest.mark.parametrize("closed", [UNEVEN, ALL], ids=["uneven", "all"])
 @pytest.mark.parametrize("changes", [{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}])
 def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, source, closed, changes):
     model = random_model(make_model, **changes)
     smaller = without(model, closed)
-    mask(model, closed)
+    masked(model, closed)
     expected, found = (best_hypotheses(each, source, BEAM) for each in (model, smaller))
     for best, other in zip(expected, found, strict=True):
         assert [one.ids for one in other] == [one.ids for one in best]

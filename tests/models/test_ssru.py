@@ -16,11 +16,6 @@ def unit() -> SSRU:
     return stirred(SSRU(D), 0.5)
 
 
-@pytest.fixture
-def model(make_model):
-    return make_model(seed=2, decoder_mixer="ssru", embeddings="separate")
-
-
 def by_the_equations(unit: SSRU, x: torch.Tensor) -> torch.Tensor:
     """c (L, D) of one sequence x (L, D)."""
     c, states = torch.zeros(D), []
@@ -49,18 +44,3 @@ def test_a_state_is_the_sum_that_its_decays_say(unit):
     states = torch.einsum("btsd,bsd->btd", left, torch.sigmoid(-forget) * unit.update(x))
     torch.testing.assert_close(states, unit.keys_values(x)[0][:, 0], rtol=1e-4, atol=1e-4)
     assert not left.transpose(1, 2).tril(-1).transpose(1, 2)[:, 0, 1:].any()
-
-
-@torch.no_grad()
-def test_steps_are_the_whole_sequence_whatever_rows_are_selected(model, batch):
-    source, target_in = batch
-    whole = model(source, target_in)
-    state = model.start(source, beam=2)
-    order = torch.tensor([0, 0, 1, 1, 2, 2])
-    for t in range(target_in.shape[1]):
-        torch.testing.assert_close(model.step(target_in[order, t], state), whole[order, t])
-        state.select(torch.tensor([1, 0, 3, 2, 5, 4]))  # the beams of a sentence have read the same
-    state = model.start(source)
-    model.step(target_in[:, 0], state)
-    state.select(torch.tensor([0, 2]), torch.tensor([0, 2]))
-    torch.testing.assert_close(model.step(target_in[[0, 2], 1], state), whole[[0, 2], 1])

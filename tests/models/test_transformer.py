@@ -79,15 +79,6 @@ def test_logits_equal_those_of_torch_s_layers(make_model, batch, norm, positions
     assert_equal_at_tokens(model(*batch), reference(model, *batch), batch[1])
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_cached_steps_equal_the_whole_pass(make_model, batch, norm):
-    model = make_model(norm=norm)
-    source, target_in = batch
-    state = model.start(source)
-    steps = torch.stack([model.step(ids, state) for ids in target_in.T], dim=1)
-    assert_equal_at_tokens(steps, model(source, target_in), target_in)
-
-
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_more_tokens_than_learned_positions_says_how_many_there_are(make_model, batch, side):
     model = make_model(positions="learned", max_positions=7 if side == "source" else 8)

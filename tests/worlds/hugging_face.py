@@ -11,6 +11,8 @@ import sentencepiece
 import torch
 
 from headgates.configs.source import ForeignOptions
+from headgates.data.batch import pad
+from headgates.models.translator import Translator
 from tests.worlds.small_model import stirred
 
 LINES = [
@@ -201,3 +203,18 @@ def hf_folder(tmp_path_factory) -> Callable[[str], Path]:
 def options_of(name: str) -> ForeignOptions:
     """The languages that a family asks for."""
     return TWO_LANGUAGES.get(name, ForeignOptions())
+
+
+def logits_differ(translator: Translator, theirs) -> float:
+    """The largest difference of the two's logits, on a padded batch."""
+    model = translator.model
+    source = pad(translator.source_vocab.encode(LINES[:2]), model.source_specials, end=True)
+    target_in = torch.tensor([[model.target_specials.beginning, 5, 7, 9]] * 2)
+    with torch.no_grad():
+        out = theirs(
+            input_ids=source,
+            attention_mask=(source != model.source_specials.padding).long(),
+            decoder_input_ids=target_in,
+            use_cache=False,
+        )
+        return float((model(source, target_in) - out.logits[..., : model.target_vocab]).abs().max())

@@ -1,14 +1,16 @@
 """A random model whose searches end at different lengths, its translator, and what it translates: shared by
 the tests of searches, ablations, removal and costs."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import ALL_KINDS, HeadMap, attach, remove
 from headgates.models.search import best_hypotheses
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -30,6 +32,19 @@ def random_model(make_model, **changes) -> Transformer:
 def best_ids(model: Transformer, source: Tensor, search: SearchConfig) -> list[list[list[int]]]:
     """The ids of the best hypotheses of every source."""
     return [[one.ids for one in best] for best in best_hypotheses(model, source, search)]
+
+
+def masked(model: nn.Module, closed: HeadMap) -> nn.Module:
+    """The model with gates, of which the closed ones are 0."""
+    attach(model, gate="mask", kinds=ALL_KINDS).assign(closed.map(lambda row: (~row).double()))
+    return model
+
+
+def without(model: Transformer, closed: HeadMap) -> Transformer:
+    """A copy of the model without these heads and neurons."""
+    smaller = copy.deepcopy(model)
+    remove(smaller, closed)
+    return smaller
 
 
 def translator_of(model: Transformer, min_length: int = 0) -> Translator:
