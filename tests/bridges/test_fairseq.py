@@ -291,10 +291,6 @@ def test_a_file_cut_short_is_one_clear_error(zipped, tmp_path):
             "d_model 12 cannot be split into 5 heads",
         ),
         (
-            lambda content: setattr(content["args"], "activation_fn", "tanh"),
-            "activation_fn 'tanh'; our Transformer has relu, gelu, swish",
-        ),
-        (
             lambda content: setattr(content["args"], "adaptive_softmax_cutoff", [5]),
             r"trained with adaptive_softmax_cutoff = \[5\]",
         ),

@@ -217,12 +217,6 @@ def test_a_large_model_has_longer_to_open_than_a_small_one(translator, export_he
     assert given == [exported.FIRST_CALL, exported.FIRST_CALL + size]
 
 
-def test_an_unknown_format_names_the_nearest(translator, export_here, tmp_path):
-    with pytest.raises(ValueError, match=r"unknown format 'onyx' \(did you mean 'onnx'\?\); expected one of"):
-        export_here(translator, format="onyx")
-    assert left(tmp_path) == []
-
-
 def test_a_missing_package_is_named_with_the_line_that_installs_it(
     translator, export_here, tmp_path, monkeypatch
 ):

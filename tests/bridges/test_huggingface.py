@@ -276,15 +276,10 @@ BROKEN = {
         lambda folder: set_config(folder, auto_map={"AutoModel": "own.Model"}),
         "has auto_map, which is not read",
     ),
-    "quantised": (
-        lambda folder: set_config(folder, quantization_config={"bits": 4}),
-        "has quantization_config",
-    ),
     "another family": (
         lambda folder: set_config(folder, model_type="t5"),
         "of the type 't5'; these are read: m2m_100, fsmt, marian",
     ),
-    "settings": (lambda folder: (folder / "config.json").write_text("{"), "config.json is broken"),
     "no settings": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     "no weights": (
         lambda folder: (folder / "model.safetensors").unlink(),

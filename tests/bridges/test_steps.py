@@ -15,7 +15,7 @@ from headgates.models.checkpoint import architecture
 from headgates.models.description import read_description
 from headgates.models.translator import Translator
 from tests.worlds.small_model import LIBRARIES
-from tests.worlds.translators import scores_differ
+from tests.worlds.translators import check_same_n_best, scores_differ
 
 LONG = " ".join(f"a{'b' * i}" for i in range(30))
 SSRU = {"decoder_mixer": "ssru", "activation": "swish", "embedding_norm": True, "output_bias": True}
@@ -57,26 +57,9 @@ def test_scores_and_searches_are_the_model_s_in_every_architecture(make_translat
     steps = in_steps(translator)
     assert scores_differ(translator, steps, *pairs) < 1e-5
     for beam in (1, 3):
-        n_best = zip(
-            *(each.translate_n_best(pairs[0], beam=beam) for each in (translator, steps)), strict=True
-        )
-        for ours, theirs in n_best:
-            assert [one.text for one in theirs] == [one.text for one in ours]
-            assert [one.log_prob for one in theirs] == pytest.approx([one.log_prob for one in ours], abs=1e-4)
+        check_same_n_best(translator, steps, pairs[0], beam)
 
 
 def test_a_line_longer_than_the_sinusoids_of_the_model_is_translated_as_the_model_does(make_translator):
     translator = make_translator("uneven", max_positions=3)
     assert in_steps(translator).translate([LONG]) == translator.translate([LONG])
-
-
-@pytest.mark.parametrize(
-    ("lines", "side"), [((["the dog"], [LONG]), "target"), (([LONG], ["der Hund"]), "source")]
-)
-def test_a_line_longer_than_learned_positions_is_one_clear_error(make_translator, lines, side):
-    steps = in_steps(make_translator(positions="learned", max_positions=23))
-    with pytest.raises(
-        ValueError,
-        match=rf"a {side} of \d+ tokens is longer than the 23 positions of the model; split",
-    ):
-        steps.score(*lines)

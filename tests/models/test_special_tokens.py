@@ -10,7 +10,7 @@ from headgates.models.translator import Translator
 from tests.bridges.test_steps import in_steps
 from tests.renumbered import LINES, OTHERWISE, PAIRS, batches, twins
 from tests.worlds.searched_model import BEAM, GREEDY, best_ids
-from tests.worlds.translators import scores_differ
+from tests.worlds.translators import check_same_n_best, scores_differ
 
 every_numbering = pytest.mark.parametrize("specials", OTHERWISE.values(), ids=OTHERWISE)
 TARGETS = [" ".join(map(str, target)) for _, target in PAIRS]
@@ -49,21 +49,13 @@ def test_loss_and_gradients_are_the_same(specials):
         torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-4, atol=1e-5)
 
 
-def assert_same_translations(ours, theirs, beam: int) -> None:
-    expected, found = (translator.translate_n_best(LINES, beam=beam) for translator in (ours, theirs))
-    assert [[one.text for one in best] for best in found] == [[one.text for one in best] for best in expected]
-    for best, other in zip(expected, found, strict=True):
-        assert [one.log_prob for one in other] == pytest.approx([one.log_prob for one in best], rel=1e-4)
-        assert [one.tokens for one in other] == [one.tokens for one in best]
-
-
 @every_numbering
 @pytest.mark.parametrize("run", [lambda each: each, in_steps], ids=["model", "exported programs"])
 def test_every_search_finds_the_same_and_scores_are_the_same(specials, run):
     ours, theirs = twins(specials)
     theirs = run(theirs)
     for beam in (1, 3):
-        assert_same_translations(ours, theirs, beam)
+        check_same_n_best(ours, theirs, LINES, beam)
     assert scores_differ(ours, theirs, LINES[:5], TARGETS) < 1e-3
 
 

@@ -3,7 +3,6 @@ line for a line."""
 
 import itertools
 import os
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from headgates.configs.settings import SearchConfig
 from headgates.data.text import DataError
 from headgates.models import stream
-from headgates.models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
+from headgates.models.stream import as_text, output_file, split_lines, translated, windows
 
 
 def translation(text: str, score: float = -0.5, log_prob: float = -1.25):
@@ -96,18 +95,6 @@ def test_text_without_line_ends_is_refused_before_it_fills_the_memory(monkeypatc
     with pytest.raises(DataError, match="line 1 is longer than 1,000 bytes"):
         list(split_lines([b"x" * 1001 + b"\n"]))
     assert list(split_lines([b"x" * 1000 + b"\n"])) == ["x" * 1000]
-
-
-def test_a_pipe_is_read_to_its_end_with_a_pause_where_its_writer_rests():
-    read, write = os.pipe()
-    chunks = read_chunks(read, wait=0.05)
-    os.write(write, b"a\nb")
-    assert [next(chunks), next(chunks)] == [b"a\nb", b""]
-    later = threading.Timer(0.2, lambda: (os.write(write, b"c\n"), os.close(write)))
-    later.start()
-    assert list(split_lines(chunks)) == ["c"]
-    later.join()
-    os.close(read)
 
 
 # ---------------------------------------------------------------- lines to windows

@@ -109,6 +109,14 @@ def scores_differ(ours, theirs, sources: list[str] = SOURCES, targets: list[str]
     return difference(ours.score(sources, targets), theirs.score(sources, targets))
 
 
+def check_same_n_best(ours, theirs, lines: list[str], beam: int) -> None:
+    """All hypotheses of two translators are the same, with the same log-probabilities."""
+    both = [each.translate_n_best(lines, beam=beam) for each in (ours, theirs)]
+    texts = [[[(one.text, one.tokens) for one in best] for best in each] for each in both]
+    assert texts[0] == texts[1]
+    assert difference(*([[one.log_prob for one in best] for best in each] for each in both)) < 1e-3
+
+
 def settled(translator: Translator, end: float = 2.0) -> Translator:
     """The translator, whose padding and beginning now have next to no probability, as after training; `end`
     is added to the end's logit."""
