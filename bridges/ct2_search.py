@@ -111,7 +111,7 @@ class CTranslate2Model(LineTranslator):
         The score of a hypothesis that has not ended is without its end. Raises ValueError if no hypothesis
         has a score."""
         forced = [self.target_names[i] for i in self.specials.forced]
-        penalty = NO_PENALTY if forced else max(search.length_penalty, NO_PENALTY)
+        penalty = NO_PENALTY if forced else search.length_penalty or NO_PENALTY
         never = [[self.target_names[i]] for i in self.specials.never_produced]
         with reworded(*BROKEN, RuntimeError):
             found = self.translator.translate_batch(

@@ -12,9 +12,10 @@ embedding. Letters: D model width, V vocabulary, L positions.
 """
 
 import json
+import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,22 @@ MODEL_TYPES = {
 # what vocab.json says of a tokenizer in a run folder; here vocab.json is the tokenizer's own
 HEADGATES_ABOUT = "headgates_vocab.json"
 
+# fields of generation_config.json at which they change nothing, where that is not nothing at all
+NEUTRAL = {
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "guidance_scale": 1.0,
+    "num_beam_groups": 1,
+}
+# those that are read, or on which no output of a search depends; those of sampling count with do_sample alone
+NO_MATTER = re.compile(
+    "num_beams|length_penalty|min_length|min_new_tokens|max_length|.*_token_id|_.*|transformers_version"
+    "|output_.*|return_dict_in_generate|num_return_sequences|use_cache|cache_.*|max_cache_len|low_memory"
+    "|.*compile.*|prefill_chunk_size|continuous_batching_config|remove_invalid_values|.*assistant.*"
+    "|.*_lookbehind|prompt_lookup_num_tokens|max_matching_ngram_size|speculation_type|use_mtp"
+    "|temperature|top_.|min_p|typical_p|.*_cutoff"
+)
+
 NEVER_BIAS = -1e9  # the bias on the logit of a row that no piece has
 
 OUR_TABLES = ("source_embedding", "target_embedding", "output")
@@ -206,7 +223,7 @@ def convert_folder(folder: Path, config: Mapping[str, Any], options: ForeignOpti
     specials = [SpecialTokens(**about[side]["specials"]) for side in SIDES]
     ours = as_ours(model, family, *specials)
     settings = {
-        "search": search(model.generation_config),
+        "search": search(model.generation_config, specials[1].never_produced),
         "text": {"joint": ours.config.embeddings == "tied"},
     }
     names = {path.name: path.name for path in files.values()}
@@ -324,21 +341,21 @@ def our_tensor(name: str, state: Mapping[str, Tensor], family: Family, ours: Tra
     return tensor.flatten() if name == "output.bias" else tensor
 
 
-def search(config: Any) -> dict[str, Any]:
-    """Our search settings of a generation_config; those that it does not give stay ours. Warns where others
-    would change translations."""
+def search(config: Any, never: Collection[int]) -> dict[str, Any]:
+    """Our search settings of a generation_config; those that it does not give stay ours. never: the tokens
+    that our search never produces. Warns of each other field by which `generate` may say something else."""
     found = {"beam": config.num_beams, "length_penalty": config.length_penalty}
     found["min_length"] = config.min_new_tokens
     if found["min_length"] is None and config.min_length is not None:
         found["min_length"] = config.min_length - (config.min_length > 0)  # it counts the beginning
-    others = (
-        "no_repeat_ngram_size",
-        "repetition_penalty",
-        "num_beam_groups",
-        "diversity_penalty",
-        "do_sample",
-    )
-    ignored = [name for name in others if getattr(config, name, None) not in (None, False, 0, 1, 1.0)]
+    ignored = []
+    for name, value in config.to_dict().items():
+        if name in ("suppress_tokens", "bad_words_ids"):
+            value = [each for each in value or () if each not in never and each not in [[i] for i in never]]
+        if name == "early_stopping" and value is True:  # as ours
+            continue
+        if value and value != NEUTRAL.get(name) and not NO_MATTER.fullmatch(name):
+            ignored.append(f"{name} {shortened(value)}")
     if ignored:
         warnings.warn(f"of generation_config.json these are not used: {', '.join(ignored)}", stacklevel=2)
     return {name: value for name, value in found.items() if value is not None}

@@ -125,9 +125,7 @@ class SearchConfig:
     """Translation."""
 
     beam: int = setting(5, "Beam width; 1 is greedy.", at_least=1)
-    length_penalty: float = setting(
-        1.0, "A hypothesis of n tokens scores log p / n**length_penalty.", at_least=0
-    )
+    length_penalty: float = setting(1.0, "A hypothesis of n tokens scores log p / n**length_penalty.")
     max_ratio: float = setting(
         2.0, "Longest hypothesis: max_ratio * source pieces + max_extra.", at_least=0, rare=True
     )

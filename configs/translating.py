@@ -18,7 +18,6 @@ class Translating:
     length_penalty: float | None = setting(
         None,
         "A hypothesis of n tokens scores log p / n**length_penalty. Default the run's own.",
-        at_least=0,
     )
     n_best: int = setting(
         0, "Translations of every line, best first, after its number and a tab; 0: the best.", at_least=0

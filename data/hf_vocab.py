@@ -4,7 +4,8 @@ language, beginning and end stand around a line.
 
 A language stands before a source (mBART-50, M2M100, NLLB) or after its end (mBART-25); it begins every target
 as a forced piece, or is what the decoder reads first (mBART-25). Marian's models of several target languages
-read the target's, >>fra<<, before the source."""
+read the target's, >>fra<<, before the source: the one that a line begins with, or else that of tgt=. Anything
+else between >> and << is text."""
 
 import importlib
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,8 @@ def read_tokenizer(folder: Path, name: str | None = None) -> Any:
     with reworded("the tokenizer's files cannot be read", "copy the model's folder again"), quiet():
         tokenizer = reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     found = kind(tokenizer)
+    if found == "MarianTokenizer":  # its own takes any text between >> and << off, and loses it
+        tokenizer.remove_language_code = partial(own_language, tokenizer)
     return tokenizer if found in TOKENIZERS else read_tokenizer(folder, found)
 
 
@@ -148,11 +152,22 @@ def languages(tokenizer: Any) -> dict[str, int]:
     """The ids of the languages that a tokenizer has tokens for, by the names that its own library gives
     them."""
     if kind(tokenizer) == "MarianTokenizer":
-        return {code[2:-2]: tokenizer.encoder[code] for code in tokenizer.supported_language_codes}  # >>fra<<
+        codes = (piece for piece in tokenizer.encoder if piece.startswith(">>") and piece.endswith("<<"))
+        return {code[2:-2]: tokenizer.encoder[code] for code in codes}  # >>fra<<
     if kind(tokenizer) == "NllbTokenizer":
         codes = map(str, tokenizer.extra_special_tokens)
         return {code: tokenizer.convert_tokens_to_ids(code) for code in codes}
     return dict(getattr(tokenizer, "lang_code_to_id", {}))
+
+
+def own_language(tokenizer: Any, text: str) -> tuple[list[str], str]:
+    """The language token of the vocabulary of Marian's that a source line begins with, if any, and the
+    rest."""
+    code = text[: text.find("<<") + 2]
+    source = tokenizer.current_spm is tokenizer.spm_source
+    if source and code[:2] == ">>" and code[2:-2] in languages(tokenizer):
+        return [code], text[len(code) :]
+    return [], text
 
 
 def argument(tokenizer: Any, side: str) -> str:
@@ -275,14 +290,17 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
     that is missing."""
     known = languages(tokenizer)
     names = shortened(", ".join(sorted(known)))
-    needed = () if not known else SIDES[1:] if kind(tokenizer) == "MarianTokenizer" else SIDES
+    in_text = kind(tokenizer) == "MarianTokenizer"
+    needed = () if not known else SIDES[1:] if in_text else SIDES
     found = {}
     for side, option in LANGUAGE_OPTIONS.items():
         flag, code = option.removesuffix("_lang"), getattr(options, option)
         if code is None and side in needed:
-            raise ValueError(
-                f"this model has several languages: give hf:NAME,{flag}=LANGUAGE, one of {names}"
-            )
+            several = f"this model has several languages: give hf:NAME,{flag}=LANGUAGE, one of {names}"
+            if not in_text:
+                raise ValueError(several)
+            example = min(known)
+            warnings.warn(f"{several}; or begin every line with its own, such as >>{example}<<", stacklevel=2)
         if code is not None and side not in needed:
             raise ValueError(
                 f"{flag}={code}: this model's tokenizer has no token for a {side} language; leave it out"
@@ -322,7 +340,9 @@ class HuggingFaceVocab:
         theirs, own = set(tokenizer.all_special_ids), {specials.padding, specials.end}
         self.special = theirs | own  # what the pieces of a text never are
         outside = {specials.beginning, *specials.forced, *self.prefix, *self.suffix}
-        outside |= own | (theirs - {specials.unknown}) | set(languages(tokenizer).values())
+        codes = set(languages(tokenizer).values())
+        self.own_languages = codes if kind(tokenizer) == "MarianTokenizer" else set[int]()
+        outside |= own | (theirs - {specials.unknown}) | codes
         self.text = self.names.keys() - outside
 
     def __len__(self) -> int:
@@ -334,7 +354,7 @@ class HuggingFaceVocab:
         unknown = self.specials.unknown
         return [
             [
-                *self.prefix,
+                *self.before(ids),
                 *(unknown if i in self.special or i >= self.size else i for i in ids),
                 *self.suffix,
             ]
@@ -342,6 +362,10 @@ class HuggingFaceVocab:
             else []
             for ids in body(self.tokenizer, self.side, lines)
         ]
+
+    def before(self, ids: Sequence[int]) -> list[int]:
+        """What stands before a line of these pieces: its own language goes before that of the prefix."""
+        return [i for i in self.prefix if not {i, ids[0]} <= self.own_languages]
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
         """As in `Vocabulary`; language tokens and the library's other special tokens are left out, as are ids
@@ -366,7 +390,7 @@ class HuggingFaceVocab:
                 f"the tokenizer in {self.path.parent} cannot say which characters its pieces of "
                 f"{shortened(text)} stand for"
             )
-        return [*([] for _ in self.prefix), *found, *([] for _ in self.suffix)] if ids else []
+        return [*([] for _ in self.before(ids)), *found, *([] for _ in self.suffix)] if ids else []
 
     def own_characters(self, text: str) -> list[list[int]]:
         """The characters of each of the line's own pieces."""
@@ -375,7 +399,7 @@ class HuggingFaceVocab:
             found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
             return [seen(text, begin, end) for begin, end in found["offset_mapping"]]
         if kind(tokenizer) == "MarianTokenizer":
-            code, rest = tokenizer.remove_language_code(text)
+            code, rest = tokenizer.remove_language_code(text) if self.side == "source" else ([], text)
             shift = len(text) - len(rest)
             processor = tokenizer.spm_source if self.side == "source" else tokenizer.spm_target
             own = [[i + shift for i in each] for each in spelt(processor, rest, self.path)]

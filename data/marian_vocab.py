@@ -30,7 +30,8 @@ LANGUAGE = re.compile(
 
 class MarianVocab:
     """file: what it was read from. ids: piece -> id. specials: those of the model. cutter: cuts text into
-    pieces, None for spaces. language: a piece that is put before every line that is encoded."""
+    pieces, None for spaces. languages: the pieces that say which language to write, of a source. language:
+    the one of a line that does not begin with its own."""
 
     def __init__(
         self,
@@ -38,11 +39,12 @@ class MarianVocab:
         ids: dict[str, int],
         specials: SpecialTokens,
         cutter: Vocab | None,
+        languages: Sequence[str] = (),
         language: str | None = None,
     ):
         self.file, self.ids, self.specials, self.cutter = file, ids, specials, cutter
         self.names = {number: name for name, number in ids.items()} | {specials.padding: PADDING_NAME}
-        self.before = [] if language is None else [ids[language]]
+        self.languages, self.before = languages, [] if language is None else [ids[language]]
 
     @property
     def path(self) -> Path:
@@ -52,13 +54,22 @@ class MarianVocab:
         return self.specials.padding + 1
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        cut = [line.split() for line in lines]
+        owns, rests = zip(*map(self.own_language, lines), strict=True) if lines else ((), ())
+        cut = [line.split() for line in rests]
         if self.cutter:
-            cut = self.cutter.processor.encode(list(lines), out_type=str)
+            cut = self.cutter.processor.encode(list(rests), out_type=str)
         return [
-            self.before + [self.ids.get(piece, self.specials.unknown) for piece in pieces] if pieces else []
-            for pieces in cut
+            ([self.ids[own]] if own else self.before)
+            + [self.ids.get(piece, self.specials.unknown) for piece in pieces]
+            if pieces
+            else []
+            for own, pieces in zip(owns, cut, strict=True)
         ]
+
+    def own_language(self, line: str) -> tuple[str, str]:
+        """The language token that a line begins with, or "", and the rest."""
+        own = line[: line.find("<<") + 2] if line.startswith(">>") else ""
+        return (own, line[len(own) :]) if own in self.languages else ("", line)
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
         """As in `Vocabulary`; an unknown piece is <unk> where spaces cut, SentencePiece's two question marks
@@ -73,9 +84,11 @@ class MarianVocab:
         return [self.names.get(int(i), UNKNOWN) for i in ids]
 
     def characters(self, text: str) -> list[list[int]]:
-        words = [list(range(*match.span())) for match in re.finditer(r"\S+", text)]
-        found = self.cutter.characters(text) if self.cutter else words
-        return [[] for _ in self.before] + found if found else []
+        own, rest = self.own_language(text)
+        words = [list(range(*match.span())) for match in re.finditer(r"\S+", rest)]
+        found = self.cutter.characters(rest) if self.cutter else words
+        before = [list(range(len(own)))] if own else [[] for _ in self.before]
+        return before + [[i + len(own) for i in each] for each in found] if found else []
 
 
 def load(
@@ -99,8 +112,17 @@ def read_sides(
     """The vocabularies of source and target, the same object twice where they are one. specials: the model's,
     where they are known."""
     source, target = zip(paths, cutters, sizes, specials, strict=True)
-    first = read_side(*source, language)
-    return first, first if source == target and language is None else read_side(*target)
+    first = read_side(*source)
+    second = first if source == target else read_side(*target)
+    languages = [piece for piece in first.ids if LANGUAGE.fullmatch(piece)]
+    if language is not None and language not in languages:
+        raise DataError(
+            f"{first.file} has no token {language}; of such tokens it has "
+            f"{', '.join(languages[:20]) or 'none'}"
+        )
+    if languages:  # of a source alone
+        first = MarianVocab(first.file, first.ids, first.specials, first.cutter, languages, language)
+    return first, second
 
 
 def read_side(
@@ -108,7 +130,6 @@ def read_side(
     cutter_path: Path | None,
     size: int,
     specials: SpecialTokens | None,
-    language: str | None = None,
 ) -> MarianVocab:
     """The vocabulary of one side, for a model of `size` embeddings without padding."""
     cutter = (
@@ -127,13 +148,8 @@ def read_side(
             f"{path} does not belong to the model: it has {found}; give the vocabulary that the model was "
             "trained with"
         )
-    if language is not None and language not in ids:
-        known = [piece for piece in ids if LANGUAGE.fullmatch(piece)]
-        raise DataError(
-            f"{path} has no token {language}; of such tokens it has {', '.join(known[:20]) or 'none'}"
-        )
     expected = SpecialTokens(padding=size, beginning=size, end=ids[END], unknown=ids[UNKNOWN])
-    return MarianVocab(path, ids, specials or expected, cutter, language)
+    return MarianVocab(path, ids, specials or expected, cutter)
 
 
 def read_words(path: Path) -> dict[str, int]:

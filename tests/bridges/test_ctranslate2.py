@@ -131,7 +131,7 @@ def test_greedy_and_beam_search_say_what_the_model_says(make, exported, closed, 
         check_beams(translator, model)
 
 
-@pytest.mark.parametrize(("beam", "penalty"), [(2, 0.0), (5, 0.6), (2, 2.0)])
+@pytest.mark.parametrize(("beam", "penalty"), [(2, 0.0), (5, 0.6), (2, 2.0), (3, -0.7)])
 def test_the_length_penalty_ranks_as_the_model_s_search_does(make, exported, penalty, beam):
     translator = settled(make("uneven", search=SearchConfig(max_ratio=0.5, max_extra=5)), end=3.0)
     words = sorted({word for line in SOURCES for word in line.split()})

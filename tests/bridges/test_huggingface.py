@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import sys
+import warnings
 from random import Random
 
 import pytest
@@ -163,6 +164,34 @@ def test_every_piece_has_the_characters_that_it_stands_for(converted, name):
         assert not own or not letters or "".join(text[i] for i in own) == letters or "<unk>" in piece
 
 
+@pytest.mark.parametrize("options", [ForeignOptions(), ForeignOptions(tgt_lang="fra")])
+@pytest.mark.filterwarnings("ignore:this model has several languages")
+def test_a_line_s_own_language_goes_before_the_one_given_and_other_marks_are_text(hf_folder, options):
+    translator = read(str(hf_folder("marian-languages")), options).convert().translator
+    source, target = translator.source_vocab, translator.target_vocab
+
+    def pieces(line):
+        return source.pieces(source.encode([line])[0])
+
+    given = [">>fra<<"] if options.tgt_lang else []
+    plain = pieces("dogs")
+    assert pieces(">>deu<<dogs") == [">>deu<<", *plain[len(given) :]]
+    for text in ("dogs", ">>the cat << dogs", ">>nld<< dogs", "dogs >>deu<<"):
+        found = pieces(text)
+        assert found[: len(given)] == given
+        assert "dogs" in "".join(found[len(given) :])
+        assert ("cat" in text) == ("cat" in "".join(found))
+        assert len(source.characters(text)) == len(found)
+    assert source.characters(">>deu<<dogs")[0] == [*range(7)]
+    assert ">>deu<<" not in target.pieces(target.encode([">>deu<<dogs"])[0])
+    assert translator.translate([">>deu<<dogs"])
+
+
+def test_several_languages_without_one_are_said(hf_folder):
+    with pytest.warns(UserWarning, match=r"tgt=LANGUAGE, one of 'deu, fra'; or begin every line"):
+        read(str(hf_folder("marian-languages")), ForeignOptions()).convert()
+
+
 def test_special_tokens_in_a_text_are_text(converted):
     for name in FAMILY_NAMES:
         translator = converted(name)[0].translator
@@ -185,18 +214,57 @@ def test_a_conversion_makes_no_copy_of_the_weights_and_keeps_bf16(hf_folder, tmp
     assert {each.data_ptr() for each in ours.parameters()} == known
 
 
+def with_generation(folder, place, **settings):
+    """A copy of a folder with these fields in its generation_config.json."""
+    copy = copy_of(folder, place)
+    about = copy / "generation_config.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | settings))
+    return copy
+
+
 @pytest.mark.parametrize(
     ("settings", "least"), [({"min_length": 3}, 2), ({"min_new_tokens": 2}, 2), ({"min_length": 1}, 0)]
 )
-def test_a_least_length_of_generate_is_kept_and_goes_out_again(hf_folder, tmp_path, settings, least):
-    folder = shutil.copytree(hf_folder("marian"), tmp_path / "in")
-    about = folder / "generation_config.json"
-    about.write_text(json.dumps(json.loads(about.read_text()) | settings))
+def test_a_search_of_generate_is_kept_and_goes_out_again(hf_folder, tmp_path, settings, least):
+    folder = with_generation(hf_folder("marian"), tmp_path, length_penalty=-0.5, **settings)
     translator = read(str(folder), ForeignOptions()).convert().translator
-    assert translator.search.min_length == least
+    search = translator.search
+    assert (search.beam, search.length_penalty, search.min_length) == (4, -0.5, least)
     assert min(one[0].tokens for one in translator.translate_n_best(LINES)) > least
     out = search_settings(translator)
-    assert out.get("min_new_tokens", 0) == least
+    assert (out.get("min_new_tokens", 0), out["length_penalty"]) == (least, -0.5)
+
+
+IGNORED = {
+    "no_repeat_ngram_size": 1,
+    "bad_words_ids": [[5]],
+    "suppress_tokens": [5],
+    "begin_suppress_tokens": [5],
+    "sequence_bias": [[[5], -1.0]],
+    "repetition_penalty": 1.2,
+    "exponential_decay_length_penalty": [3, 1.1],
+    "early_stopping": "never",
+    "do_sample": True,
+    "renormalize_logits": True,
+}
+
+
+def test_every_field_of_generation_config_that_would_change_outputs_is_named(hf_folder, tmp_path):
+    folder = with_generation(hf_folder("marian"), tmp_path, **IGNORED)
+    with pytest.warns(UserWarning, match="of generation_config.json these are not used") as caught:
+        read(str(folder), ForeignOptions()).convert()
+    named = str(caught[0].message).split("used: ")[1]
+    assert sorted(re.findall(r"(?:^|, )([a-z_]+) ", named)) == sorted(IGNORED)
+
+
+def test_fields_that_change_nothing_and_tokens_that_are_never_produced_are_not_named(hf_folder, tmp_path):
+    padding = json.loads((hf_folder("marian") / "config.json").read_text())["pad_token_id"]
+    off = {"bad_words_ids": [[padding]], "suppress_tokens": [padding], "repetition_penalty": 1.0}
+    off |= {"no_repeat_ngram_size": 0, "early_stopping": True, "max_length": 512, "top_k": 50}
+    folder = with_generation(hf_folder("marian"), tmp_path, **off)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(str(folder), ForeignOptions()).convert()
 
 
 def test_a_table_that_is_no_sinusoid_is_kept_as_learned_positions(hf_folder, tmp_path):

@@ -143,6 +143,24 @@ def test_a_source_may_be_told_which_language_to_write(tmp_path):
         opened(path, tgt_lang="fra")
 
 
+@pytest.mark.parametrize("given", [None, "deu"])
+def test_a_line_s_own_language_goes_before_the_one_given_and_other_marks_are_text(tmp_path, given):
+    path = write_marian(tmp_path)
+    write_words(path.with_name("vocab.yml"), [*WORDS[:-2], ">>fra<<", ">>deu<<"])
+    translator = opened(path, tgt_lang=given)
+    before = [12] if given else []
+    lines = [">>fra<<the dog", "the dog", ">>the cat << a", ">>", ">>nld<< a", "a >>fra<<"]
+    expected = [
+        *([11, 2, 3], [*before, 2, 3], [*before, 1, 4, 1, 7], [*before, 1], [*before, 1, 7]),
+        [*before, 7, 11],
+    ]
+    source = translator.source_vocab
+    assert source.encode(lines) == expected
+    assert translator.target_vocab.encode(["the >>the cat << a"]) == [[2, 1, 4, 1, 7]]
+    assert [len(source.characters(line)) for line in lines] == list(map(len, expected))
+    assert source.characters(lines[0]) == [[*range(7)], [7, 8, 9], [11, 12, 13]]
+
+
 LETTERS = ["abba abab", "ba ab", "cab", "baa cabab"]
 
 

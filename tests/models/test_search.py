@@ -90,7 +90,7 @@ def n_best(model, source, beam: int, **options):
     ("beam", "length_penalty", "least"),
     [
         *((1, 1.0, 0), (1, 1.0, 1), (1, 1.0, 4)),
-        *((2, 0.0, 0), (3, 1.0, 0), (5, 1.0, 0), (5, 1.0, 1), (3, 0.0, 4)),
+        *((2, 0.0, 0), (3, 1.0, 0), (5, 1.0, 0), (5, 1.0, 1), (3, 0.0, 4), (3, -0.7, 0)),
     ],
 )
 def test_a_search_equals_a_plain_one_of_whole_passes(model, source, beam, length_penalty, least):
