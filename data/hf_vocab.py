@@ -152,8 +152,8 @@ def languages(tokenizer: Any) -> dict[str, int]:
     """The ids of the languages that a tokenizer has tokens for, by the names that its own library gives
     them."""
     if kind(tokenizer) == "MarianTokenizer":
-        codes = (piece for piece in tokenizer.encoder if piece.startswith(">>") and piece.endswith("<<"))
-        return {code[2:-2]: tokenizer.encoder[code] for code in codes}  # >>fra<<
+        found = tokenizer.encoder.items()
+        return {code[2:-2]: i for code, i in found if code[:2] == ">>" and code[-2:] == "<<"}  # >>fra<<
     if kind(tokenizer) == "NllbTokenizer":
         codes = map(str, tokenizer.extra_special_tokens)
         return {code: tokenizer.convert_tokens_to_ids(code) for code in codes}

@@ -9,7 +9,6 @@ Each part is an iterator that takes from the one before it only what it needs, s
 ever read ahead. What is wrong with a line raises DataError after everything before that line has come out.
 """
 
-import math
 import os
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +39,6 @@ NOT_UTF8 = (
     "correct that line, convert the text (iconv -f ITS-ENCODING -t UTF-8), or give --not-utf8 empty to go on "
     "without it"
 )
-NOT_FOUND = RankedTranslation("", -math.inf, -math.inf, 0)
 ONE_LINE = str.maketrans("\n\r", "  ")
 ONE_CELL = str.maketrans("\n\r\t", "   ")
 
@@ -189,14 +187,13 @@ def translated(
 
 def as_text(best: Sequence[RankedTranslation], number: int, *, n_best: int = 0, scores: bool = False) -> str:
     """What is written for an input line, "\\n" included: its best translation on one line, or with n_best
-    exactly so many lines.
+    so many lines, fewer where there are fewer: an empty line has one translation.
 
     Columns are parted by tabs: the line's number (with n_best), score and log probability (with scores), the
-    text. Where the search found fewer than n_best, the rest have no text and a score of -inf. A line end or,
-    beside other columns, a tab in a text becomes a space."""
+    text. A line end or, beside other columns, a tab in a text becomes a space."""
     table = ONE_CELL if n_best or scores else ONE_LINE
     written = []
-    for one in [*best, *[NOT_FOUND] * n_best][: n_best or 1]:
+    for one in best[: n_best or 1]:
         cells = [str(number)] if n_best else []
         if scores:
             cells += [f"{one.score:.4f}", f"{one.log_prob:.4f}"]

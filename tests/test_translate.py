@@ -129,9 +129,10 @@ def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_pat
 
 
 def test_n_best_and_scores_are_columns_before_the_text(run, translate_here):
-    out = well(translate_here(run, "--beam", "3", "--n-best", "2", "--scores", text=raw(SOURCES[:1])))
-    (best,) = open_source(run, device="cpu").translator.translate_n_best(SOURCES[:1], beam=3)
-    rows = [line.split("\t") for line in out.decode().splitlines()]
+    out = well(translate_here(run, "--beam", "3", "--n-best", "2", "--scores", text=raw(SOURCES[:2])))
+    best, _ = open_source(run, device="cpu").translator.translate_n_best(SOURCES[:2], beam=3)
+    *rows, empty = [line.split("\t") for line in out.decode().splitlines()]
+    assert empty == ["2", "0.0000", "0.0000", ""]
     assert [(row[0], row[3]) for row in rows] == [("1", one.text) for one in best[:2]]
     found = [float(number) for row in rows for number in row[1:3]]
     ours = [number for one in best[:2] for number in (one.score, one.log_prob)]

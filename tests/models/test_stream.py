@@ -154,9 +154,10 @@ def test_a_line_is_written_as_one_line_whatever_is_in_it():
     assert as_text([translation("")], 1) == "\n"
 
 
-def test_n_best_writes_n_lines_with_the_number_of_their_line():
+def test_n_best_writes_n_lines_with_the_number_of_their_line_and_one_for_an_empty_line():
     best = [translation("a", -0.25), translation("b", -0.75), translation("c", -1.0)]
     assert as_text(best, 7, n_best=2) == "7\ta\n7\tb\n"
+    assert as_text([translation("", 0.0, 0.0)], 8, n_best=2, scores=True) == "8\t0.0000\t0.0000\t\n"
     assert as_text(best, 7, n_best=2, scores=True) == "7\t-0.2500\t-1.2500\ta\n7\t-0.7500\t-1.2500\tb\n"
 
 

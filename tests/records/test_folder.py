@@ -25,6 +25,12 @@ def test_a_run_that_is_not_there_names_the_nearest_if_one_is_near(folder, name, 
         RunFolder.open(folder.path.with_name(name))
 
 
+def test_a_model_of_ctranslate2_that_is_no_export_is_said_to_be_one(tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"1")
+    with pytest.raises(ValueError, match=r"CTranslate2 that export did not write: .*Give the model"):
+        RunFolder.open(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["{", "- 1\n- 2\n", "", "a: \x00"])
 def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content):
     folder.write_text("config.yaml", content)
