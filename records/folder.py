@@ -103,8 +103,8 @@ class RunFolder:
             siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
             if (Path(path) / "model.bin").is_file():
                 raise ValueError(
-                    f"{path} is a model of CTranslate2 that export did not write: it does not say how text "
-                    "is cut. Give the model that it was made of, such as hf:NAME, fairseq:FILE or marian:FOLDER"
+                    f"{path} is a model of CTranslate2 that export did not write: it does not say how its "
+                    "text is cut. Give the model that it was made of, as hf:NAME, fairseq:FILE or marian:FOLDER"
                 )
             hint = did_you_mean(Path(path).name, siblings, prefix=f"{Path(path).parent}{os.sep}")
             raise ValueError(f"no run at {path}, where a run folder would hold config.yaml{hint}")
