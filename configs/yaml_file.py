@@ -3,6 +3,8 @@ folders and sweep files."""
 
 import os
 import re
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,13 +113,19 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     return parse_yaml(text, path)
 
 
+@lru_cache(maxsize=256)
+def _loaded(text: bytes) -> Any:
+    """Kept: a command reads the same few files again and again, and each takes some 30 ms."""
+    return yaml.load(text.decode(), Loader=_Loader)
+
+
 def parse_yaml(text: bytes, path: str | Path) -> dict[str, Any]:
     """The mapping that a YAML text is, as `load_yaml` reads it. path: the file that it is from, for
     errors."""
     if len(text) > LARGEST_FILE:
         raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST_FILE // 2**20} MiB")
     try:
-        content = yaml.load(text.decode(), Loader=_Loader)
+        content = deepcopy(_loaded(text))
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: expected UTF-8 text, byte {error.start} is not; save the file as UTF-8"
