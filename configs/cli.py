@@ -40,16 +40,14 @@ RECORDED = {"base", "base_hash", "run_hash", "recipe"}
 CONFIG = Setting("config", str, about=About("a YAML file, or the name of one that comes with headgates"))
 
 
-def parse(
-    config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = ""
-) -> tuple[C, dict[str, Any]]:
+def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str) -> tuple[C, dict[str, Any]]:
     """The configuration of a command line (default `sys.argv[1:]`), and the settings that it gives by dotted
     name, in flags or files. Prints what is asked for and exits with 0
     on --help, --help-all, --version and --completion; on anything wrong prints one line and a hint, and exits
     with 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        if not (answer := _answer(config_class, words, prog=prog, description=description)):
+        if not (answer := _answer(config_class, words, prog=prog)):
             return read_given(config_class, words)
         print(answer, flush=True)
         raise SystemExit(0)
@@ -124,13 +122,11 @@ def config_hash(mapping: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-def _answer(config_class: type, words: Sequence[str], *, prog: str, description: str) -> str | None:
+def _answer(config_class: type, words: Sequence[str], *, prog: str) -> str | None:
     """What the flags that need no configuration ask for; None without one."""
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("--help", "-h", "--help-all"):
-            return help_text(
-                config_class, prog=prog, description=description, everything=word == "--help-all"
-            )
+            return help_text(config_class, prog=prog, everything=word == "--help-all")
         if word == "--version":
             installed = (f"{name} {version(name)}" for name in ("torch", "pytorch-lightning"))
             return f"headgates {__version__} (Python {platform.python_version()}, {', '.join(installed)})"
@@ -160,7 +156,7 @@ OF_ALL = (
 COLUMNS, PLACE = 80, 20  # of --help, and where its texts begin
 
 
-def help_text(config_class: type, *, prog: str, description: str = "", everything: bool = True) -> str:
+def help_text(config_class: type, *, prog: str, everything: bool = True) -> str:
     """What a command does, examples, and its flags: the usual ones by their first sentence, on two screens
     of 24 lines; or `everything`, with types, defaults and the settings without a flag. The examples are the
     lines of the class's docstring that call the script."""
@@ -171,7 +167,7 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     positional = [setting for setting in settings if setting.about.positional]
     fields = [field for field in dataclasses.fields(config_class) if dataclasses.is_dataclass(field.type)]
     headings = {each.name: (each.type.__doc__ or "").strip().splitlines()[0].rstrip(".") for each in fields}
-    about = textwrap.fill(description or doc.split("\n")[0], COLUMNS)
+    about = textwrap.fill(doc.split("\n")[0], COLUMNS)
     if everything:
         usage = f"{prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
         shown = SCRIPT.sub(prog, "\n\n".join(filter(None, (about, "\n".join(examples), OF_ALL))))

@@ -54,7 +54,7 @@ def causal_gating(request: ScoreRequest, exact: HeadMap) -> AnalysisResult:
         request.source.model,
         request.source.train_batches(request.sentences, request.seed),
         [exact.like(each) for each in sets],
-        loss=request.loss,
+        loss=request.source.task.loss,
         ranks=ranks,
     ).tolist()
     labels = []

@@ -102,9 +102,7 @@ def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[E
         if name == "integrated":
             begin, source = time.perf_counter(), request.source
             batches = source.train_batches(request.sentences, request.seed)
-            more = integrated(
-                source.model, batches, points=MORE_POINTS, loss=request.loss, ranks=request.ranks
-            )
+            more = integrated(source.model, batches, points=MORE_POINTS, loss=source.task.loss, ranks=ranks)
             seconds = time.perf_counter() - begin
             yield Effects(f"integrated, {MORE_POINTS} points", more.select(kinds), seconds, signed=True)
 
@@ -113,7 +111,7 @@ def scored_effects(name: str, request: ScoreRequest, kinds: list[str]) -> Effect
     score = SCORES[name]
     values = head_scores(name, request).select(kinds).map(lambda row: score.sign * row)
     seconds = scoring_seconds(name, request) or None  # 0 where none were kept
-    label = SCORE_LABELS.get(name) or (score.label if score.sign < 0 else None) or name
+    label = SCORE_LABELS.get(name, name + ", highest first" * (score.sign < 0))
     return Effects(label, values, seconds, score.signed)
 
 

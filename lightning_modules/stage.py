@@ -1,4 +1,4 @@
-"""One training stage, from a translator to its best checkpoint: base, gates, importance:trained and
+"""One training stage, from a translator to its best checkpoint: base, gates, training and
 base-continued all go through here."""
 
 import logging

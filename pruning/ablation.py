@@ -23,7 +23,7 @@ from headgates.analysis.significance import Scored, score, score_changed
 from headgates.configs.cli import config_hash
 from headgates.data.ranks import first, gathered, share
 from headgates.data.text import digest_lines
-from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
+from headgates.gates import HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.headmap import check_kinds
 from headgates.models.ablated_search import Ablated, ablated_translations
 from headgates.models.progress import say
@@ -56,12 +56,7 @@ def ablation_key(source: Source, text: Lines, ablations: Sequence[HeadMap]) -> d
 
 
 def score_ablations(
-    source: Source,
-    text: Lines,
-    ablations: Sequence[HeadMap],
-    *,
-    name: str,
-    fresh: bool = False,
+    source: Source, text: Lines, ablations: Sequence[HeadMap], *, name: str, fresh: bool
 ) -> AblationScores:
     """Score the outputs under every ablation (each of one site, listed site after site) and keep them in
     `name`-outputs.json.
@@ -103,20 +98,16 @@ def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[He
     """Outputs of the model as it is and, for every ablation, the lines that change; translation is one job
     for all ablations."""
     if isinstance(source.predictor, Translator):
-        predictor, mine = source.predictor, list(share(lines))
+        translator, mine = source.predictor, list(share(lines))
         found = Ablated([], [{} for _ in ablations], decoded=0)
         if mine:
-            found = ablated_translations(predictor, mine, ablations, beam=predictor.search.beam)
+            found = ablated_translations(translator, mine, ablations, beam=translator.search.beam)
         return joined(gathered(found), len(lines))
     drafts, changed = source.task.outputs(source.predictor, lines), []
-    bank = attach(source.model, gate="mask")
-    try:
-        for closed in ablations:
-            bank.assign({site: torch.ones(site.heads) for site in bank.sites} | dict(~closed))
+    for closed in ablations:
+        with Subnet.of(source.model).without(closed).closed(source.model):
             outputs = source.task.outputs(source.predictor, lines)
-            changed.append({number: line for number, line in enumerate(outputs) if line != drafts[number]})
-    finally:
-        detach(source.model)
+        changed.append({number: line for number, line in enumerate(outputs) if line != drafts[number]})
     return Ablated(drafts, changed, decoded=sum(map(len, changed)))
 
 
@@ -161,7 +152,7 @@ def main_by_head(sites: Sequence[HeadSite], found: AblationScores) -> HeadMap:
 
 def ablation_score(
     model: Any,
-    batches: Iterable[Any] = (),
+    _: Iterable[Any],
     *,
     source: Source,
     valid: Lines,
@@ -172,8 +163,6 @@ def ablation_score(
     """The validation metric (such as BLEU) of the unpruned model minus that without the head: the dashed
     lines of Michel et al. 2019, figure 3; negative where the model is better without it. The batches are not
     read; outputs are kept in `file`-outputs.json of the run."""
-    del batches
     sites = chosen_sites(model, kinds)
-    alone = one_head_masks(sites, closed=True)
-    scored = score_ablations(source, valid, alone, name=file, fresh=fresh)
+    scored = score_ablations(source, valid, one_head_masks(sites, closed=True), name=file, fresh=fresh)
     return main_by_head(sites, scored).map(lambda row: scored.base.main - row)

@@ -54,17 +54,11 @@ def dynamics(run: Run) -> "list[Dynamics]":
     from headgates.pruning.dynamics import Dynamics  # with the trainer
 
     data = run.task.data(run.folder.path, text.corpus, text.settings, train_sentences=settings.sentences)
-    validated = data.split("valid").numbers[: settings.test_sentences or None]
-    valid = (
-        [text.corpus.valid.sources[number] for number in validated],
-        [text.corpus.valid.targets[number] for number in validated],
-    )
-    facts = {
-        "train_sentences": len(data.train_pairs),
-        "text_digest": text.corpus.digest(),
-        **run.lab.provenance(run.seed),
-    }
-    return [Dynamics(run.folder, settings.dynamics, data=data, valid=valid, facts=facts)]
+    numbers, pairs = data.split("valid").numbers[: settings.test_sentences or None], text.corpus.valid
+    valid = [pairs.sources[n] for n in numbers], [pairs.targets[n] for n in numbers]
+    facts = {"train_sentences": len(data.train_pairs), "text_digest": text.corpus.digest()}
+    facts |= run.lab.provenance(run.seed)
+    return [Dynamics(run.folder, sorted(settings.dynamics), data, valid, facts)]
 
 
 # ---------------------------------------------------------------- bases that are there
@@ -104,9 +98,6 @@ def nested(given: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted names as groups."""
     found: dict[str, Any] = {}
     for name, value in given.items():
-        group, dot, leaf = name.partition(".")
-        if dot:
-            found.setdefault(group, {})[leaf] = value
-        else:
-            found[name] = value
+        *group, leaf = name.split(".")
+        (found.setdefault(group[0], {}) if group else found)[leaf] = value
     return found

@@ -20,7 +20,6 @@ from headgates.gates import (
     GateBank,
     HeadMap,
     HeadSite,
-    LambdaBudget,
     Subnet,
     TargetBudget,
     attach,
@@ -50,18 +49,12 @@ def by_gates(run: Run, recipe: Recipe) -> Choice:
     if isinstance(recipe.budget, MaxDrop):
         return fewest_learned(run, recipe)
     predictor = run.load()
-    targets = None
+    targets: Targets | None = None
     if isinstance(recipe.budget, Units):
-        check_counts(heads_left(predictor.model, recipe.kinds), recipe.budget.counts)
-        targets = gate_targets(recipe.budget)
+        counts = recipe.budget.counts
+        check_counts(heads_left(predictor.model, recipe.kinds), counts)
+        targets = counts["heads"] if set(counts) == {"heads"} else counts
     bank, result, seconds = train_gates(run, recipe, predictor, targets)
-    return chosen(run, predictor, bank, result, seconds)
-
-
-def chosen(
-    run: Run, predictor: Predictor, bank: GateBank, result: StageResult | None, seconds: float
-) -> Choice:
-    """The choice of trained gates, which are taken off."""
     if is_first():
         bank.save(run.folder / "gates.json")
     soft, expected = bank.values(), bank.open_prob()
@@ -72,12 +65,6 @@ def chosen(
         facts["soft"] = run.task.outputs(predictor, run.text.test[0])  # before gates are exact
     detach(predictor.model)
     return Choice(predictor, Subnet.of(predictor.model).without(closed), seconds, result, facts)
-
-
-def gate_targets(units: Units) -> Targets:
-    """As gates take it: one number where there are heads alone, else numbers by word."""
-    counts = units.counts
-    return counts["heads"] if set(counts) == {"heads"} else counts
 
 
 def train_gates(
@@ -97,38 +84,34 @@ def train_gates(
     settings, model, gates = run.settings, predictor.model, run.settings.gates
     learned = LEARNED[recipe.choose]
     started, seconds = head_start(run, recipe, predictor, targets)
-    options = learned.gate_options(gates) | started
     bank = attach(
         model,
-        gate=learned.gate,
-        kinds=recipe.kinds,
+        learned.gate,
+        recipe.kinds,
         heads=targets,
         lam=recipe.budget.price if isinstance(recipe.budget, Lambda) else None,
         warmup=gates.lambda_warmup,
         multiple=WIDTH,
-        **options,
+        **(learned.gate_options(gates) | started),
     )
     if recipe.refit is None and recipe.epochs:
         gating = Gating(gates, bank.budget, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
         return bank, run.train_on(name, predictor, stage, prefix=prefix, gating=gating), seconds
-    seconds += choose_on_frozen(run, f"{name}: choice", predictor, bank, bank.budget).seconds
-    return bank, None, seconds
+    return bank, None, seconds + choose_on_frozen(run, f"{name}: choice", predictor, bank)
 
 
-def choose_on_frozen(
-    run: Run, name: str, predictor: Predictor, bank: GateBank, budget: LambdaBudget | TargetBudget
-) -> StageResult:
-    """Train the gates alone, for --gates.choose-epochs."""
+def choose_on_frozen(run: Run, name: str, predictor: Predictor, bank: GateBank) -> float:
+    """Train the gates alone, for --gates.choose-epochs; the seconds that this took."""
     gates, model = run.settings.gates, predictor.model
     # gates move too far for a running average
     stage = replace(run.settings.finetuning(gates.choose_epochs), average=0.0)
     model.requires_grad_(False)
     bank.requires_grad_(True)
-    gating = Gating(replace(gates, settle=0.0), budget, epochs=stage.epochs)
+    gating = Gating(replace(gates, settle=0.0), bank.budget, epochs=stage.epochs)
     result = run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
     model.requires_grad_(True)
-    return result
+    return result.seconds
 
 
 # ---------------------------------------------------------------- where gates start
@@ -157,9 +140,8 @@ def head_start(
     assert targets is not None  # a price without a number is refused with the recipe
     counts = targets if isinstance(targets, dict) else {"heads": targets}
     neurons = counts.get("ffn", 0)
-    starts = start_of(order.select(KINDS), sum(counts.values()) - neurons) | start_of(
-        order.select(FFN_KINDS), neurons
-    )
+    heads = sum(counts.values()) - neurons
+    starts = start_of(order.select(KINDS), heads) | start_of(order.select(FFN_KINDS), neurons)
     return {learned.init: HeadMap(starts)}, seconds
 
 
@@ -177,20 +159,14 @@ def at_cost(run: Run, recipe: Recipe) -> Choice:
     """What gates close that are trained on frozen weights, while what is open in expectation comes to cost
     what the budget allows; the lowest close until the model itself does."""
     learned, gates = LEARNED[recipe.choose], run.settings.gates
-    predictor = run.load()
-    with Planning(run, run.text.source(run.base), recipe) as planning:
-        bank = attach(
-            predictor.model,
-            gate=learned.gate,
-            kinds=recipe.kinds,
-            multiple=WIDTH,
-            **learned.gate_options(gates),
-        )
-        budget = TargetBudget({"": planning.limit(predictor.model)}, gates.lambda_warmup)
-        seconds = choose_on_frozen(run, "plan-learned: choice", predictor, bank, budget).seconds
-        opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
-        detach(predictor.model)
-        found = planning.lowest_first(shares_of_blocks(opened))
+    predictor, planning = run.load(), Planning(run, run.text.source(run.base), recipe)
+    options = learned.gate_options(gates)
+    bank = attach(predictor.model, learned.gate, recipe.kinds, multiple=WIDTH, **options)
+    bank.budget = TargetBudget({"": planning.limit(predictor.model)}, gates.lambda_warmup)
+    seconds = choose_on_frozen(run, "plan-learned: choice", predictor, bank)
+    opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
+    detach(predictor.model)
+    found = planning.lowest_first(shares_of_blocks(opened))
     found.seconds += seconds
     return found
 

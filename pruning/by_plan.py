@@ -12,7 +12,6 @@ from headgates.pruning.planning import Planning
 def by_plan(run: Run, recipe: Recipe) -> Choice:
     """Raises ValueError at a budget that cannot be met, or a model that the runtime cannot run."""
     begin = time.perf_counter()
-    with Planning(run, run.text.source(run.base), recipe) as planning:
-        found = planning.searched()
+    found = Planning(run, run.text.source(run.base), recipe).searched()
     found.seconds = time.perf_counter() - begin
     return found

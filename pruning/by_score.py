@@ -19,7 +19,6 @@ from headgates.pruning.scores import (
     ScoreRequest,
     closed_by,
     head_scores,
-    ranked,
     request_of,
     scoring_seconds,
 )
@@ -38,9 +37,8 @@ def by_score(run: Run, recipe: Recipe) -> Choice:
     source = run.text.source(run.base)
     budget = recipe.budget
     if isinstance(budget, Speed | Share):
-        with Planning(run, source, recipe) as planning:
-            order = ranked(recipe.choose, head_scores(recipe.choose, planning.request(recipe.kinds)))
-            return planning.lowest_first(order.select(recipe.kinds))
+        planning = Planning(run, source, recipe)
+        return planning.lowest_first(planning.order(recipe.choose))
     request = request_of(run, recipe, source)
     scores = scores_of(recipe, request, source)
     seconds, begin = scoring_seconds(recipe.choose, request), time.perf_counter()

@@ -7,6 +7,7 @@ from headgates.configs.recipe import Layers, Recipe
 from headgates.gates import Subnet
 from headgates.lab.lab import Run
 from headgates.lightning_modules.stage_record import StageResult
+from headgates.pruning.cost_table import by_stack
 from headgates.tasks.base import Predictor
 
 
@@ -33,8 +34,6 @@ def named_layers(run: Run, recipe: Recipe) -> Choice:
     """Without the layers of the recipe. Raises ValueError at one that the model has not."""
     assert isinstance(recipe.budget, Layers)
     predictor = run.load()
-    dropped: dict[str, list[int]] = {}
-    for name in recipe.budget.dropped:
-        stack, _, number = name.partition(".")
-        dropped.setdefault(stack, []).append(int(number))
+    named = (name.split(".") for name in recipe.budget.dropped)
+    dropped = by_stack((stack, int(number)) for stack, number in named)
     return Choice(predictor, Subnet.of(predictor.model).without(layers=dropped))

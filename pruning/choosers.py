@@ -6,13 +6,12 @@ A learned gate has its line in configs/learned.py. `module:function` names a sco
 any module that Python finds."""
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgates.configs.closing import ZERO
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe, Speed
+from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe, Share, Speed
 from headgates.configs.registry import imported
 
 
@@ -27,8 +26,7 @@ class Score:
     none. family: a score whose numbers this one shares. sign: -1 closes the highest first. signed: an
     estimate of what closing a head adds to the loss, below 0 where the model is better without it. refine:
     "module:name" of a function (model, batches, closed, **those of `takes`) -> closed that improves a
-    choice at its count. part: of a function that gives several HeadMaps, which of them. offered: the
-    command line takes it."""
+    choice at its count. part: of a function that gives several HeadMaps, which of them."""
 
     function: str
     takes: tuple[str, ...] = ()
@@ -38,10 +36,8 @@ class Score:
     signed: bool = False
     sample: int | None = None
     refine: str | None = None
-    label: str | None = None
     one_by_one: bool = False  # it closes, or opens, every head alone: neurons are too many
     part: str = ""
-    offered: bool = False
 
     @property
     def drawn(self) -> bool:
@@ -64,98 +60,48 @@ class Score:
         return "valid" in self.takes
 
 
-SCORES_ROOM = "headgates.analysis.scores"
-GRADIENT = ("kinds", "closed", "loss", "ranks")
+ROOM = "headgates.analysis.scores"
+GRADIENT = ("kinds", "loss", "ranks")
 CAUSAL = "headgates.analysis.causal_gating:causal_scores"
 SAMPLE = 1000  # training pairs: seconds on a CPU
 SMALL_SAMPLE = 200  # training pairs: of a score that goes over them once for each head, or token
 ORDER = "obs"  # of a plan: within a layer the heads and neurons that it closes last stay
 STANDS = 16_000  # training pairs until the order stands: measured, results/importance_sample.jsonl
+IMPORTANCE = Score(f"{ROOM}.importance:raw_importance", GRADIENT, sample=STANDS)
+LOSS = Score(f"{ROOM}.exact_effects:exact_effects", ("loss", "ranks"), signed=True, sample=SMALL_SAMPLE)
+OBS = Score(f"{ROOM}.obs:obs", ("loss", "draw", "seed", "kinds"), sample=SAMPLE)
+INTEGRATED = Score(f"{ROOM}.integrated:integrated", ("loss", "ranks"), signed=True, sample=SAMPLE)
+GATING = Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=SMALL_SAMPLE)
 SCORES: dict[str, Score] = {
-    "importance": Score(
-        f"{SCORES_ROOM}.importance:raw_importance", GRADIENT, l2=True, sample=STANDS, offered=True
-    ),
-    "raw-importance": Score(
-        f"{SCORES_ROOM}.importance:raw_importance", GRADIENT, family="importance", sample=STANDS, offered=True
-    ),
-    "random": Score(f"{SCORES_ROOM}.random_score:random_score", ("seed", "kinds"), offered=True),
-    "loss": Score(
-        f"{SCORES_ROOM}.exact_effects:exact_effects",
-        ("loss", "ranks"),
-        signed=True,
-        sample=SMALL_SAMPLE,
-        offered=True,
-    ),
-    "loss-swap": Score(
-        f"{SCORES_ROOM}.exact_effects:exact_effects",
-        ("loss", "ranks"),
-        family="loss",
-        sample=SMALL_SAMPLE,
-        refine=f"{SCORES_ROOM}.loss_swaps:loss_swapped",
-        one_by_one=True,
-        offered=True,
+    "importance": replace(IMPORTANCE, l2=True),
+    "raw-importance": replace(IMPORTANCE, family="importance"),
+    "random": Score(f"{ROOM}.random_score:random_score", ("seed", "kinds")),
+    "loss": LOSS,
+    "loss-swap": replace(
+        LOSS, signed=False, family="loss", refine=f"{ROOM}.loss_swaps:loss_swapped", one_by_one=True
     ),
     "ablation": Score(
         "headgates.pruning.ablation:ablation_score",
         ("source", "valid", "kinds", "file", "fresh"),
         one_by_one=True,
-        offered=True,
     ),
-    "obs": Score(f"{SCORES_ROOM}.obs:obs", ("loss", "draw", "seed", "kinds"), sample=SAMPLE, offered=True),
-    "obs-swap": Score(
-        f"{SCORES_ROOM}.obs:obs",
-        ("loss", "draw", "seed", "kinds"),
-        family="obs",
-        sample=SAMPLE,
-        refine=f"{SCORES_ROOM}.swaps:swapped",
-        one_by_one=True,
-        offered=True,
-    ),
+    "obs": OBS,
+    "obs-swap": replace(OBS, family="obs", refine=f"{ROOM}.swaps:swapped", one_by_one=True),
     "fisher": Score(
-        f"{SCORES_ROOM}.fisher:fisher",
-        ("loss", "kinds", "ranks"),
-        sample=SAMPLE,
-        refine=f"{SCORES_ROOM}.fisher:rearranged",
-        offered=True,
+        f"{ROOM}.fisher:fisher", ("loss", "kinds", "ranks"), sample=SAMPLE, refine=f"{ROOM}.fisher:rearranged"
     ),
-    # rows of the exactness card (explain/causes.py)
-    "gradient": Score(
-        f"{SCORES_ROOM}.integrated:gradient",
-        ("loss", "ranks"),
-        signed=True,
-        sample=SAMPLE,
-        label="gradient, signed",
-    ),
-    "integrated": Score(
-        f"{SCORES_ROOM}.integrated:integrated",
-        ("loss", "ranks"),
-        signed=True,
-        sample=SAMPLE,
-        label="integrated gradients (5 points)",
-    ),
-    "weight-norm": Score(f"{SCORES_ROOM}.weight_norm:weight_norm", ("kinds",)),
-    "fluctuation": Score(f"{SCORES_ROOM}.fluctuation:fluctuation", ("loss", "kinds"), sample=SAMPLE),
+}
+OFFERED = [*LEARNED, *SCORES, "plan", "scratch", "uniform"]  # on the command line
+SCORES |= {  # rows of the exactness card alone (explain/causes.py)
+    "gradient": replace(INTEGRATED, function=f"{ROOM}.integrated:gradient"),
+    "integrated": INTEGRATED,
+    "weight-norm": Score(f"{ROOM}.weight_norm:weight_norm", ("kinds",)),
+    "fluctuation": Score(f"{ROOM}.fluctuation:fluctuation", ("loss", "kinds"), sample=SAMPLE),
     "confidence": Score("headgates.analysis.confidence:confidence", sample=SAMPLE),
     "lrp": Score("headgates.analysis.lrp:relevance_score", ("logits", "ranks"), sample=SMALL_SAMPLE),
-    "facilitation": Score(CAUSAL, ("loss", "seed"), part="facilitation", sample=SMALL_SAMPLE),
-    "interference": Score(
-        CAUSAL,
-        ("loss", "seed"),
-        family="facilitation",
-        part="interference",
-        sign=-1,
-        sample=SMALL_SAMPLE,
-        label="interference, highest first",
-    ),
-    "irrelevance": Score(
-        CAUSAL,
-        ("loss", "seed"),
-        family="facilitation",
-        part="irrelevance",
-        sign=-1,
-        sample=SMALL_SAMPLE,
-        label="irrelevance, highest first",
-    ),
+    "facilitation": GATING,
+    "interference": replace(GATING, family="facilitation", part="interference", sign=-1),
+    "irrelevance": replace(GATING, family="facilitation", part="irrelevance", sign=-1),
 }
 OTHERS = {  # "module:name" of what chooses in another way
     UNPRUNED: "headgates.pruning.choice:everything",
@@ -164,15 +110,24 @@ OTHERS = {  # "module:name" of what chooses in another way
     "scratch": "headgates.pruning.new_models:same_shape",
     "uniform": "headgates.pruning.new_models:uniform",
 }
-OFFERED = [*LEARNED, *(name for name, score in SCORES.items() if score.offered), *list(OTHERS)[2:]]
 
 
 def how(choose: str) -> str:
-    """ "module:name" of the function that chooses. Raises ValueError at an unknown name."""
-    check_chooser("--by", choose)
+    """ "module:name" of the function that chooses."""
     if choose in LEARNED:
         return "headgates.pruning.by_gates:by_gates"
     return OTHERS.get(choose, "headgates.pruning.by_score:by_score")
+
+
+def way(recipe: Recipe) -> str:
+    """How a plan, or gates, reach a speed or a size, in a sentence; empty for what else chooses, or is
+    wished."""
+    if not isinstance(recipe.budget, Speed | Share) or not (recipe.learns or recipe.choose == "plan"):
+        return ""
+    how = "gates learn on frozen weights under a limit of cost"
+    if recipe.choose == "plan":
+        how = "a plan trades heads, neurons and layers off, by what each costs in loss and in time"
+    return f"{recipe.choose}, {recipe.budget.words}: {how}"
 
 
 def check_chooser(flag: str, choose: str) -> None:
@@ -195,12 +150,9 @@ def score_named(name: str) -> Score:
     function = imported(name)
     if not callable(function):
         raise ValueError(f"--by {name}: expected a function f(model, batches) -> HeadMap")
-    return Score(name, takes=tuple(taken(inspect.signature(function).parameters)), sample=SAMPLE)
-
-
-def taken(names: Iterable[str]) -> Iterable[str]:
-    known = ("loss", "logits", "draw", "seed", "kinds", "closed", "ranks", "source", "valid")
-    return (name for name in names if name in known)
+    known = ("loss", "logits", "draw", "seed", "kinds", "ranks", "source", "valid")
+    taken = inspect.signature(function).parameters
+    return Score(name, tuple(each for each in taken if each in known), sample=SAMPLE)
 
 
 def score_of(recipe: Recipe) -> str | None:

@@ -34,8 +34,6 @@ from headgates.lightning_modules.distilling import Distilling
 from headgates.models.sublayers import sublayers
 from headgates.records.source import BATCH_TOKENS, Source
 
-CALIBRATION_SENTENCES = 1000
-
 
 def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
     """(B, L) bool, True at the query positions that are not padding; all queries of a model that writes no
@@ -59,7 +57,7 @@ class Calibration:
     that the source side is enough. seed: of the sample, and of `resample`."""
 
     source: Source
-    sentences: int = CALIBRATION_SENTENCES
+    sentences: int = 1000
     targets: str = "reference"
     seed: int = 1
 
@@ -141,15 +139,12 @@ def check_closing(how: str, model: nn.Module) -> None:
         sublayers(model)
 
 
-def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None) -> None:
+def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration) -> None:
     """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what
-    `how` makes of them, of configs/closing.py.
-
-    calibration: None will do for "zero". Raises ValueError at a text that is empty."""
+    `how` makes of them, of configs/closing.py. Raises ValueError at a text that is empty."""
     if how == ZERO:
         zero_heads(model, closed)
         return
-    assert calibration is not None  # ways that are calibrated are given a text
     if calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its heads
     options = {"ranks": ranks} if ranks.world() > 1 else {}
@@ -157,28 +152,19 @@ def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibr
 
 
 @contextmanager
-def closed_heads(
-    model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None
-) -> Iterator[None]:
+def closed_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration) -> Iterator[None]:
     """The heads are closed within the context; afterwards the model is, bit for bit, as it was. Errors are
     those of `close_heads`."""
     if how == RESAMPLE:
-        assert calibration is not None
-        with resampled(
-            model,
-            closed,
-            calibration,
-            calibration.forward,
-            positions=real_positions,
-            seed=calibration.seed,
-        ):
+        seed, forward = calibration.seed, calibration.forward
+        with resampled(model, closed, calibration, forward, positions=real_positions, seed=seed):
             yield
         return
-    outputs = outputs_of(
-        model, closed, sublayers(model) if how in OF_STREAM else (), values=how == "out+ffn+v"
-    )
-    refitted = [parameter for output in outputs.values() for parameter in output.parameters]
-    parameters = list(model.parameters()) if how == "distill" else refitted
+    parameters = [*model.parameters()]
+    if how != "distill":
+        stream = sublayers(model) if how in OF_STREAM else ()
+        outputs = outputs_of(model, closed, stream, values=how == "out+ffn+v")
+        parameters = [parameter for output in outputs.values() for parameter in output.parameters]
     before = [parameter.detach().clone() for parameter in parameters]
     try:
         close_heads(model, closed, how, calibration)

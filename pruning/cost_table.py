@@ -12,7 +12,8 @@ of multiply-adds, of parameters, and of milliseconds that are measured on this m
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +54,14 @@ def sites_by_layer(subnet: Subnet) -> dict[Layer, dict[str, HeadSite]]:
     return found
 
 
+def by_stack(layers: Iterable[Layer]) -> dict[str, list[int]]:
+    """The numbers of layers in each stack."""
+    found: dict[str, list[int]] = {}
+    for stack, number in layers:
+        found.setdefault(stack, []).append(number)
+    return found
+
+
 def made_small(model: Any, subnet: Subnet) -> Any:
     """A copy of a model with this part alone."""
     copied = copy.deepcopy(model)
@@ -89,23 +98,23 @@ class CostTable:
 
     def cost(self, subnet: Subnet) -> float:
         """What a model costs of which this stays."""
-        opened = open_units(subnet)
+        opened, total = open_units(subnet), self.rest
         left = {
             layer: {kind: opened[site] for kind, site in sites.items()}
             for layer, sites in sites_by_layer(subnet).items()
             if all(map(subnet.has, sites.values()))
         }
-        widest: dict[tuple[str, str], int] = {}  # of each kind in a stack
         for (stack, _), widths in left.items():
-            for kind, width in widths.items():
-                widest[stack, kind] = max(width, widest.get((stack, kind), 0))
-        total = self.rest
-        for (stack, _), widths in left.items():
-            total += self.layers[stack]
-            for part in self.parts:
-                if own := [kind for kind in part.kinds if kind in widths]:
-                    all_widths = (widest[stack, kind] if part.padded else widths[kind] for kind in own)
-                    total += part.cost(max(all_widths))
+            total += self.layer(stack, widths, [each for (own, _), each in left.items() if own == stack])
+        return total
+
+    def layer(self, stack: str, widths: Mapping[str, int], stacked: Sequence[Mapping[str, int]]) -> float:
+        """What a layer costs whose sites, by kind, are so wide. stacked: the widths of all of its stack."""
+        total = self.layers[stack]
+        for part in self.parts:
+            rows = stacked if part.padded else [widths]
+            if own := [row[kind] for row in rows for kind in part.kinds if kind in row]:
+                total += part.cost(max(own))
         return total
 
     def limit(self, model: Any, budget: float) -> Limit:
@@ -113,13 +122,11 @@ class CostTable:
         site's cost, and all layers stay. In units of the mean head's cost."""
         shares = {}
         for part in self.parts:
-            for site in find_sites(model, part.kinds):
-                # the sites of one part in one layer share its cost
-                sharing = sum(
-                    (other.stack, other.layer) == (site.stack, site.layer)
-                    for other in find_sites(model, part.kinds)
-                )
-                shares[site] = part.cost(site.heads) / sharing / max(1, site.heads)
+            sites = find_sites(model, part.kinds)
+            layers = Counter((site.stack, site.layer) for site in sites)
+            for site in sites:  # those of one layer share its cost
+                share = part.cost(site.heads) / layers[site.stack, site.layer]
+                shares[site] = share / max(1, site.heads)
         heads = [price for site, price in shares.items() if site.kind in KINDS]
         unit = max(sum(heads) / len(heads), 1e-12)
         gated = sum(price * site.heads for site, price in shares.items())
@@ -130,19 +137,17 @@ class CostTable:
 def smaller_copy(model: Any, kinds: tuple[str, ...], share: float) -> Any:
     """A copy in which all sites of these kinds have so large a share of their heads or neurons: the first
     ones, as what it costs does not depend on which."""
-    closed = HeadMap(
-        {
-            site: torch.arange(site.heads) >= kept_units(site.heads, share, site.kind)
-            for site in find_sites(model, kinds)
-        }
-    )
+    sites = find_sites(model, kinds)
+    closed = HeadMap({site: torch.arange(site.heads) >= kept_units(site, share) for site in sites})
     return made_small(model, Subnet.of(model).without(closed))
 
 
-def kept_units(units: int, share: float, kind: str) -> int:
+def kept_units(site: HeadSite, share: float) -> int:
     """How many units a share is, of neurons a multiple of 16, or all."""
-    kept = round(units * share)
-    return kept if kind not in FFN_KINDS or kept == units else min(units, WIDTH * round(kept / WIDTH))
+    kept = round(site.heads * share)
+    if site.kind not in FFN_KINDS or kept == site.heads:
+        return kept
+    return min(site.heads, WIDTH * round(kept / WIDTH))
 
 
 def half_of_layers(model: Any, stack: str) -> list[int]:
@@ -162,7 +167,7 @@ def cost_table(
     """The table of a Transformer of ours. measure: what a model costs. padded: the runtime fills attentions
     up."""
     kinds = dict.fromkeys(site.kind for site in find_sites(model, ALL_KINDS) if site.heads)
-    groups = [tuple(kind for kind in group if kind in kinds) for group in PADDED] if padded else []
+    groups = [tuple(kind for kind in group if kind in kinds) for group in PADDED if padded]
     groups = [group for group in groups if group]
     groups += [(kind,) for kind in kinds if not any(kind in group for group in groups)]
     whole = measure(model)
@@ -172,7 +177,7 @@ def cost_table(
         layers = len({(site.stack, site.layer) for site in sites})
         points = {float(max(site.heads for site in sites)): whole}
         for share in MEASURED_SHARES:
-            width = float(max(kept_units(site.heads, share, site.kind) for site in sites))
+            width = float(max(kept_units(site, share) for site in sites))
             if width not in points:
                 points[width] = measure(smaller_copy(model, group, share))
         widths = sorted(points)
@@ -186,9 +191,8 @@ def cost_table(
     table = CostTable(unit, 0.0, {"encoder": 0.0, "decoder": 0.0}, tuple(parts))
     whole_subnet, bare = Subnet.of(model), {}
     for stack in ("encoder", "decoder"):
-        gone = half_of_layers(model, stack)
         bare[stack] = 0.0
-        if gone:
+        if gone := half_of_layers(model, stack):
             less = whole_subnet.without(layers={stack: gone})
             of_parts = table.cost(whole_subnet) - table.cost(less)
             bare[stack] = max(0.0, (whole - measure(made_small(model, less)) - of_parts) / len(gone))

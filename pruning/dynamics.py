@@ -7,7 +7,8 @@ weights stay the same bit by bit, and the time is not counted as training time.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,7 +18,7 @@ from headgates.analysis.significance import Scored, score
 from headgates.data import ranks
 from headgates.data.corpus import TranslationData
 from headgates.data.text import digest_lines
-from headgates.gates import HeadMap, attach, detach
+from headgates.gates import HeadMap, Subnet
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage_callback import Watcher
 from headgates.models.progress import minutes, say
@@ -35,33 +36,18 @@ TENTHS = range(10)  # of the heads, closed
 # epoch, empty where that is 0.
 
 
+@dataclass(eq=False)
 class Dynamics(Watcher):
     """Prunes after each of `epochs`, counted from 1: curves/dynamics.csv with its settings in .json, and
     scores/dynamics-EPOCH.json.
 
-    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON.
-    Raises ValueError at an epoch that the training does not have, before it begins."""
+    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        epochs: Iterable[int],
-        *,
-        data: TranslationData,
-        valid: Lines,
-        facts: dict[str, Any],
-    ):
-        self.folder, self.epochs, self.data = folder, sorted(set(epochs)), data
-        self.valid, self.facts = valid, facts
-
-    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        last = trainer.max_epochs or 0
-        wrong = [epoch for epoch in self.epochs if not 1 <= epoch <= last]
-        if wrong:
-            raise ValueError(
-                f"dynamics: expected epochs from 1 to {last}, the last of this training, got "
-                f"{', '.join(map(str, wrong))}"
-            )
+    folder: RunFolder
+    epochs: Sequence[int]
+    data: TranslationData
+    valid: Lines
+    facts: dict[str, Any]
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         # an epoch that an interruption cut short is trained again, and so pruned again
@@ -78,31 +64,26 @@ class Dynamics(Watcher):
         scores = raw_importance(
             module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss, ranks=ranks
         )
-        pruned = prune_by_tenths(module, scores, self.valid)
+        pruned, total = prune_by_tenths(module, scores, self.valid), scores.heads_total
         whole = pruned[0][1]
-        rows: list[TableRow] = []
-        for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True):
-            heads = {
+        rows: list[TableRow] = [
+            {
+                "epoch": epoch,
+                "closed_share": tenth / 10,
                 "heads_closed": closed,
-                "heads_open": scores.heads_total - closed,
-                "heads_total": scores.heads_total,
+                "heads_open": total - closed,
+                "heads_total": total,
+                **{f"valid_{name}": value for name, value in scored.values.items()},
+                f"valid_{whole.main_name}_relative": scored.main / whole.main if whole.main else None,
             }
-            measures = {f"valid_{name}": value for name, value in scored.values.items()}
-            relative = {
-                f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None
-            }
-            rows.append({"epoch": epoch, "closed_share": tenth / 10, **heads, **measures, **relative})
+            for tenth, (closed, scored) in enumerate(pruned)
+        ]
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
-        settings = module.task.prediction_settings(module.predictor)
-        if "search" in settings:  # outputs are made the quickest way
-            limits = {name: settings["search"][name] for name in ("max_ratio", "max_extra", "min_length")}
-            settings["search"] = limits | {"beam": 1}
         about = {
             "epochs": self.epochs,
-            "weights": "as validated",
-            "importance": {"absolute": "sentence", "normalise": "l2", "computed": "anew after each epoch"},
             "kinds": list(scores.by_kind()),
-            **settings,
+            **module.task.prediction_settings(module.predictor),
+            "quick": True,  # outputs are made the quickest way, translations greedily
             "valid_sentences": len(self.valid[0]),
             "valid_digest": digest_lines(*self.valid),
             "signatures": whole.signatures,
@@ -110,12 +91,9 @@ class Dynamics(Watcher):
         }
         self.folder.write_json(f"{CURVE_NAME}.json", about)
         write_table(self.folder, TABLE, read_rows(self.folder) + rows)
-        kept = ", ".join(
-            f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2]
-        )
-        title = whole.metrics[0].title
+        kept = ", ".join(f"{tenth}0% closed {pruned[tenth][1].main:.1f}" for tenth in TENTHS[1::2])
         say(
-            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} "
+            f"dynamics: epoch {epoch}: validation {whole.metrics[0].title} {whole.main:.1f}; {kept} "
             f"({minutes(time.perf_counter() - begin)})"
         )
 
@@ -123,18 +101,13 @@ class Dynamics(Watcher):
 def prune_by_tenths(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
     """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of
     the quickest outputs."""
-    total, task = scores.heads_total, module.task
-    bank = attach(module.model, gate="mask")
-    pruned = []
-    try:
-        for tenth in TENTHS:
-            count = -(-total * tenth // 10)
-            bank.assign(~closed_by("importance", scores, keep=total - count))
-            pruned.append(
-                (count, score(task.outputs(module.predictor, valid[0], quick=True), valid[1], task.metrics))
-            )
-    finally:
-        detach(module.model)
+    total, task, pruned = scores.heads_total, module.task, []
+    for tenth in TENTHS:
+        count = -(-total * tenth // 10)
+        closed = closed_by("importance", scores, keep=total - count)
+        with Subnet.of(module.model).without(closed).closed(module.model):
+            outputs = task.outputs(module.predictor, valid[0], quick=True)
+        pruned.append((count, score(outputs, valid[1], task.metrics)))
     return pruned
 
 

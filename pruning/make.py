@@ -68,6 +68,7 @@ def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
     with lab.run(name, own, key, on=base, recipe=recipe) as run:
         if not run.done:
             predictor = run.load()
+            check_closing(recipe.closing, predictor.model)
             if own == PRUNED:
                 run.compare_with(continued, predictor)
             else:
@@ -119,18 +120,17 @@ def row_of(run: RunFolder, lab: Lab, system: str | None = None) -> Row:
 
 def made(run: Run, recipe: Recipe, own: str) -> None:
     """Choose, close and refit, remove, train, measure, write."""
-    check_closing(recipe.closing, run.load().model)
-    choose: Any = imported(how(recipe.choose))
-    choice: Choice = choose(run, recipe)
+    choice: Choice = imported(how(recipe.choose))(run, recipe)
     if recipe.closing == RESAMPLE:
         measured_closed(run, recipe, choice)
         run.finish(own)
         return
-    refit = shrink(run, recipe, choice) if choice.subnet is not None else 0.0
+    refit = 0.0 if choice.subnet is None else shrink(run, recipe, choice, choice.subnet)
     predictor, result = choice.predictor, choice.result
     if recipe.epochs and result is None:
         stage = run.settings.finetuning(recipe.epochs)
-        result = run.train_on(stage_name(recipe), predictor, stage, prefix="training-")
+        name = CONTINUED if recipe.choose == UNPRUNED else "training"
+        result = run.train_on(name, predictor, stage, prefix="training-", seeded_as=seed_key(recipe))
     weights = run.folder / "best.pt"
     run.task.save_model(weights, predictor)
     measure(run, recipe, own, choice, result, refit)
@@ -139,11 +139,10 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
         file.unlink(missing_ok=True)  # of its stages: only now, as a resumed run reads them
 
 
-def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
+def shrink(run: Run, recipe: Recipe, choice: Choice, subnet: Subnet) -> float:
     """Close what closes, refit the weights around it, and remove it. Returns the seconds of the refit. Raises
     AssertionError where removal changed what the model says."""
-    model, subnet = choice.predictor.model, choice.subnet
-    assert subnet is not None
+    model = choice.predictor.model
     closing = subnet.closing.select(recipe.kinds)  # a refit leaves other kinds as they are
     if subnet == Subnet.of(model):  # nothing closes, and a refit would fit each weight to what it is
         return 0.0
@@ -161,8 +160,8 @@ def shrink(run: Run, recipe: Recipe, choice: Choice) -> float:
     return seconds if recipe.refit else 0.0
 
 
-def stage_name(recipe: Recipe) -> str:
-    """The stage that trains on, from which its seed comes."""
+def seed_key(recipe: Recipe) -> str:
+    """What the seed of the stage that trains on comes from."""
     if recipe.choose == UNPRUNED:
         return CONTINUED
     if recipe.learns:
@@ -171,13 +170,8 @@ def stage_name(recipe: Recipe) -> str:
 
 
 def measure(
-    run: Run,
-    recipe: Recipe,
-    own: str,
-    choice: Choice,
-    result: StageResult | None,
-    refit: float,
-) -> ResultRow:
+    run: Run, recipe: Recipe, own: str, choice: Choice, result: StageResult | None, refit: float
+) -> None:
     """Add the row of the smaller model: metrics on the test set, loss on validation, sizes and seconds;
     speeds where a plan made it."""
     predictor, facts = choice.predictor, choice.facts
@@ -201,15 +195,13 @@ def measure(
     if "drop" in facts:
         row.others["drop"] = facts["drop"]
     if "soft" in facts:
-        tell_gap(run, row, facts["soft"])
+        warn_of_gap(run, row, facts["soft"])
     if "speed" in facts:
-        with Planning(run, run.text.source(run.base), recipe) as planning:
-            speeds = planning.speeds(predictor.model)
+        speeds = Planning(run, run.text.source(run.base), recipe).speeds(predictor.model)
         found = speeds[facts["speed"]["runtime"]]
         row.speed = facts["speed"] | found | {"runtimes": speeds}
         predicted = f", predicted {facts['speed']['predicted']:.2f}" * isinstance(recipe.budget, Speed)
         say(f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}{predicted}")
-    return row
 
 
 def measured_closed(run: Run, recipe: Recipe, choice: Choice) -> None:
@@ -225,11 +217,10 @@ def measured_closed(run: Run, recipe: Recipe, choice: Choice) -> None:
     row.seconds = None  # closed heads save no time
 
 
-def tell_gap(run: Run, row: ResultRow, outputs: list[str]) -> None:
-    """Record what the gates gave before they were made exactly 0 or 1, and warn where that changed much."""
+def warn_of_gap(run: Run, row: ResultRow, outputs: list[str]) -> None:
+    """Warn where making gates exactly 0 or 1 changed much. outputs: of before."""
     metric = run.task.metrics[0]
     soft = score(outputs, run.text.test[1], (metric,)).main
-    row.others["before_exact"] = {metric.name: soft}
     if abs(soft - row.main.value) > GAP:
         say(
             f"warning: making the gates exactly 0 or 1 changed {metric.title} from {soft:.2f} to "

@@ -1,7 +1,7 @@
 """The fewest heads that lose at most so many points on validation: of the numbers that are tried, the
 fewest that analysis/knee.py accepts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from headgates.analysis.knee import SLACK, Drop, drop, knee
 from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
@@ -31,29 +31,28 @@ def validated(run: Run, predictor: Predictor) -> Scored:
     return score(run.task.outputs(predictor, list(valid.sources)), list(valid.targets), run.task.metrics)
 
 
+def told_drop(run: Run, model: str, heads: int, scored: Scored, reference: Scored, limit: float) -> Drop:
+    """What a model of so many heads loses on validation; said with its name, and whether it is accepted."""
+    found = drop(heads, scored, reference, resample_counts(len(run.text.corpus.valid), RESAMPLES))
+    accepted = "accepted" if found.acceptable(limit) else "too much"
+    say(
+        f"{model}: {scored.main:.2f} {run.task.metrics[0].title} on validation, {found.mean:.2f} lost (95% "
+        f"bound {found.bound:.2f}): {accepted}"
+    )
+    return found
+
+
 def fewest(run: Run, recipe: Recipe, tries: Iterable[tuple[int, Scored]], reference: Scored) -> Drop:
     """The accepted number with the fewest heads. tries: numbers with the scores of their models. Raises
     ValueError where none is accepted."""
     assert isinstance(recipe.budget, MaxDrop)
-    limit, title = recipe.budget.points, run.task.metrics[0].title
-    resamples, drops = resample_counts(len(run.text.corpus.valid), RESAMPLES), list[Drop]()
-    for count, scored in tries:
-        found = drop(count, scored, reference, resamples)
-        drops.append(found)
-        accepted = "accepted" if found.acceptable(limit) else "too much"
-        say(
-            f"{count} heads: {scored.main:.2f} {title} on validation, {found.mean:.2f} lost (95% bound "
-            f"{found.bound:.2f}): {accepted}"
-        )
-    return accepted_of(drops, limit, title)
-
-
-def accepted_of(drops: Sequence[Drop], limit: float, title: str) -> Drop:
+    limit = recipe.budget.points
+    drops = [told_drop(run, f"{heads} heads", heads, each, reference, limit) for heads, each in tries]
     best = knee(drops, limit)
     if best is None:
         raise ValueError(
-            f"--max-drop {limit:g}: every number of heads that was tried loses more {title} on "
-            f"validation (at most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give "
-            "larger numbers with --heads"
+            f"--max-drop {limit:g}: every number of heads that was tried loses more "
+            f"{run.task.metrics[0].title} on validation (at most {limit:g}, 95% bound {limit + SLACK:g}); "
+            "allow more, or give larger numbers with --heads"
         )
     return best

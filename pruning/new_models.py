@@ -48,19 +48,18 @@ def uniform(run: Run, recipe: Recipe) -> Choice:
     was, on the text of the others."""
     settings, source = run.settings, run.text.source(run.base)
     assert isinstance(recipe.budget, Speed)
-    with Planning(run, source, recipe) as planning:
-        whole = planning.timer(source.model)
-        model, cost = largest_model(
-            settings.model,
-            lambda model: planning.timer(new_predictor(run, model).model),
-            whole / recipe.budget.factor,
-        )
-        about = planning.about(whole / cost)
+    planning = Planning(run, source, recipe)
+    whole = planning.timer(source.model)
+    model, cost = largest_model(
+        settings.model,
+        lambda model: planning.timer(new_predictor(run, model).model),
+        whole / recipe.budget.factor,
+    )
     say(f"uniform: {model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}")
     predictor = new_predictor(run, model)
     schedule = replace(as_many_batches(run.base, run.settings.ranks), epochs=settings.train.epochs)
     result = run.train("uniform", predictor, schedule, prefix="training-", distilled=True)
-    return Choice(predictor, None, result=result, facts={"speed": about})
+    return Choice(predictor, None, result=result, facts={"speed": planning.about(whole / cost)})
 
 
 def new_predictor(run: Run, model: ModelConfig | None = None) -> Predictor:

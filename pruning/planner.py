@@ -14,8 +14,8 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from operator import itemgetter
 from random import Random
@@ -28,7 +28,7 @@ from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.depth import skipped
 from headgates.models.prefix import KeptStates
-from headgates.pruning.cost_table import CostTable, Layer, open_units, sites_by_layer
+from headgates.pruning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
 
 NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
 SHAPES_LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
@@ -63,12 +63,11 @@ class LevelsRecord(TypedDict):
 @dataclass(frozen=True)
 class Plan:
     """What stays, what that costs, and what it adds to the loss of the text that was planned on, in nats
-    per unit; `summed`: what its layers add one by one. None where no loss was looked at."""
+    per unit; None where no loss was looked at."""
 
     subnet: Subnet
     cost: float
     loss: float | None = None
-    summed: float | None = None
 
 
 def key_of(subnet: Subnet) -> tuple[Any, ...]:
@@ -76,33 +75,32 @@ def key_of(subnet: Subnet) -> tuple[Any, ...]:
     return tuple(open_units(subnet).values()), tuple(subnet.layers.items())
 
 
+@dataclass(eq=False)
 class Planner:
     """Plans for one model and one text.
 
-    order: of all heads and neurons, the highest stay. batches: for the refits; valid: for the losses, with
-    so many `units` of the loss. loss (model, batch): summed over units."""
+    order: of all heads and neurons, the highest stay. table: what they cost. batches: for the refits; valid:
+    for the losses, with so many `units` of the loss. loss (model, batch): summed over units. whole_layers:
+    whether layers may be dropped. kept: where the losses of all widths and layers are kept; report: takes a
+    line for each site."""
 
-    def __init__(
-        self,
-        model: Any,
-        order: HeadMap,
-        batches: Sequence[Any],
-        valid: Sequence[Any],
-        *,
-        loss: BatchLoss,
-        units: int,
-        whole_layers: bool = True,
-        kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make(),
-        report: Callable[[str], None] = lambda line: None,
-    ):
-        """whole_layers: whether layers may be dropped. kept: where the losses of all widths and layers are
-        kept; report: takes a line for each site."""
-        device = next(model.parameters()).device
-        self.model, self.loss, self.units = model, loss, units
-        self.valid = [on_device(batch, device) for batch in valid]
-        self.order, self.batches, self.kept, self.report = order, batches, kept, report
-        self.sites = [site for site in find_sites(model, order.kinds) if site.heads]
-        self.planned, self.whole, self.whole_layers = {*self.sites}, Subnet.of(model), whole_layers
+    model: Any
+    order: HeadMap
+    table: CostTable
+    batches: Sequence[Any]
+    valid: Sequence[Any]
+    _: KW_ONLY
+    loss: BatchLoss
+    units: int
+    whole_layers: bool = True
+    kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make()
+    report: Callable[[str], None] = lambda line: None
+
+    def __post_init__(self) -> None:
+        device = next(self.model.parameters()).device
+        self.valid = [on_device(batch, device) for batch in self.valid]
+        self.sites = [site for site in find_sites(self.model, self.order.kinds) if site.heads]
+        self.planned, self.whole = {*self.sites}, Subnet.of(self.model)
         self.layers = sites_by_layer(self.whole)
 
     @cached_property
@@ -172,8 +170,8 @@ class Planner:
                 return text_loss(self.model, self.valid, self.loss) - base
 
         orders: dict[str, list[int]] = {}
-        for stack in dict.fromkeys(stack for stack, _ in self.layers):
-            left, gone = [n for own, n in self.layers if own == stack], list[int]()
+        for stack, left in by_stack(self.layers).items():
+            gone = list[int]()
             while len(left) > 1:
                 gone.append(min(left, key=lambda n: rise({stack: [*gone, n]})))
                 left.remove(gone[-1])
@@ -206,39 +204,34 @@ class Planner:
     def sites_of(self, layer: Layer) -> list[HeadSite]:
         return [site for site in self.layers[layer].values() if site in self.planned]
 
-    def cost_of(self, table: CostTable, layer: Layer, widths: Sequence[int]) -> float:
+    def cost_of(self, layer: Layer, widths: Sequence[int]) -> float:
         """What the layer costs, where the table fills no attention up beyond it."""
         own = {kind: site.heads for kind, site in self.layers[layer].items()}
         own |= {site.kind: width for site, width in zip(self.sites_of(layer), widths, strict=True)}
-        parts = (
-            part.cost(max(own[kind] for kind in part.kinds if kind in own))
-            for part in table.parts
-            if any(kind in own for kind in part.kinds)
-        )
-        return table.layers[layer[0]] + sum(parts)
+        return self.table.layer(layer[0], own, [own])
 
-    def fixed_heads(self, table: CostTable) -> Iterator[dict[str, int]]:
+    def fixed_heads(self) -> Iterator[dict[str, int]]:
         """Every way to give the kinds of each padded part one number of heads; one empty way without such."""
         most: dict[tuple[str, ...], int] = {}
-        for part in table.parts:
+        for part in self.table.parts:
             heads = [site.heads for site in self.sites if site.kind in part.kinds]
             if part.padded and heads:
                 most[part.kinds] = max(heads)
         for chosen in itertools.product(*(range(count + 1) for count in most.values())):
             yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
-    def candidates(self, table: CostTable, budget: float) -> list[Subnet]:
+    def candidates(self, budget: float) -> list[Subnet]:
         """The SHAPES_LOOKED_AT subnets of least summed loss for a budget, best first: the best for each
         number of heads that padded attentions may have, and for all layers that may be gone; none where
         nothing meets it."""
         found: dict[Any, float] = {}
-        if (most := budget - table.rest) <= 0:
+        if (most := budget - self.table.rest) <= 0:
             return []
-        for fixed in self.fixed_heads(table):
+        for fixed in self.fixed_heads():
             kept: dict[Layer, tuple[list[tuple[int, ...]], list[Option]]] = {}
             for layer in self.layers:
                 choices = self.choices(layer, fixed)
-                options = [Option(self.cost_of(table, layer, widths), loss) for widths, loss in choices]
+                options = [Option(self.cost_of(layer, widths), loss) for widths, loss in choices]
                 places = undominated(options)
                 kept[layer] = [choices[place][0] for place in places], [options[place] for place in places]
             for dropped, added in self.drops:
@@ -250,13 +243,12 @@ class Planner:
         best = sorted(found, key=lambda key: found[key])[:SHAPES_LOOKED_AT]
         return [self.subnet_of(dict(picked)) for picked in best]
 
-    def too_small(self, table: CostTable, budget: float) -> str:
+    def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""
-        least = table.cost(self.smallest())
-        full = table.cost(self.whole)
+        least, full = map(self.table.cost, (self.smallest(), self.whole))
         return (
-            f"nothing costs {budget / full:.0%} of the {table.unit} of the whole model: without all that may "
-            f"close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
+            f"nothing costs {budget / full:.0%} of the {self.table.unit} of the whole model: without all "
+            f"that may close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
         )
 
     def smallest(self) -> Subnet:
@@ -270,13 +262,11 @@ class Planner:
             for layer, own in picked.items()
             for site, width in zip(self.sites_of(layer), own, strict=True)
         }
-        return self.subnet(widths, [layer for layer in self.layers if layer not in picked])
+        return self.subnet(widths, by_stack(layer for layer in self.layers if layer not in picked))
 
-    def subnet(self, widths: Mapping[HeadSite, int], dropped: Iterable[Layer] = ()) -> Subnet:
-        """The units of highest order stay, so many at each of these sites; other sites stay whole."""
-        gone: dict[str, list[int]] = {}
-        for stack, number in dropped:
-            gone.setdefault(stack, []).append(number)
+    def subnet(self, widths: Mapping[HeadSite, int], gone: Mapping[str, Sequence[int]]) -> Subnet:
+        """The units of highest order stay, so many at each of these sites; other sites stay whole, and these
+        layers go."""
         closed = HeadMap({site: ~highest(self.order[site], width) for site, width in widths.items()})
         return self.whole.without(closed, gone)
 
@@ -298,15 +288,10 @@ class Planner:
         ):
             return text_loss(self.model, self.valid, self.loss) - base
 
-    def summed(self, subnet: Subnet) -> float:
-        """The sum of what its layers add one by one."""
-        gone = frozenset((stack, n) for stack, numbers in subnet.dropped.items() for n in numbers)
-        return dict(self.drops)[gone] + sum(self.rises[site, n] for site, n in self.widths(subnet).items())
-
-    def groups(self, table: CostTable, subnet: Subnet) -> Iterator[list[HeadSite]]:
+    def groups(self, subnet: Subnet) -> Iterator[list[HeadSite]]:
         """The sites that change together: those of a part that is padded to one number of heads, else each
         alone. None of dropped layers."""
-        for part in table.parts:
+        for part in self.table.parts:
             own = [site for site in self.sites if site.kind in part.kinds and subnet.has(site)]
             for group in [own] if part.padded else [[site] for site in own]:
                 if group:
@@ -314,33 +299,29 @@ class Planner:
 
     # ---------------------------------------------------------------- one by one
 
-    def lowest_first(self, table: CostTable, budget: float) -> Plan | None:
+    def lowest_first(self, budget: float) -> Plan | None:
         """What is left when what scores lowest closes first: heads, and blocks of neurons by their sum;
         heads of attentions that are padded close together, by the mean of theirs. A layer whose sub-layers
         are all closed is dropped. None where the budget is never met."""
         scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
         subnet = self.whole
-        while (cost := table.cost(subnet)) > budget:
+        while (cost := self.table.cost(subnet)) > budget:
             found: list[tuple[float, dict[HeadSite, int]]] = []
             widths = self.widths(subnet)
-            for sites in self.groups(table, subnet):
-                left = {site: widths[site] for site in sites if widths[site]}
-                fewer = {site: n - self.block(site, n) for site, n in left.items()}
-                if left:
-                    lost = fmean(
-                        sum(scores[site][site.heads - n : site.heads - fewer[site]])
-                        for site, n in left.items()
-                    )
-                    found.append((lost, fewer))
+            for sites in self.groups(subnet):
+                fewer = {site: self.next_width(site, widths[site]) for site in sites if widths[site]}
+                closing = [scores[s][s.heads - widths[s] : s.heads - n] for s, n in fewer.items()]
+                if fewer:
+                    found.append((fmean(map(sum, closing)), fewer))
             if not found:
                 return None
             _, lowest = min(found, key=itemgetter(0))
             subnet = self.without_empty({site: 0 for site in self.sites} | widths | lowest)
         return Plan(subnet, cost)
 
-    def block(self, site: HeadSite, opened: int) -> int:
-        """How many close together at a site: a head, or neurons down to a multiple of 16."""
-        return 1 if site.kind not in FFN_KINDS else min(opened, opened % WIDTH or WIDTH)
+    def next_width(self, site: HeadSite, opened: int) -> int:
+        """What stays after those that close together: a head, or neurons down to a multiple of 16."""
+        return opened - 1 if site.kind not in FFN_KINDS else (opened - 1) // WIDTH * WIDTH
 
     def without_empty(self, widths: Mapping[HeadSite, int]) -> Subnet:
         """The subnet of these widths, its layers dropped that have nothing open, but for the last of a
@@ -351,11 +332,11 @@ class Planner:
             opened = any(widths.get(site, site.heads) for site in sites.values())
             if self.whole_layers and not last and not opened:
                 dropped.add((stack, number))
-        return self.subnet(widths, dropped)
+        return self.subnet(widths, by_stack(dropped))
 
     # ---------------------------------------------------------------- local search
 
-    def plan(self, candidates: Sequence[Subnet], table: CostTable, budget: float, *, seed: int = 1) -> Plan:
+    def plan(self, candidates: Sequence[Subnet], budget: float, *, seed: int) -> Plan:
         """The best candidate by the loss of the whole, after TRIES changes, each of which stays where that
         loss falls."""
         rng = Random(seed)
@@ -363,26 +344,26 @@ class Planner:
         loss, best = min(zip(losses, candidates, strict=True), key=itemgetter(0))
         tried = {key_of(subnet) for subnet in candidates}
         for _ in range(TRIES):
-            other = self.neighbour(best, table, budget, rng)
+            other = self.neighbour(best, budget, rng)
             if other is None or key_of(other) in tried:
                 continue
             tried.add(key_of(other))
             if (rise := self.rise(other)) < loss:
                 best, loss = other, rise
-        return Plan(best, table.cost(best), loss / self.units, self.summed(best) / self.units)
+        return Plan(best, self.table.cost(best), loss / self.units)
 
-    def neighbour(self, subnet: Subnet, table: CostTable, budget: float, rng: Random) -> Subnet | None:
+    def neighbour(self, subnet: Subnet, budget: float, rng: Random) -> Subnet | None:
         """A subnet in which one site is smaller, and others are larger as the budget allows; sites that are
         padded to one number of heads change together. None where there is none."""
-        groups = [*self.groups(table, subnet)]
+        groups = [*self.groups(subnet)]
         changed = self.stepped(subnet, rng.choice(groups), -1)
         if changed is None:
             return None
         for group in rng.sample(groups, len(groups)):
             larger = self.stepped(changed, group, 1)
-            if larger is not None and table.cost(larger) <= budget:
+            if larger is not None and self.table.cost(larger) <= budget:
                 changed = larger
-        return changed if table.cost(changed) <= budget else None
+        return changed if self.table.cost(changed) <= budget else None
 
     def stepped(self, subnet: Subnet, sites: Sequence[HeadSite], step: int) -> Subnet | None:
         """These sites one width up or down; None where one cannot."""
@@ -393,5 +374,4 @@ class Planner:
             if not 0 <= place < len(widths):
                 return None
             opened[site] = widths[place]
-        gone = [(stack, n) for stack, numbers in subnet.dropped.items() for n in numbers]
-        return self.subnet(opened, gone)
+        return self.subnet(opened, subnet.dropped)

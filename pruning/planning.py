@@ -6,12 +6,11 @@ models are.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
-from headgates.analysis.knee import drop
-from headgates.analysis.significance import RESAMPLES, resample_counts, score
+from headgates.analysis.significance import Scored, score
 from headgates.configs.recipe import UNITS, MaxDrop, Recipe, Share, Speed
 from headgates.data.ranks import cpu_threads, first
 from headgates.data.text import ParallelText
@@ -23,20 +22,20 @@ from headgates.models.progress import say
 from headgates.models.translator import Translator
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
-from headgates.pruning.closing import Calibration, calibration_of, closed_heads
+from headgates.pruning.closing import calibration_of, closed_heads
 from headgates.pruning.cost_table import CostTable, cost_table, made_small
-from headgates.pruning.max_drop import validated
+from headgates.pruning.max_drop import told_drop, validated
 from headgates.pruning.planner import LevelsRecord, Plan, Planner, key_of
 from headgates.pruning.runtime_cost import (
     RuntimeCost,
     TimedLines,
+    TimedText,
     check_runtime,
     compared,
-    default_runtime,
     runtimes_of,
     timed_text,
 )
-from headgates.pruning.scores import ScoreRequest, head_scores, ranked, request_of
+from headgates.pruning.scores import head_scores, ranked, request_of
 from headgates.records.folder import plain
 from headgates.records.provenance import device_name
 from headgates.records.source import BATCH_TOKENS, Source
@@ -57,18 +56,19 @@ class Planning:
         self.run, self.source, self.recipe, budget = run, source, recipe, recipe.budget
         self.translator: Translator = source.translator
         assert isinstance(budget, Speed | Share | MaxDrop)
-        runtime = "auto" if isinstance(budget, Share) else budget.runtime
-        self.runtime = default_runtime(source.model) if runtime == "auto" else runtime
+        timed = Speed(1.0) if isinstance(budget, Share) else budget
+        self.runtime, self.batch = timed.runtime, timed.batch
+        if self.runtime == "auto":  # int8 of CTranslate2, or torch where that cannot run the model
+            self.runtime = runtimes_of(source.model)[-1]
         check_runtime(self.runtime, source.model)
-        self.batch = Speed(1.0).batch if isinstance(budget, Share) else budget.batch
         self.beam = run.settings.search.beam
         self.budget = budget.of if isinstance(budget, Share) else "speedup"
         self.threads = cpu_threads(run.settings.threads)
-        self.calibration: Calibration = calibration_of(run, recipe, source)
-        self.stack = ExitStack()
+        self.calibration = calibration_of(run, recipe, source)
 
-    def __enter__(self) -> "Planning":
-        self.text = timed_text(
+    @cached_property
+    def text(self) -> TimedText:
+        return timed_text(
             self.translator,
             self.source.lines("valid")[0],
             batch=self.batch,
@@ -76,13 +76,10 @@ class Planning:
             runtime=self.runtime,
             threads=self.threads,
         )
-        self.timer = self.stack.enter_context(
-            RuntimeCost(self.translator, self.text, self.runtime, threads=self.threads)
-        )
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stack.close()
+    @cached_property
+    def timer(self) -> RuntimeCost:
+        return RuntimeCost(self.translator, self.text, self.runtime, threads=self.threads)
 
     @property
     def search(self) -> str:
@@ -90,18 +87,21 @@ class Planning:
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         return f"{RUNTIME_LABELS[self.runtime]}, batch {self.batch}, beam {self.beam}, {threads}"
 
-    def request(self, kinds: tuple[str, ...]) -> ScoreRequest:
-        return replace(request_of(self.run, self.recipe, self.source), kinds=list(kinds))
+    def order(self, score: str) -> HeadMap:
+        """Of what may close, the lowest first."""
+        kinds = self.recipe.kinds
+        request = replace(request_of(self.run, self.recipe, self.source), kinds=kinds)
+        return ranked(score, head_scores(score, request)).select(kinds)
 
     # ---------------------------------------------------------------- tables
 
-    def costs(self) -> CostTable:
-        """The table of the budget's unit; times are measured once on a machine and kept."""
+    @cached_property
+    def table(self) -> CostTable:
+        """Costs in the budget's unit; times are measured once on a machine and kept."""
         unit, model = UNITS[self.budget], self.source.model
-        if unit == "parameters":
-            return cost_table(model, parameters, unit=unit, padded=False)
-        if unit == "multiply-adds":
-            return cost_table(model, self.multiply_adds, unit=unit, padded=False)
+        if self.budget != "speedup":
+            measure = parameters if self.budget == "params" else self.multiply_adds
+            return cost_table(model, measure, unit=unit, padded=False)
         padded = self.runtime != "torch"
         name = f"speed/costs-{self.runtime}-b{self.batch}-k{self.beam}-t{self.threads}.json"
         key = {
@@ -136,9 +136,9 @@ class Planning:
             total += sum(decoding(model, source=longest, steps=batch.written, beam=self.text.beam).values())
         return total
 
-    def planner(self, order: HeadMap, *, whole_layers: bool) -> Planner:
-        """With the losses of all widths, which are kept too."""
-        source, settings = self.source, self.run.settings
+    def planner(self, order: HeadMap) -> Planner:
+        """With the losses of all widths, which are kept too. Layers may go where all of them may close."""
+        source, settings, whole_layers = self.source, self.run.settings, {*self.recipe.kinds} == {*ALL_KINDS}
         valid = valid_batches(source, VALID)
         kinds = "heads" if set(order.kinds) <= set(KINDS) else "all"
         key = {
@@ -151,6 +151,7 @@ class Planning:
         return Planner(
             source.model,
             order,
+            self.table,
             [*self.calibration],
             valid,
             loss=source.task.loss,
@@ -164,88 +165,79 @@ class Planning:
 
     def limit(self, model: Any) -> Limit:
         """The budget as a limit on the gates of a model."""
-        table = self.costs()
-        return table.limit(model, self.target(table.cost(Subnet.of(model))))
+        return self.table.limit(model, self.target)
 
-    def target(self, full: float) -> float:
-        """What the smaller model may cost. full: what the base costs."""
+    @cached_property
+    def full(self) -> float:
+        """What the base costs."""
+        return self.table.cost(Subnet.of(self.source.model))
+
+    @property
+    def target(self) -> float:
+        """What the smaller model may cost."""
         budget = self.recipe.budget
         assert isinstance(budget, Speed | Share)
-        return full / budget.factor if isinstance(budget, Speed) else full * budget.share
+        return self.full / budget.factor if isinstance(budget, Speed) else self.full * budget.share
 
     # ---------------------------------------------------------------- plans
 
     def searched(self) -> Choice:
         """The plan of least loss for the budget; of a largest drop the fastest that loses no more. Raises
         ValueError at a budget that cannot be met."""
-        budget, kinds = self.recipe.budget, self.recipe.kinds
-        table = self.costs()
-        order = ranked(ORDER, head_scores(ORDER, self.request(kinds))).select(kinds)
-        planner = self.planner(order, whole_layers={*kinds} == {*ALL_KINDS})
-        full = table.cost(planner.whole)
+        budget, planner = self.recipe.budget, self.planner(self.order(ORDER))
         if not isinstance(budget, MaxDrop):
-            return self.chosen(full, self.planned(planner, table, full, self.target(full)))
+            return self.chosen(self.planned(planner, self.target))
+        speeds, reference = budget.speeds or SPEEDS, validated(self.run, self.source.predictor)
         found: Choice | None = None
-        for speed in budget.speeds or SPEEDS:
-            if full / speed < table.cost(planner.smallest()):
+        for speed in speeds:
+            if self.full / speed < self.table.cost(planner.smallest()):
                 break  # and no faster one either
-            choice = self.chosen(full, self.planned(planner, table, full, full / speed))
-            if not self.accepted(choice, budget.points, speed):
+            plan = self.planned(planner, self.full / speed)
+            if not self.accepted(plan.subnet, reference, budget.points, speed):
                 break
-            found = choice
+            found = self.chosen(plan)
         if found is None:
             raise ValueError(
-                f"--max-drop {budget.points:g}: even {(budget.speeds or SPEEDS)[0]:g} times as fast loses "
-                "more on validation; allow more, or give smaller speeds with --speedup"
+                f"--max-drop {budget.points:g}: even {speeds[0]:g} times as fast loses more on validation; "
+                "allow more, or give smaller speeds with --speedup"
             )
         return found
 
-    def planned(self, planner: Planner, table: CostTable, full: float, budget: float) -> Plan:
+    def planned(self, planner: Planner, budget: float) -> Plan:
         """The plan for what a model may cost, timed where the budget is a speed."""
-        if budget < table.cost(planner.smallest()):  # before minutes of losses are measured
-            raise ValueError(planner.too_small(table, budget))
+        if budget < self.table.cost(planner.smallest()):  # before minutes of losses are measured
+            raise ValueError(planner.too_small(budget))
 
         def plan(budget: float) -> Plan | None:
-            candidates = planner.candidates(table, budget)
-            return planner.plan(candidates, table, budget, seed=self.recipe.seed) if candidates else None
+            candidates = planner.candidates(budget)
+            return planner.plan(candidates, budget, seed=self.recipe.seed) if candidates else None
 
-        return self.reached(planner, plan, full, budget, table)
+        return self.reached(planner, plan, budget)
 
     def lowest_first(self, order: HeadMap) -> Choice:
         """The model in which the lowest of an order closed first, until it costs no more than the budget.
         Raises ValueError where that is not met."""
-        table, planner = self.costs(), self.planner(order, whole_layers={*order.kinds} == {*ALL_KINDS})
-        full = table.cost(planner.whole)
-        plan = self.reached(
-            planner, lambda budget: planner.lowest_first(table, budget), full, self.target(full), table
-        )
-        return self.chosen(full, plan)
+        planner = self.planner(order)
+        return self.chosen(self.reached(planner, planner.lowest_first, self.target))
 
-    def reached(
-        self,
-        planner: Planner,
-        plan_for: Callable[[float], Plan | None],
-        full: float,
-        target: float,
-        table: CostTable,
-    ) -> Plan:
+    def reached(self, planner: Planner, plan_for: Callable[[float], Plan | None], target: float) -> Plan:
         """A plan that is as fast as the target where it is timed itself. What parts cost alone does not
         quite add up, so a plan that is slower is made again for less, and one that is much faster for more.
-        full: what the base costs in the table. Returns the fast-enough plan of least loss, or the fastest
-        plan if none is fast enough. Raises ValueError where no plan meets the target."""
+        Returns the fast-enough plan of least loss, or the fastest plan if none is fast enough. Raises
+        ValueError where no plan meets the target."""
         plan = plan_for(target)
         if plan is None:
-            raise ValueError(planner.too_small(table, target))
+            raise ValueError(planner.too_small(target))
         if self.budget != "speedup":
             say(plan.subnet.words)
             return plan
         tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in CLOSE)
         for _ in range(TIMINGS):
             # a table that was kept may be of an hour when the machine was faster or slower: ratios alone hold
-            cost = full * self.timer(made_small(self.source.model, plan.subnet)) / self.timer.whole
+            cost = self.full * self.timer(made_small(self.source.model, plan.subnet)) / self.timer.whole
             known = {key_of(each.subnet) for each in tried.values()}
             tried[budget] = replace(plan, cost=cost)
-            say(f"{full / cost:.2f} times as fast: {plan.subnet.words}")
+            say(f"{self.full / cost:.2f} times as fast: {plan.subnet.words}")
             if least <= cost <= most or key_of(plan.subnet) in known:
                 break
             budget = next_budget({budget: each.cost for budget, each in tried.items()}, target)
@@ -257,9 +249,8 @@ class Planning:
             return min(tried.values(), key=lambda each: each.cost)
         return min(enough, key=lambda each: (each.loss or 0.0, -each.cost))
 
-    def chosen(self, full: float, plan: Plan) -> Choice:
-        """full: what the base costs."""
-        about = self.about(full / plan.cost) | {"loss": plan.loss, "summed_loss": plan.summed}
+    def chosen(self, plan: Plan) -> Choice:
+        about = self.about(self.full / plan.cost) | {"loss": plan.loss}
         return Choice(self.source.predictor, plan.subnet, facts={"speed": about})
 
     def about(self, predicted: float) -> dict[str, Any]:
@@ -275,24 +266,16 @@ class Planning:
             "runtime": self.runtime,
         }
 
-    def accepted(self, choice: Choice, limit: float, speed: float) -> bool:
+    def accepted(self, subnet: Subnet, reference: Scored, limit: float, speed: float) -> bool:
         """Whether a plan's model loses at most so many points on validation, by `analysis.knee`."""
-        assert choice.subnet is not None
-        predictor, closing = self.source.predictor, choice.subnet.closing.select(self.recipe.kinds)
-        before = validated(self.run, predictor)
+        model, closing = self.source.model, subnet.closing.select(self.recipe.kinds)
         with (
-            skipped(self.source.model, choice.subnet.dropped),
-            closed_heads(self.source.model, closing, self.recipe.closing, self.calibration),
+            skipped(model, subnet.dropped),
+            closed_heads(model, closing, self.recipe.closing, self.calibration),
         ):
-            after = validated(self.run, predictor)
-        counts = resample_counts(len(self.run.text.corpus.valid), RESAMPLES)
-        lost = drop(choice.subnet.units.count(), after, before, counts)
-        accepted = lost.acceptable(limit)
-        say(
-            f"{speed:g} times as fast: {lost.mean:.2f} {before.metrics[0].title} lost on validation (95% "
-            f"bound {lost.bound:.2f}), {'accepted' if accepted else 'too much'}"
-        )
-        return accepted
+            scored = validated(self.run, self.source.predictor)
+        name = f"{speed:g} times as fast"
+        return told_drop(self.run, name, subnet.units.count(), scored, reference, limit).acceptable(limit)
 
     def speeds(self, model: Any) -> dict[str, dict[str, Any]]:
         """Runtime -> `compared` with the base, and the metrics of both, on the test lines; of the runtimes

@@ -85,13 +85,9 @@ class TimedText:
         return {"added": added, "taken": [(batch.decoded, START) for batch in self.batches]}
 
 
-def default_runtime(model: Any) -> str:
-    """int8 of CTranslate2, or torch where that package or its kind of decoder is missing."""
-    return runtimes_of(model)[-1]
-
-
 def runtimes_of(model: Any) -> list[str]:
-    """The runtimes that can run a model."""
+    """The runtimes that can run a model, the fastest last; torch alone where CTranslate2 is missing, or has
+    no such decoder."""
     found = []
     for runtime in RUNTIMES:
         with suppress(ValueError):
@@ -227,24 +223,12 @@ class RuntimeCost:
 
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
         self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
-        self.stack = ExitStack()
         # a copy: heads of the model are closed in place while smaller ones are compared with it
-        self.copied = copy.deepcopy(translator.model)
-        self.unpruned = self.stack.enter_context(opened_model(translator, self.copied, runtime, threads))
-        self.rounds = ROUNDS
-        seconds = self.seconds({"whole": self.unpruned})["whole"]
+        self.copied, self.rounds = copy.deepcopy(translator.model), ROUNDS
+        with opened_model(translator, self.copied, runtime, threads) as unpruned:
+            seconds = self.seconds({"whole": unpruned})["whole"]
         self.rounds = max(1, min(ROUNDS, round(MOST_SECONDS / (2 * OPENINGS * fmean(seconds)))))
         self.whole = 1000 * fmean(seconds) / text.sentences
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        return clock_of(self.threads)
-
-    def __enter__(self) -> "RuntimeCost":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stack.close()
 
     def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
         """What models take for the text, in turns, in each round."""
@@ -253,7 +237,7 @@ class RuntimeCost:
             for name, run in runs.items()
             for part in self.text.searches
         }
-        found = alternate(blocks, rounds=self.rounds, clock=self.clock)
+        found = alternate(blocks, rounds=self.rounds, clock=clock_of(self.threads))
         return {
             name: [
                 (added - taken) / self.text.repeats
@@ -261,18 +245,6 @@ class RuntimeCost:
             ]
             for name in runs
         }
-
-    def compared(
-        self, model: Any, lines: Sequence[str], batch: int
-    ) -> tuple[list[str], dict[str, Any] | None]:
-        """A model's translations of some lines, and `compared` with the unpruned model; None for the unpruned
-        model itself."""
-        vocab = self.translator.target_vocab
-        text = TimedLines(self.translator.source_vocab.encode(list(lines)), batch, self.text.beam)
-        if model is self.translator.model:
-            return vocab.decode(text.search(self.unpruned)), None
-        (outputs, _), speed = compared(self.translator, model, self.copied, self.runtime, self.threads, text)
-        return vocab.decode(outputs), speed
 
     def __call__(self, model: Any) -> float:
         """Milliseconds a sentence."""

@@ -2,11 +2,9 @@
 sections 4.1 and 4.2."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
-
-from torch import Generator, Tensor
 
 from headgates.analysis.closing import close_to
 from headgates.configs.recipe import Recipe
@@ -34,29 +32,8 @@ class ScoreRequest:
     kinds: Sequence[str] | None = None
     seed: int = 1
     sentences: int = 0
-    closed: HeadMap | None = None  # heads that are closed already, for a score computed again
     fresh: bool = False
     file: str = ""  # where the scores are kept, without a suffix
-
-    @property
-    def loss(self) -> Callable[[Any, Any], Tensor]:
-        """(model, batch) -> the loss of the source's task, summed over the batch."""
-        return self.source.task.loss
-
-    @property
-    def ranks(self) -> Any:
-        """The processes that share the training pairs out."""
-        return ranks
-
-    @property
-    def draw(self) -> Callable[[Any, Any, Generator], Any]:
-        """(model, batch, generator) -> the batch with targets sampled from what the model says."""
-        return self.source.task.sampled
-
-    @property
-    def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
-        """(model, batch) -> where relevance starts: the largest logits, and which of them are no padding."""
-        return self.source.task.top_logits
 
 
 def request_of(run: Run, recipe: Recipe, source: Source) -> ScoreRequest:
@@ -72,28 +49,14 @@ def request_of(run: Run, recipe: Recipe, source: Source) -> ScoreRequest:
 
 def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     """The scores of every head of the source's model, read from scores/ in the run folder, or computed and
-    written there.
-
-    Scores of a model with heads already closed (`closed`) are always computed and never kept."""
+    written there."""
     return score_parts(name, request)[score_named(name).part]
 
 
 def score_parts(name: str, request: ScoreRequest) -> dict[str, HeadMap]:
     """All that the score's function gives, as `head_scores` reads or computes it, by part (`Score.part`)."""
-    score, source = score_named(name), request.source
-    if request.closed is None and not score.measures_outputs:
-        request = replace(request, kinds=whole_groups(request.kinds))  # one file, which others read too
-    request = replace(request, file=f"scores/{score_file(name, request)}")
-    if request.closed is not None:
-        return compute_scores(score, request)
-    made = source.folder.cached(
-        f"{request.file}.json",
-        ScoresRecord,
-        cache_key(name, request),
-        lambda: timed_scores(score, request),
-        fresh=request.fresh,
-    )
-    return checked_scores(source, f"{request.file}.json", made, request.kinds)
+    request = filed(name, request)
+    return checked_scores(request.source, f"{request.file}.json", kept(name, request), request.kinds)
 
 
 class ScoresRecord(TypedDict, total=False):
@@ -104,20 +67,32 @@ class ScoresRecord(TypedDict, total=False):
     seconds: float
 
 
-def timed_scores(score: Score, request: ScoreRequest) -> ScoresRecord:
-    begin = time.perf_counter()
-    parts = {part: scores.to_json() for part, scores in compute_scores(score, request).items()}
-    seconds = time.perf_counter() - begin
-    return {"parts": parts, "seconds": seconds} if score.part else {"heads": parts[""], "seconds": seconds}
-
-
 def scoring_seconds(name: str, request: ScoreRequest) -> float:
     """The seconds that `head_scores` took, then or now."""
+    return kept(name, filed(name, replace(request, fresh=False))).get("seconds", 0.0)
+
+
+def filed(name: str, request: ScoreRequest) -> ScoreRequest:
+    """The request for all that the file of the scores holds."""
     if not score_named(name).measures_outputs:
-        request = replace(request, kinds=whole_groups(request.kinds))
-    file = f"scores/{score_file(name, request)}.json"
-    content = request.source.folder.stored(file, ScoresRecord, cache_key(name, request))
-    return (content or {}).get("seconds", 0.0)
+        request = replace(request, kinds=whole_groups(request.kinds))  # one file, which others read too
+    return replace(request, file=f"scores/{score_file(name, request)}")
+
+
+def kept(name: str, request: ScoreRequest) -> ScoresRecord:
+    """The content of the scores' file, which is made where it is not there. request: `filed`."""
+    score = score_named(name)
+
+    def made() -> ScoresRecord:
+        begin = time.perf_counter()
+        parts = {part: scores.to_json() for part, scores in compute_scores(score, request).items()}
+        seconds = time.perf_counter() - begin
+        if score.part:
+            return {"parts": parts, "seconds": seconds}
+        return {"heads": parts[""], "seconds": seconds}
+
+    folder, file = request.source.folder, f"{request.file}.json"
+    return folder.cached(file, ScoresRecord, cache_key(name, request), made, fresh=request.fresh)
 
 
 def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -158,28 +133,25 @@ def compute_scores(score: Score, request: ScoreRequest) -> dict[str, HeadMap]:
     a function that gives one HeadMap."""
     begin = time.monotonic()
     found = call(score.function, score, request)
-    if score.sample is not None and request.closed is None:
+    if score.sample is not None:
         count = pairs_sampled(score, request)
         pairs = f"{f'a sample of {count:,}' if count else 'the'} training pairs"
         say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
     parts = found if score.part else {"": found}
     assert isinstance(parts[score.part], HeadMap), f"{score.function} must give a HeadMap"
-    return first(
-        lambda: parts
-    )  # the last digit may be another's on another machine, and near ties close other heads
+    # the last digit may be another's on another machine, and near ties close other heads
+    return first(lambda: parts)
 
 
 def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **options: Any) -> Any:
     """What the function `name` of a score makes of the model, the training pairs and the fields that the
     score takes."""
     function: Any = imported(name)
-    given = options | {name: getattr(request, name) for name in score.takes}
-    return function(
-        request.source.predictor.model,
-        request.source.train_batches(pairs_read(score, request), request.seed),
-        *arguments,
-        **given,
-    )
+    task = request.source.task
+    known = {"loss": task.loss, "draw": task.sampled, "logits": task.top_logits, "ranks": ranks}
+    options |= {name: known.get(name) or getattr(request, name) for name in score.takes}
+    batches = request.source.train_batches(pairs_read(score, request), request.seed)
+    return function(request.source.model, batches, *arguments, **options)
 
 
 def pairs_read(score: Score, request: ScoreRequest) -> int:
@@ -204,20 +176,20 @@ def ranked(name: str, scores: HeadMap) -> HeadMap:
     return scores.map(lambda row: score.sign * row)
 
 
-def lowest_closed(scores: HeadMap, keep: int | Mapping[str, int], *, at_least: int = 0) -> HeadMap:
+def lowest_closed(scores: HeadMap, keep: int | Mapping[str, int]) -> HeadMap:
     """The mask (True: closed) that leaves so many open by ranked scores: heads exactly, the neurons of each
     layer by a multiple of WIDTH.
 
     keep: how many heads in all, or of each kind, or as "heads", and how many neurons, as "ffn"; what it lacks
-    keeps all. at_least: how many stay at each site. Raises ValueError unless 0 <= keep <= heads, or at a kind
-    without scores."""
-    if not isinstance(keep, Mapping):
-        return close_to(scores, keep, at_least=at_least)
+    keeps all. Raises ValueError unless 0 <= keep <= heads, or at a kind without scores."""
+    if isinstance(keep, int):
+        return close_to(scores, keep)
     heads, neurons = scores.select(KINDS), scores.select(FFN_KINDS)
     of_kinds = {kind: count for kind, count in keep.items() if kind not in ("heads", "ffn")}
-    closed = dict(close_to(heads, keep.get("heads", of_kinds), at_least=at_least))
     count = keep.get("ffn", neurons.heads_total)
-    return HeadMap(closed | dict(close_to(neurons, count, at_least=at_least, multiple=WIDTH)))
+    return HeadMap(
+        {**close_to(heads, keep.get("heads", of_kinds)), **close_to(neurons, count, multiple=WIDTH)}
+    )
 
 
 def closed_by(
@@ -228,21 +200,12 @@ def closed_by(
 
     keep: of `lowest_closed`, as are the errors. request: what the scores were made of, where the choice at a
     count is to be refined as the score says (`Score.refine`)."""
-    closed = lowest_closed(ranked(name, scores), keep)
-    by_kind = isinstance(keep, Mapping) and "heads" not in keep
-    return closed if request is None else refined(name, closed, request, by_kind=by_kind)
-
-
-def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool = False) -> HeadMap:
-    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score
-    does not. by_kind: each kind keeps its number."""
-    score = score_named(name)
-    refine = score.refine
-    if refine is None:
+    score, closed = score_named(name), lowest_closed(ranked(name, scores), keep)
+    if request is None or (refine := score.refine) is None:
         return closed
-    better: HeadMap = first(
-        lambda: call(refine, score, request, closed, by_kind=by_kind)
-    )  # once for all ranks: near ties may differ
+    by_kind = isinstance(keep, Mapping) and "heads" not in keep
+    # once for all ranks: near ties may differ
+    better: HeadMap = first(lambda: call(refine, score, request, closed, by_kind=by_kind))
     assert better.count() == closed.count(), f"{refine} must close as many heads as before"
     return better
 
@@ -264,12 +227,8 @@ def score_file(name: str, request: ScoreRequest) -> str:
         f"seed{request.seed}": score.by_chance or (draws(score, request) and request.seed != 1),
     }
     said = [mark for mark, differs in marks.items() if differs]
-    return "-".join([file_word(score.family or name), *said, *text_suffix(request.source)])
-
-
-def file_word(name: str) -> str:
-    """A score's name in those of files."""
-    return name.replace(":", ".")
+    word = (score.family or name).replace(":", ".")
+    return "-".join([word, *said, *text_suffix(request.source)])
 
 
 def text_suffix(source: Source) -> list[str]:

@@ -64,7 +64,7 @@ def trimmed(run: Run, recipe: Recipe) -> TrimmedRecord:
     again = translated_ids(less, sources)
     weights = run.folder / "best.pt"
     run.task.save_model(weights, less)
-    row = run.evaluation.add(PRUNED, weights, less, None, recipe=recipe)
+    run.evaluation.add(PRUNED, weights, less, None, recipe=recipe)
     both = (whole, less)
     base_outputs, outputs = (run.folder.outputs(system) for system in (BASE, PRUNED))
     return {
@@ -72,8 +72,8 @@ def trimmed(run: Run, recipe: Recipe) -> TrimmedRecord:
         "pieces": {
             side: [len(getattr(each, f"{side}_vocab")) for each in both] for side in ("source", "target")
         },
-        "parameters": [run.evaluation.rows[0].parameters, row.parameters],
-        "bytes": [weight_bytes(each) for each in both],
+        "parameters": [row.parameters for row in run.evaluation.rows],
+        "bytes": [sum(each.nbytes for each in one.model.parameters()) for one in both],
         "text": {
             "lines": len(sources),
             "cut_otherwise": 0,  # or there would be no run
@@ -123,8 +123,3 @@ def translated_ids(translator: Translator, lines: Sequence[str]) -> list[list[in
         for i, best in zip(chosen, n_best, strict=True):
             found[i] = list(map(int, best[0].ids)) if best else []
     return found
-
-
-def weight_bytes(translator: Translator) -> int:
-    """The bytes of the model's weights, a table that is shared counted once."""
-    return sum(each.numel() * each.element_size() for each in translator.model.parameters())

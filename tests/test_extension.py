@@ -148,7 +148,7 @@ LEARNED["top"] = Learned("top", TopHeadsOptions, "the largest scores", init="sco
     ],
     "pruning/choosers.py": [
         (
-            '    "value-norm": Score(f"{SCORES_ROOM}.value_norm:value_norm", offered=True),\n',
+            '    "value-norm": Score(f"{ROOM}.value_norm:value_norm"),\n',
             "SCORES: dict[str, Score] = {\n",
         )
     ],

@@ -13,7 +13,7 @@ from headgates.analysis.scores.obs import obs
 from headgates.analysis.scores.random_score import random_score
 from headgates.commands import fit, prune
 from headgates.configs.recipe import Recipe, Units
-from headgates.gates import Subnet, reconstruct
+from headgates.gates import HeadMap, Subnet, reconstruct
 from headgates.pruning.closing import Calibration, real_positions
 from headgates.pruning.make import make
 from headgates.records.folder import RunFolder, find_runs, recipe_of
@@ -42,18 +42,25 @@ def said(run: RunFolder) -> Answer:
     return {name: each["stay"] for name, each in sites.items()}, run.outputs("pruned")
 
 
-def by_the_library(runs: Path, recipe: Recipe) -> Answer:
+@pytest.fixture(scope="module")
+def scores(shared_runs) -> dict[str, HeadMap]:
+    """Each score by the library's own call."""
+    source = opened(RunFolder(shared_runs / BASE))
+    model, loss, batches = source.model, source.task.loss, source.train_batches
+    return {
+        "importance": importance(model, batches(), loss=loss),
+        "raw-importance": raw_importance(model, batches(), loss=loss),
+        "random": random_score(model, seed=1),
+        "obs": obs(model, batches(), loss=loss, draw=source.task.sampled, seed=1),
+        "fisher": fisher(model, batches(), loss=loss),
+    }
+
+
+def by_the_library(runs: Path, scores: dict[str, HeadMap], recipe: Recipe) -> Answer:
     """The model as a user holds it: a score, the lowest closed, weights refitted, the rest removed."""
     source = opened(RunFolder(runs / BASE))
     model, loss = source.model, source.task.loss
-    scores = {
-        "importance": lambda: importance(model, source.train_batches(), loss=loss),
-        "raw-importance": lambda: raw_importance(model, source.train_batches(), loss=loss),
-        "random": lambda: random_score(model, seed=1),
-        "obs": lambda: obs(model, source.train_batches(), loss=loss, draw=source.task.sampled, seed=1),
-        "fisher": lambda: fisher(model, source.train_batches(), loss=loss),
-    }[recipe.choose]()
-    closed = close_to(scores, recipe.budget.heads)
+    closed = close_to(scores[recipe.choose], recipe.budget.heads)
     if recipe.choose == "fisher":
         closed = rearranged(model, source.train_batches(), closed, loss=loss)
     subnet = Subnet.of(model).without(closed)
@@ -94,5 +101,5 @@ def test_fit_answers_as_make_does(tiny, called, by_make):
 
 
 @pytest.mark.parametrize("recipe", UNTRAINED, ids=lambda recipe: recipe.title)
-def test_the_library_answers_as_make_does(shared_runs, by_make, recipe):
-    assert by_the_library(shared_runs, recipe) == by_make[recipe]
+def test_the_library_answers_as_make_does(shared_runs, scores, by_make, recipe):
+    assert by_the_library(shared_runs, scores, recipe) == by_make[recipe]

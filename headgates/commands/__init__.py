@@ -20,13 +20,10 @@ def start(
     command: str,
     config_class: type[C],
     run: Callable[[C, dict[str, Any]], int | None],
-    *,
-    about: str | None,
     interrupted: str,
 ) -> int:
     """Read the settings of a command, run it, and return its exit code. run: takes the configuration, and
-    what of it was given. about: a docstring whose first line --help shows; interrupted: what is left after
-    Ctrl-C."""
+    what of it was given. interrupted: what is left after Ctrl-C."""
     from headgates.configs.program import program
     from headgates.lab.exit_code import exit_code
 
@@ -36,6 +33,6 @@ def start(
         # here: an interrupt while these are imported, which takes a second, is one line too
         from headgates.configs.cli import parse
 
-        return run(*parse(config_class, prog=prog, description=(about or "").split("\n")[0]))
+        return run(*parse(config_class, prog=prog))
 
     return exit_code(prog.removeprefix("python "), parsed, interrupted=interrupted)

@@ -67,7 +67,6 @@ def main() -> int:
         "analyze",
         AnalyzeOptions,
         analyze,
-        about=__doc__,
         interrupted="the same command goes on after the last finished analysis",
     )
 

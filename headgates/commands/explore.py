@@ -52,7 +52,7 @@ class ExploreOptions:
 
 
 def main() -> int:
-    return start("explore", ExploreOptions, explore, about=__doc__, interrupted="nothing was served yet")
+    return start("explore", ExploreOptions, explore, interrupted="nothing was served yet")
 
 
 def explore(options: ExploreOptions, given: Mapping[str, Any]) -> None:
@@ -89,7 +89,3 @@ def server_of(options: ExploreOptions) -> "Server":
     cards = [known_cards(source) for source in sources]
     models = [SentenceModel(source, longest=LONGEST_SENTENCE) for source in sources]
     return Server(Answers(models), partial(explore_page, models, cards), port=options.port)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

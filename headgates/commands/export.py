@@ -3,7 +3,6 @@
 python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +51,7 @@ class ExportOptions(SourceOptions):
 
 
 def main() -> int:
-    return start("export", ExportOptions, export_or_report, about=__doc__, interrupted="nothing was written")
+    return start("export", ExportOptions, export_or_report, interrupted="nothing was written")
 
 
 def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
@@ -103,7 +102,3 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     if "said" in about:
         print(about["said"])
     print(f"{out}: {size / 2**20:.1f} MB; {program('translate')} {out} uses it")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

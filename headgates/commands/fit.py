@@ -18,7 +18,7 @@ from headgates.configs.settings import Settings
 from headgates.data import load_corpus
 from headgates.data.ranks import after_first, first
 from headgates.models.progress import say
-from headgates.pruning.choosers import OFFERED, check_chooser
+from headgates.pruning.choosers import OFFERED, check_chooser, way
 
 if TYPE_CHECKING:
     from headgates.data import Corpus
@@ -41,8 +41,8 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
 
     gate: str = setting(
         "l0",
-        "What chooses the parts that stay; none: a base alone. One of "
-        f"{', '.join(OFFERED)}, or module:function.",
+        "What chooses what stays: gates (l0), for a speed or size a plan; none: a base alone. One of "
+        f"{', '.join(OFFERED)}, or module:function. prune --by l0 trains gates for a speed.",
     )
     rivals: list[str] = setting(
         ["importance", "raw-importance"],
@@ -69,7 +69,6 @@ def main() -> int:
         "fit",
         FitOptions,
         fit,
-        about=__doc__,
         interrupted="the same command with --resume continues from its last checkpoint",
     )
 
@@ -99,6 +98,8 @@ def fitted(options: FitOptions, *, show: bool = True) -> "list[Row]":
 
     text = None if corpus is None else ExperimentText(settings, corpus)
     recipes = [] if options.gate == NONE else options.own_recipes()
+    for said in filter(None, dict.fromkeys(map(way, recipes))):
+        say(said)
     lab = Lab(settings, text, asked=recipes[0] if recipes else None)
     try:
         base = base_run(lab)

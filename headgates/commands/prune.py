@@ -18,7 +18,7 @@ from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
 from headgates.configs.source import SourceOptions
 from headgates.models.progress import say
-from headgates.pruning.choosers import OFFERED, check_chooser
+from headgates.pruning.choosers import OFFERED, check_chooser, way
 from headgates.records.foreign_source import is_foreign
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
     source: str = setting(REQUIRED, "A run folder, or a model such as hf:NAME.", positional=True)
     by: list[str] = setting(
         [],
-        "What chooses, such as importance, obs, l0, plan or random. One of "
+        "What chooses: a score such as importance or obs, gates (l0), or for a speed a plan. One of "
         f"{', '.join(OFFERED)}, or module:function. Default what suits the budget: l0 for --lambda, "
-        "plan for a speed or size, else importance.",
+        "plan for a speed or size, else importance. For a speed l0 trains gates under a limit of cost.",
     )
     also: list[str] = setting(
         [],
@@ -61,7 +61,6 @@ def main() -> int:
         "prune",
         PruneOptions,
         prune,
-        about=__doc__,
         interrupted="the same command continues where it stopped",
     )
 
@@ -79,11 +78,15 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.pruning.base import open_base, settings_of
 
-    base = open_base(options.source, foreign_text(options, given))
-    own = {name: value for name, value in given.items() if is_setting(name)}
+    text = {name: given.get(name) for name in ("data", "src", "tgt")}  # of a model of another library
+    base = open_base(options.source, SourceOptions(**text, data_dir=options.data_dir, runs=options.runs))
+    of_the_model = text if is_foreign(options.source) else ()
+    own = {
+        name: value
+        for name, value in given.items()
+        if name.split(".")[0] in Settings.__dataclass_fields__ and name not in of_the_model
+    }
     own |= {"runs": options.runs if "runs" in given else str(base.path.parent)}
-    if is_foreign(options.source):
-        own = {name: value for name, value in own.items() if name not in ("data", "src", "tgt")}
     settings, changed = settings_of(base, own)
     for line in changed:
         say(f"changed: {line}")
@@ -103,6 +106,8 @@ def compare_recipes(
         recipes = without_repeats(
             options.recipes(options.by, settings.seed, default=usual_budgets(lab, base, options.kinds))
         )
+        for said in filter(None, dict.fromkeys(map(way, recipes))):
+            say(said)
         lab.asked = recipes[0] if len(recipes) == 1 else None
         rows, failed = rows_of(lab, base, recipes, options, lambda recipe: words_of(recipe, options, given))
         first(lambda: show_compared(lab, base, rows, failed, name=options.name, also=options.also))
@@ -127,29 +132,15 @@ def usual_budgets(lab: "Lab", base: "RunFolder", kinds: Sequence[str]) -> list[B
     ]
 
 
-def is_setting(name: str) -> bool:
-    """Whether a setting is one of the base's."""
-    return name.split(".")[0] in Settings.__dataclass_fields__
-
-
-def foreign_text(options: PruneOptions, given: Mapping[str, Any]) -> SourceOptions:
-    """The text for a model of another library. Raises ValueError where a run is given one."""
-    names = ("data", "src", "tgt")
-    return SourceOptions(
-        **{name: given.get(name) for name in names},
-        data_dir=options.data_dir,
-        runs=options.runs,
-    )
-
-
 def words_of(recipe: Recipe, options: PruneOptions, given: Mapping[str, Any]) -> list[str]:
     """The command line that makes one recipe alone, with the settings of this one."""
-    own = set(RecipeFlags.__dataclass_fields__) | set(GridOptions.__dataclass_fields__)
+    own = {*RecipeFlags.__dataclass_fields__, *GridOptions.__dataclass_fields__}
     left_out = {*own, "lambda", "by", "also", "source", "seed", "name", "threads", "fresh", "resume"}
-    passed = {
-        name: "null" if value is None else value for name, value in given.items() if name not in left_out
-    }
-    settings = [f"--set={name}={value}" for name, value in passed.items()]
+    settings = [
+        f"--set={name}={'null' if value is None else value}"
+        for name, value in given.items()
+        if name not in left_out
+    ]
     return ["prune", options.source, *recipe.words(), *settings, "--resume"]
 
 

@@ -3,7 +3,6 @@
 python sweep.py configs/sweeps/lambda.yaml --jobs 2
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,6 @@ def main() -> int:
         "sweep",
         SweepOptions,
         sweep,
-        about=__doc__,
         interrupted="the same command continues where it stopped",
     )
 
@@ -158,7 +156,3 @@ def show_sweep(folder: "RunFolder", rows: "Sequence[TableRow]") -> None:
 
 def cell_text(value: Any) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -74,7 +74,6 @@ def main() -> int:
         "translate",
         TranslateOptions,
         checked,
-        about=__doc__,
         interrupted="the lines written so far are whole; an --output file is not made",
     )
     if code:
@@ -228,7 +227,3 @@ def drop_output() -> None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

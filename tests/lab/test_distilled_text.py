@@ -41,7 +41,7 @@ def test_stages_from_the_base_train_on_what_the_base_writes(lab_of, base, monkey
 
     monkeypatch.setattr(stages, "run_stage", record)
     make(lab_of("--distill.sequences", 1), base, TRAINED)
-    assert set(trained) == {"base-continued", "importance:trained"}
+    assert set(trained) == {"base-continued", "training"}
     source = open_source(base.path, device="cpu")
     written = source.corpus.train
     expected = source.predictor.translate(

@@ -35,9 +35,9 @@ def test_the_bar_counts_epochs_from_one_and_is_not_cut_off(translator, data, tmp
     console = rich.console.Console(file=screen, width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(rich, "_console", console)
-    train(translator, data, tmp_path, stage=replace(STAGE, epochs=2), name="importance:trained")
+    train(translator, data, tmp_path, stage=replace(STAGE, epochs=2), name="training")
     lines = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", screen.getvalue()) if "━" in line]
     said = {line.split(" ━")[0].removesuffix(", validation") for line in lines}
-    assert said == {f"importance:trained, epoch {i} of 2" for i in (1, 2)}
+    assert said == {f"training, epoch {i} of 2" for i in (1, 2)}
     assert "100%" in lines[-1]
     assert max(map(len, lines)) <= width

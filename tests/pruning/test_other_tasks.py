@@ -1,7 +1,6 @@
 """Pruning of what does not translate: its own metric and predictor beside those of the tables' tests."""
 
 import pytest
-import torch
 
 from headgates.gates import HeadMap
 from headgates.models.checkpoint import weights_digest
@@ -15,17 +14,6 @@ from tests.worlds.unpruned_model import head_masks, outputs
 @pytest.fixture
 def labelled(labeller) -> Source:
     return labeller()
-
-
-def test_its_model_is_left_without_gates_also_after_an_error(labelled):
-    before = {name: tensor.clone() for name, tensor in labelled.model.state_dict().items()}
-    ablated_outputs(labelled, labelled.lines("test")[0], head_masks(labelled)[:2])
-    labelled.predictor.label = None
-    with pytest.raises(TypeError):
-        ablated_outputs(labelled, labelled.lines("test")[0], head_masks(labelled)[:2])
-    after = labelled.model.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 @pytest.mark.parametrize("how", ["resample", "out+ffn+v"])
@@ -56,11 +44,6 @@ def test_its_weights_and_settings_are_what_its_files_are_made_of(labelled):
     assert (cache_key["weights"], cache_key["labels"]) == (labelled.weights, 7)
     labelled.model.output.weight.data.add_(0.1)
     assert labelled.weights != cache_key["weights"]
-
-
-def test_it_is_no_translator(labelled):
-    with pytest.raises(ValueError, match="does not translate"):
-        _ = labelled.translator
 
 
 def test_its_outputs_under_every_mask_are_those_of_the_model_without_the_heads(labelled):

@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headgates.analysis.confidence import confidence
+from headgates.analysis.lrp import relevance
+from headgates.analysis.scores.fisher import fisher, rearranged
+from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.importance import raw_importance
+from headgates.analysis.scores.obs import obs
 from headgates.analysis.scores.random_score import random_score
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.analysis.significance import score
@@ -65,14 +70,20 @@ def test_a_layer_without_any_importance_is_closed_first():
 
 
 def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
-    model = dense.translator.model
-    by_hand = raw_importance(model, dense.train_batches(), loss=dense.task.loss)
+    """The text has fewer pairs than the samples."""
+    model, task, pairs = dense.model, dense.task, dense.train_batches
+    by_hand = raw_importance(model, pairs(), loss=task.loss)
     assert head_scores("importance", request_) == by_hand
     assert head_scores("raw-importance", replace(request_, fresh=True)) == by_hand
     assert ranked("importance", by_hand) == by_hand.l2_per_layer() != ranked("raw-importance", by_hand)
     assert head_scores("weight-norm", request_) == weight_norm(model)
     assert head_scores("random", request_) == random_score(model, seed=3)
     assert head_scores("random", replace(request_, seed=4)) != random_score(model, seed=3)
+    assert head_scores("obs", request_) == obs(model, pairs(), loss=task.loss, seed=request_.seed)
+    assert head_scores("fisher", request_) == fisher(model, pairs(), loss=task.loss)
+    assert head_scores("fluctuation", request_) == fluctuation(model, pairs())
+    assert head_scores("confidence", request_) == confidence(model, pairs())
+    assert head_scores("lrp", request_) == relevance(model, pairs(200), logits=task.top_logits).share
 
 
 def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
@@ -87,16 +98,32 @@ def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
     assert sum(map(len, dense.train_batches(7))) == 5  # of the run's own pairs, which are no more
 
 
-@pytest.mark.parametrize("name", ["importance", "raw-importance"])
-def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_kept(dense, request_, name):
-    whole = head_scores("importance", request_)
-    shut = whole.lowest(4)
-    again = head_scores(name, replace(request_, closed=shut))
-    assert again == raw_importance(
-        dense.translator.model, dense.train_batches(), loss=dense.task.loss, closed=shut
-    )
-    assert (again.flat()[shut.flat()] == 0).all()
-    assert HeadMap.load(dense.folder / "scores/importance.json") == whole != again
+@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp", "loss"])
+def test_the_number_of_pairs_reaches_the_scores_that_read_some(dense, request_, name):
+    asked, usual = [], dense.train_batches
+
+    def recorded(sentences=0, seed=1):
+        asked.append((sentences, seed))
+        return usual(sentences, seed)
+
+    dense.train_batches = recorded
+    assert head_scores(name, request_) != head_scores(name, replace(request_, sentences=7))
+    assert asked == [(SCORES[name].sample, 3), (7, 3)]
+
+
+def test_a_choice_is_refined_at_its_count_where_the_score_says_how(dense, request_):
+    scores = head_scores("fisher", request_)
+    changed = 0
+    for keep in range(scores.heads_total + 1):
+        plain = closed_by("fisher", scores, keep=keep)
+        refined = closed_by("fisher", scores, keep=keep, request=request_)
+        assert refined == rearranged(
+            dense.translator.model, dense.train_batches(), plain, loss=dense.task.loss
+        )
+        assert [row.sum() for row in refined.values()] == [row.sum() for row in plain.values()]
+        changed += refined != plain
+    assert changed  # else nothing was tried
+    assert closed_by("obs", scores, keep=3, request=request_) == closed_by("obs", scores, keep=3)
 
 
 def test_the_ablation_score_is_the_validation_bleu_lost_without_the_head(dense, request_):

@@ -17,6 +17,7 @@ from headgates.records.source import Source, open_source
 from tests.worlds.runs import write_run
 
 NAMES = pytest.mark.parametrize("name", SCORES)
+FAMILIES = pytest.mark.parametrize("name", [name for name in SCORES if not SCORES[name].family])
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_the_second_call_reads_what_the_first_kept_and_none_changes_the_model(
     assert all(torch.equal(tensor, after[key]) for key, tensor in before.items())
 
 
-@NAMES
+@FAMILIES
 def test_a_score_whose_file_is_for_all_kinds_is_of_all_kinds(name, request_of):
     some = head_scores(name, request_of(kinds=["cross"]))
     assert {site.kind for site in some} in ({"cross"}, {"enc-self", "dec-self", "cross"})
@@ -73,7 +74,7 @@ def test_a_score_whose_file_is_for_all_kinds_is_of_all_kinds(name, request_of):
     assert every.select(["cross"]) == some.select(["cross"])
 
 
-@NAMES
+@FAMILIES
 def test_a_score_of_another_text_is_another_score(name, source, request_of, computed):
     text, usual = source.corpus.train, head_scores(name, request_of())
     elsewhere = replace(source)  # as fit.py --base BASE --data OTHER has it
