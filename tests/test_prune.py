@@ -10,7 +10,10 @@ from headgates.commands import prune
 from headgates.gates import Subnet, find_sites
 from headgates.lightning_modules import stage as training
 from headgates.models.translator import Translator
+from headgates.pruning.closing import Calibration
 from headgates.records.folder import RunFolder
+from headgates.records.source import Source
+from headgates.tasks.translation import Translation
 from tests.worlds.made_runs import BASE, opened
 from tests.worlds.runs import assert_one_line, well
 
@@ -81,6 +84,57 @@ def test_a_trimmed_vocabulary_translates_its_text_as_before(tiny, prune_here, tm
     assert run.row_of("pruned").heads_open == 16
     well(prune_here(run.path, "--by", "random", "--heads", "4", "--name", "fewer", *FEW))
     assert RunFolder(tiny / "fewer").row_of("pruned").heads_open == 4
+
+
+OF_THE_BASE = {  # none of them the default
+    "text": {"train_sentences": 311, "max_tokens": 611},
+    "finetune": {"lr": 0.0017, "warmup_steps": 7},
+    "distill": {"weight": 0.3, "sequences": 0.5},
+    "search": {"beam": 2, "length_penalty": 0.7, "batch_tokens": 900},
+    "sentences": 101,
+    "calibration_sentences": 53,
+    "test_sentences": 7,
+}
+
+
+def test_scores_refits_distilled_text_training_and_search_are_the_bases(tiny, prune_here, monkeypatch):
+    change_config(tiny / BASE, **OF_THE_BASE)
+    seen = {"searches": set(), "read": [], "stages": []}
+    outputs, train_batches, calibrated = Translation.outputs, Source.train_batches, Calibration.text.func
+
+    def watched_outputs(task, predictor, lines, **how):
+        if not how.get("quick"):
+            seen["searches"].add(predictor.search)
+        return outputs(task, predictor, lines, **how)
+
+    def watched_stage(name, module, data, *rest, **how):
+        distilled = sum(map(str.__ne__, data.corpus.train.targets, toy.targets))
+        settings = module.distilling.config.weight, data.max_tokens, len(data.train_pairs), distilled > 100
+        seen["stages"].append((name, rest[2].lr, rest[2].warmup_steps, *settings))
+        return run_stage(name, module, data, *rest, **how)
+
+    def watched_pairs(source, sentences=0, seed=1):
+        seen["read"].append(sentences)
+        return train_batches(source, sentences, seed)
+
+    toy, run_stage = opened(RunFolder(tiny / BASE)).corpus.train, training.run_stage
+    texts = []
+    monkeypatch.setattr(Translation, "outputs", watched_outputs)
+    monkeypatch.setattr(Source, "train_batches", watched_pairs)
+    monkeypatch.setattr(
+        Calibration, "text", property(lambda self: texts.append(calibrated(self)) or texts[-1])
+    )
+    monkeypatch.setattr(training, "run_stage", watched_stage)
+    well(prune_here(tiny / BASE, "--by", "obs", "--heads", "9", "--refit", "out", "--epochs", "1", *FEW))
+    assert {(each.beam, each.length_penalty, each.batch_tokens) for each in seen["searches"]} == {
+        (2, 0.7, 900)
+    }
+    own = (0.0017, 7, 0.3, 611, 311, True)
+    assert seen["stages"] == [("base-continued", *own), ("training", *own)]
+    assert ({*seen["read"]}, {len(text) for text in texts}) == ({101}, {53})
+    assert {*texts[0].sources} <= {*toy.sources[:311]}
+    (run,) = tiny.glob("*-obs-9-*")
+    assert len(RunFolder(run).outputs("pruned")) == 7
 
 
 # ---------------------------------------------------------------- bad input

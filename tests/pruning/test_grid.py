@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 
 from headgates.commands import prune
+from headgates.commands.fit import FitOptions
+from headgates.commands.prune import PruneOptions
+from headgates.configs.cli import read_command
 from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Layers, Recipe, Units
 from headgates.pruning import at_once, jobs
+from headgates.pruning.choosers import way
 from headgates.pruning.grid import rows_of, without_repeats
 from headgates.pruning.jobs import LocalJob
 from tests.worlds.made_runs import BASE, lab_on
@@ -68,6 +72,15 @@ def test_other_seeds_are_made_only_where_a_seed_changes_something():
     found = without_repeats(recipes)
     assert [recipe.choose for recipe in found if recipe.seed == 2] == [each.choose for each in drawn]
     assert len([recipe for recipe in found if recipe.seed == 1]) == 6
+
+
+def test_a_plan_for_a_speed_is_told_from_gates_for_it():
+    (plan,) = read_command(FitOptions, ["--speedup", "2"]).own_recipes()
+    (gates,) = read_command(PruneOptions, ["RUN", "--by", "l0", "--speedup", "2"]).recipes(["l0"], 1)
+    assert [way(each).partition(": ")[2].split()[:2] for each in (plan, gates)] == [
+        ["a", "plan"], ["gates", "learn"]
+    ]  # fmt: skip
+    assert way(Recipe("l0", NINE)) == ""
 
 
 def test_processes_make_the_rows_of_one_process_under_changed_settings(tiny, called):
