@@ -62,7 +62,9 @@ def corpus_folder(data: str | Path, data_dir: str | Path | None) -> Path:
     for folder in folders:
         if folder.is_dir():
             return folder
-    where = " or ".join(str(folder) for folder in folders)
+    if file := next((folder for folder in folders if folder.is_file()), None):
+        raise DataError(f"{file} is a file; give --data a folder that has train, valid and test in it")
+    where = " or ".join(map(str, folders))
     raise DataError(
         f"no corpus named {str(data)!r}{did_you_mean(str(data), list(CORPORA))} and no folder {where}; "
         f"the named corpora are {', '.join(CORPORA)}"

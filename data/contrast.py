@@ -86,18 +86,15 @@ def read_file(path: str | Path) -> list[Contrast]:
             continue
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) not in (3, 4) or "" in cells:
-            got = f"{len(cells)}, one of them empty" if "" in cells else f"{len(cells)}"
             raise line_error(
                 path,
                 number,
                 "expected 3 cells, source, right and wrong output, or 4, source, corrupted source, right and "
-                f"wrong output, parted by tabs; got {got}",
+                f"wrong output, parted by tabs; got {len(cells)}{', one of them empty' * ('' in cells)}",
             )
         columns = columns or len(cells)
         if len(cells) != columns:
-            raise line_error(
-                path, number, f"has {len(cells)} cells, those before it {columns}; give all one form"
-            )
+            raise line_error(path, number, f"has {len(cells)} cells, others {columns}; give all one form")
         *sources, right, wrong = cells
         if right == wrong or len(set(sources)) < len(sources):
             what = "outputs" if right == wrong else "sources"

@@ -203,8 +203,8 @@ def fairseq_vocabs(
     """The vocabularies of files as `load` names them; the same object twice where they are equal in content.
     Raises DataError."""
     vocab = fairseq_vocab(source, path)
-    contents = [{name: file.read_bytes() for name, file in each.items()} for each in (source, target)]
-    return vocab, vocab if contents[0] == contents[1] else fairseq_vocab(target, path)
+    ours, theirs = ({name: file.read_bytes() for name, file in each.items()} for each in (source, target))
+    return vocab, vocab if ours == theirs else fairseq_vocab(target, path)
 
 
 def fairseq_vocab(files: dict[str, Path], path: Path) -> Vocabulary:

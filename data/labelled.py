@@ -52,10 +52,8 @@ def place_name(place: str) -> str:
 
 def labels_of(text: ParallelText) -> list[str]:
     """The labels of a text, each once: numbers by size, others by name."""
-    return sorted(
-        set(text.targets),
-        key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label),
-    )
+    numbers = {label for label in text.targets if label.isdecimal()}
+    return sorted(numbers, key=int) + sorted(set(text.targets) - numbers)
 
 
 def split_text(place: str | None, split: str, *, like: ParallelText | None) -> ParallelText:
@@ -119,34 +117,28 @@ def checked_examples(
     """The examples as a text: source lines and labels. Raises DataError unless each has a label, of those of
     `like`, and as many sentences as the first."""
     known = None if like is None else set(like.targets)
-    first = None if like is None else like.sources[0].count("\t")
-    sources: list[str] = []
-    labels: list[str] = []
+    count = None if like is None else like.sources[0].count("\t") + 1
+    sources, labels = list[str](), list[str]()
     for where, fields in rows:
         label = fields.get(LABEL_FIELD)
         sentences = [value for name, value in fields.items() if name not in (LABEL_FIELD, *NUMBER_FIELDS)]
-        if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
+        said = [" ".join(each.split()) for each in sentences if isinstance(each, str)]
+        named = isinstance(label, str | int) and not isinstance(label, bool) and str(label).strip()
+        if not named or len(said) < len(sentences) or not all(said) or len(said) not in (1, 2):
             raise DataError(
-                f"{where}: expected a `label`, a name or a whole number, got {shortened(label)}; the fields "
-                f"are {', '.join(fields)}"
+                f"{where}: expected a `label`, a name or a whole number, and one or two sentences, none "
+                f"of them empty; got {shortened(fields)}"
             )
-        if len(sentences) not in (1, 2) or not all(
-            isinstance(each, str) and each.strip() for each in sentences
-        ):
+        count = len(said) if count is None else count
+        if len(said) != count:
+            raise DataError(f"{where}: has {len(said)} sentence(s), other examples have {count}")
+        if known is not None and named not in known:
             raise DataError(
-                f"{where}: expected one or two sentences beside the label, none of them empty; got the "
-                f"fields {', '.join(fields)}"
-            )
-        first = len(sentences) - 1 if first is None else first
-        if len(sentences) - 1 != first:
-            raise DataError(f"{where}: has {len(sentences)} sentence(s), other examples have {first + 1}")
-        if known is not None and str(label).strip() not in known:
-            raise DataError(
-                f"{where}: the label {label!r} is none of the training text, which has "
+                f"{where}: the label {named!r} is none of the training text, which has "
                 f"{', '.join(sorted(known)[:12])}"
             )
-        sources.append("\t".join(" ".join(sentence.split()) for sentence in sentences))
-        labels.append(str(label).strip())
+        sources.append("\t".join(said))
+        labels.append(named)
     if not sources:
         raise DataError(f"{place} has no examples; expected a label and a sentence a line")
     return ParallelText(sources, labels, {"empty": empty} if empty else {})

@@ -185,19 +185,15 @@ def load_vocabs(
     own_files(folder, "vocab*")
     if (folder / VOCAB_ABOUT).is_file():
         about = read_about(folder / VOCAB_ABOUT)
-        with reworded(
-            f"{folder / VOCAB_ABOUT} does not describe the vocabularies beside it", "make the run again"
-        ):
-            both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(
-                folder, about, source_specials, target_specials
-            )
+        what = f"{folder / VOCAB_ABOUT} does not describe the vocabularies beside it"
+        with reworded(what, "make the run again"):
+            load = imported(VOCABULARIES[about["kind"]])
+            both: tuple[Vocabulary, Vocabulary] = load(folder, about, source_specials, target_specials)
         return both
     if (folder / "vocab.model").is_file():
-        vocab = Vocab.load(folder / "vocab.model", target_specials)
-        return vocab, vocab
-    return Vocab.load(folder / "vocab.src.model", source_specials), Vocab.load(
-        folder / "vocab.tgt.model", target_specials
-    )
+        return (Vocab.load(folder / "vocab.model", target_specials),) * 2
+    source = Vocab.load(folder / "vocab.src.model", source_specials)
+    return source, Vocab.load(folder / "vocab.tgt.model", target_specials)
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -205,10 +201,9 @@ def read_about(path: Path) -> dict[str, Any]:
     with reworded(f"{path} is broken", "bring it back, or make the run again from its source"):
         about = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(about, dict) or str(about.get("kind")) not in VOCABULARIES:
-        kind = about.get("kind") if isinstance(about, dict) else type(about).__name__
         raise DataError(
-            f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows "
-            f"{', '.join(VOCABULARIES) or 'none'}"
+            f"{path} describes {shortened(about)}; expected a vocabulary of a kind that this version knows: "
+            f"{', '.join(VOCABULARIES)}"
         )
     return about
 

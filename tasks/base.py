@@ -17,6 +17,7 @@ from headgates.data.corpus import TranslationData
 from headgates.data.parallel import read_pairs
 from headgates.data.ranks import shared_out
 from headgates.data.text import ParallelText
+from headgates.data.text_file import unpacked_name
 from headgates.data.vocab import load_vocabs
 
 
@@ -76,7 +77,7 @@ class Task(ABC):
         Raises ValueError where it is not there, or is not of the run's kind."""
         source, _, reference = place.partition(":")
         if (path := Path(source)).is_file():
-            stem = path.name.removesuffix(".gz").removesuffix(f".{settings.get('src')}")
+            stem = unpacked_name(path).removesuffix(f".{settings.get('src')}")
             return f"{path.resolve().parent.name}-{stem}", read_pairs(source, reference, skip_empty=False)
         found = self.load_text({**settings, "data": place})
         return found.name, found.test

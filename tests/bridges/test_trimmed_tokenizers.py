@@ -84,7 +84,7 @@ def test_a_hugging_face_model_goes_out_as_one_that_its_library_reads(hf_folder, 
 @pytest.mark.parametrize("kind", ["Unigram", "BPE"])
 def test_a_tokenizer_json_cuts_the_text_as_before_with_fewer_pieces(kind):
     tokenizers = pytest.importorskip("tokenizers", reason="it is in the extra hf")
-    from tokenizers import models, pre_tokenizers, trainers
+    from tokenizers import models, pre_tokenizers, processors, trainers
 
     rng = random.Random(5)
     words = ["".join(rng.choices(["ka", "to", "mi", "sol", "ñu"], k=rng.randint(1, 4))) for _ in range(53)]
@@ -97,6 +97,14 @@ def test_a_tokenizer_json_cuts_the_text_as_before_with_fewer_pieces(kind):
         else trainers.UnigramTrainer(**options, unk_token="<unk>")
     )
     whole.train_from_iterator([" ".join(rng.choices(words, k=6)) for _ in range(211)], trainer)
+    whole.add_special_tokens(["eng_Latn"])
+    language = "eng_Latn", whole.token_to_id("eng_Latn")
+    whole.post_processor = processors.RobertaProcessing(language, ("<s>", 0))
+    if kind == "Unigram":
+        specials = [language, ("</s>", 2)]
+        whole.post_processor = processors.TemplateProcessing(
+            single="eng_Latn $A </s>", special_tokens=specials
+        )
     text = [" ".join(rng.choices(words[:11], k=5)) for _ in range(31)]
     kept, files = fast(json.loads(whole.to_str()), {i for each in whole.encode_batch(text) for i in each.ids})
     less = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())

@@ -77,6 +77,7 @@ def test_files_that_are_not_aligned_are_one_error(tmp_path, source, target, word
     [
         ("multi30", {}, r"no corpus named 'multi30' \(did you mean 'multi30k'\?\).*toy, toy-multi, multi30k"),
         (None, {}, "give --data"),
+        ("own/train.en", {}, r"train\.en is a file; give --data a folder"),
         ("own", {"src": "en"}, "de, en; got en and None"),
         ("own", {"src": "en", "tgt": "en"}, "de, en; got en and en"),
         ("own", {"src": "en", "tgt": "dee"}, "de, en; got en and dee"),
