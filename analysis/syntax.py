@@ -163,7 +163,7 @@ class Syntax:
         lengths = (attention.batch.source != attention.source_specials.padding).sum(1).tolist()
         for pair, length, each in zip(attention.batch.index.tolist(), lengths, weights, strict=True):
             if pair not in self.trees:
-                self.left_out["sentences without a tree"] += 1
+                self.left_out["sentences without a tree that fits"] += 1
             else:
                 self._add_sentence(pair, each[:, :length, :length])
 

@@ -150,27 +150,33 @@ class Vocab:
 
     def characters(self, text: str) -> list[list[int]]:
         """As in `Vocabulary`. SentencePiece normalises text before it cuts it, and says for every character
-        of the result which character of the text it came from; the pieces side by side are that result.
-        Raises DataError for a vocabulary of bytes."""
+        of the result which character of the text it came from; the pieces side by side are that result."""
         return spelt(self.processor, text, self.path)
 
 
 def spelt(processor: sentencepiece.SentencePieceProcessor, text: str, path: Path) -> list[list[int]]:
-    """`Vocabulary.characters` of a SentencePiece model that was read from `path`."""
+    """`Vocabulary.characters` of a SentencePiece model that was read from `path`. A piece of a byte, such as
+    <0xC3>, stands for the character that the byte is of."""
     normalised, origins = processor.normalize(
         text, with_offsets=True
     )  # origins: per character, and one for the end
-    pieces = processor.encode(text, out_type=str)
-    if "".join(pieces) != normalised:
+    ids = processor.encode(text, out_type=int)
+    spelt = [
+        bytes.fromhex(piece[3:5]) if processor.is_byte(i) else piece.encode()
+        for i, piece in zip(ids, processor.encode(text, out_type=str), strict=True)
+    ]
+    if b"".join(spelt) != normalised.encode():
         raise DataError(
-            f"the pieces of {shortened(text)} do not spell it out, so they have no words; is {path} of bytes?"
+            f"the pieces of {shortened(text)} do not spell it out, so they have no words: check {path}"
         )
+    of_byte = [i for i, character in enumerate(normalised) for _ in character.encode()]
     found, at = [], 0
-    for piece in pieces:
-        end = at + len(piece)
-        own = [origins[i] for i in range(at, end) if normalised[i] != SPACE] or origins[end : end + 1]
+    for piece in spelt:
+        places = sorted({*of_byte[at : at + len(piece)]})
+        after = places[-1] + 1
+        own = [origins[i] for i in places if normalised[i] != SPACE] or origins[after : after + 1]
         found.append([i for i in own if i < len(text)])
-        at = end
+        at += len(piece)
     return found
 
 

@@ -35,6 +35,7 @@ from headgates.data import ranks
 from headgates.data.file_digest import file_digest
 from headgates.data.parses import parses
 from headgates.data.ranks import first, wait
+from headgates.data.text import DataError
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.explain.analysed_model import AnalysedModel
@@ -140,10 +141,15 @@ def start_syntax(analysed: AnalysedModel) -> StartedAnalysis:
     numbers = analysed.data.split(analysed.split).numbers
     found = parses(parses_source(analysed) or "", [sources[number] for number in numbers])
     trees = dict(zip(numbers, found, strict=True))
-    words = {
-        number: word_of_piece(analysed.predictor.source_vocab, sources[number], tree.written)
-        for number, tree in trees.items()
-    }
+    words, unfit = {}, []
+    for number, tree in trees.items():
+        try:
+            words[number] = word_of_piece(analysed.predictor.source_vocab, sources[number], tree.written)
+        except DataError as error:  # the tokenizer cannot say which characters its pieces stand for
+            unfit.append(error)
+    if unfit:
+        analysed.report(f"syntax: {len(unfit)} of {len(trees)} sentences left out: {unfit[0]}")
+    trees = {number: trees[number] for number in words}
     present = clear_labels(trees.values())
     # without any of them, the error says which labels there are
     labels = config.labels or [label for label in LABELS if label in present] or LABELS

@@ -14,7 +14,9 @@ from scipy.stats import spearmanr
 
 from headgates.analysis import causal_gating
 from headgates.commands import analyze, fit
+from headgates.data.text import DataError
 from headgates.data.toy import toy_pairs
+from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, HeadSite
 from headgates.records.folder import RunFolder, find_runs
 from headgates.records.source import open_source
@@ -147,7 +149,7 @@ def test_ablations_of_the_base_are_tables_figures_and_a_part_of_its_page(base, g
     assert row["site"] == "decoder.0.cross"
 
 
-def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, tmp_path):
+def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, monkeypatch, tmp_path):
     trees = tmp_path / "trees.conllu"
     trees.write_text("".join(conllu_of(pair) for pair in toy_pairs("test")[:23]))
     out = well(analyze_here(base.path, "--text", trees, "--parses", f"conllu:{trees}"))
@@ -158,6 +160,20 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
     gold = read_table(base, "analysis/base-trees/syntax.csv")
     well(analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--name", "gold"))
     assert read_table(base, "analysis/gold/syntax.csv") == gold  # the trees of the file are the toy's own
+    characters, strange = Vocab.characters, toy_pairs("test")[7].source
+
+    def of_known(vocab: Vocab, text: str) -> list[list[int]]:
+        if text == strange:
+            raise DataError("pieces of another text")
+        return characters(vocab, text)
+
+    monkeypatch.setattr(Vocab, "characters", of_known)
+    out = well(
+        analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--name", "less")
+    )
+    assert "syntax: 1 of 23 sentences left out: pieces of another text" in out
+    counted = base.read_json("analysis/less/syntax.json")["facts"]["left_out"]
+    assert counted["sentences without a tree that fits"] == 1
     cards = base.read_json("analysis/base-trees/cards.json")
     assert {head["kind"] for head in cards["heads"]} == {"enc-self"}
     _, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")

@@ -100,7 +100,7 @@ def test_accuracy_and_baseline_equal_loops_over_sentences_words_and_heads(weight
 def test_sentences_without_a_tree_are_left_out_and_counted():
     trees = {pair: tree for pair, tree in TREES.items() if pair < 11}
     syntax = observed(trees)
-    assert syntax.left_out["sentences without a tree"] == len(TREES) - 11
+    assert syntax.left_out["sentences without a tree that fits"] == len(TREES) - 11
     assert syntax.rows() == observed(trees, TEXTS[:11]).rows()
 
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+import sentencepiece
 
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.toy import generate
@@ -78,6 +79,25 @@ def test_a_piece_of_two_words_belongs_to_the_one_with_more_of_it(tmp_path):
     assert word_of_piece(whole, "cannot gonna", ["c", "annot", "gon", "na"]) == [1, 2]
     # equal halves: the first
     assert word_of_piece(whole, "cannot gonna", ["can", "not", "go", "nna"]) == [0, 3]
+
+
+def test_a_piece_of_a_byte_counts_for_the_character_that_the_byte_is_of(tmp_path):
+    path, text = tmp_path / "bytes.model", "née 中文 dog <0xC3>"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the dog sees <0xC3>"] * 50),
+        model_prefix=str(path.with_suffix("")),
+        vocab_size=290,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    vocab = Vocab.load(path, SpecialTokens())
+    found = dict(enumerate(zip(pieces(vocab, text), vocab.characters(text), strict=True)))
+    bytes_of_two = [own for piece, own in found.values() if piece in ("<0xC3>", "<0xA9>")]
+    assert bytes_of_two == [[1], [1]], "é; what is written <0xC3> is no byte"
+    words = word_of_piece(vocab, text, ["née", "中", "文", "dog", "<0xC3>"])
+    assert [words.count(word) for word in (1, 2)] == [4, 3], "three bytes each, and the space before 中"
+    assert words == sorted(words)
 
 
 def test_an_empty_line_has_no_pieces(vocab):
