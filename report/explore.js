@@ -153,6 +153,7 @@ async function update() {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       trouble(error.message);
+      if (error.answered && !ask.other) clear();
       if (!error.answered || !ask.other) continue;
       // the first sentence is answered without the second, which stays in its field
       asking.refused = error.message;
@@ -169,6 +170,7 @@ async function update() {
 
 async function askAll() {
   if (!ask.text) {
+    clear();
     byId("text").focus();
     return;
   }
@@ -200,12 +202,31 @@ async function askAll() {
   drawWhy();
 }
 
+// Nothing is said of another sentence than the one that is asked about.
+function clear() {
+  Object.assign(answers, { own: null, beside: null, effects: null });
+  asking.effectsOf = null;
+  data.examples = [];
+  for (const head of data.heads) for (const { key, live } of MEASURES) if (live) head[key] = null;
+  byId("heads-title").textContent = "Heads";
+  drawRows();
+  drawPictures();
+  paintHeads();
+}
+
 function trouble(words) {
   byId("trouble").hidden = !words;
   byId("trouble").textContent = words;
 }
 
 // ---------------------------------------------------------------- the address
+
+// Ask about another sentence.
+function begin(sentence) {
+  byId("text").value = sentence;
+  Object.assign(ask, { text: sentence, prefix: [], step: null });
+  update();
+}
 
 // Everything that the reader asks stands after the # of the address.
 function keep() {
@@ -313,11 +334,7 @@ function open() {
       event.preventDefault();
       act();
     });
-  submit("ask", () => {
-    ask.text = byId("text").value.trim();
-    Object.assign(ask, { prefix: [], step: null });
-    update();
-  });
+  submit("ask", () => begin(byId("text").value.trim()));
   submit("ask-other", () => {
     ask.other = byId("other").value.trim();
     ask.patched.clear();

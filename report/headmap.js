@@ -115,10 +115,13 @@ function drawControls() {
 // Draw the map by what the selects above it say.
 function readControls() {
   const chosen = (id, usually) => (byId(id) ? byId(id).value : usually);
-  const measureOf = (key) => KNOWN_MEASURES.find((measure) => measure.key === key && data.heads.some((head) => isNumber(head[key]))) ?? null;
+  const known = ({ key }) => data.heads.some((head) => isNumber(head[key]));
+  const measureOf = (key) => KNOWN_MEASURES.find((measure) => measure.key === key && known(measure)) ?? null;
   view.show = chosen("show", "marks");
   sizeBy(measureOf(chosen("size", "")));
-  colourBy(measureOf(chosen("colour", KNOWN_MEASURES[0]?.key)));
+  const colour = chosen("colour", KNOWN_MEASURES[0]?.key);
+  // a measure of the sentence has no numbers before one is typed: the first that is on disk
+  colourBy(measureOf(colour) ?? ((colour && KNOWN_MEASURES.find(known)) || null));
   fitMap();
   drawPictures();
   paintState();

@@ -17,9 +17,25 @@ function drawRows() {
       changed ? row(changeWords(number), answer.now, { like: answer.whole, steps: own, forced: answer.forced }) : null,
     );
   });
-  keepingFocus("rows", () => byId("rows").replaceChildren(...models));
+  keepingFocus("rows", () => byId("rows").replaceChildren(...(ask.text ? [unknownNote(), ...models] : [offer()]).filter(Boolean)));
   drawWhy();
   drawStep();
+}
+
+// What there is before a sentence is typed.
+function offer() {
+  const sentence = LIVE.sentence;
+  const example = sentence ? [" Or begin with ", button({ class: "download", id: "example", onclick: () => begin(sentence) }, sentence)] : [];
+  return el("p", { class: "note", id: "offer" }, "Type a sentence and press Enter.", example);
+}
+
+// Pieces that the vocabulary does not know are alike to the model.
+function unknownNote() {
+  const { unknown = 0, source = [] } = answers.own ?? {};
+  const all = source.filter((piece) => piece !== "▁").length - 1; // the end is none
+  if (!unknown) return null;
+  const words = unknown >= all ? "The model's vocabulary knows nothing of this sentence: what follows does not come from its words." : `${unknown} of ${all} pieces are unknown to the model's vocabulary, which are all alike to it.`;
+  return el("p", { class: "note", id: "unknown" }, words);
 }
 
 // probabilities: those of the same tokens now; like: the translation to which this one is compared; steps: whether its tokens are buttons.
@@ -38,7 +54,7 @@ function row(words, said, { probabilities = null, like = null, steps = false, fo
   return el(
     "article",
     { class: like ? "now" : "whole" },
-    el("p", { class: "note" }, words, ` · ${text(said.loss, 2)} nats`),
+    el("p", { class: "note" }, words, ` · probability ${share(Math.exp(-said.loss))}, a loss of ${text(said.loss, 2)} nats (−ln of it)`),
     el("p", { class: "text", lang: LIVE.target }, said.text || "(nothing)"),
     el("div", { class: "tokens" }, tokens),
   );

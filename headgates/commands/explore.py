@@ -79,13 +79,13 @@ def server_of(options: ExploreOptions) -> "Server":
     from headgates.explain.sentence_model import SentenceModel
     from headgates.records.source import open_source
     from headgates.report.explore.answers import Answers
-    from headgates.report.explore.page import explore_page, known_cards
+    from headgates.report.explore.page import explore_page, known
     from headgates.report.explore.server import Server
 
     if options.threads:
         torch.set_num_threads(options.threads)
     wanted = [(options.source, options.system), *([options.second] if options.second else [])]
     sources = [open_source(source, system, device=options.device) for source, system in wanted]
-    cards = [known_cards(source) for source in sources]
+    kept = [known(source) for source in sources]
     models = [SentenceModel(source, longest=LONGEST_SENTENCE) for source in sources]
-    return Server(Answers(models), partial(explore_page, models, cards), port=options.port)
+    return Server(Answers(models), partial(explore_page, models, kept), port=options.port)

@@ -109,6 +109,7 @@ def say_answer(
         "whole": {**said(model, whole), "now": rounded(same.exp()), "loss_now": -float(same.sum())},
         "now": said(model, now),
         "forced": len(prefix),
+        "unknown": model.encode(text).count(model.source_vocab.specials.unknown),
     }
     if sites:
         found["example"] = attention(model, text, now, change, sites, other)

@@ -1,11 +1,15 @@
 """explore's page: the head map, card and drawings of report.html, with the model behind them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from headgates.data.contrast import NAMED, names_for, read_contrasts
 from headgates.explain.sentence_model import SentenceModel
+from headgates.gates import HeadMap
+from headgates.pruning.scores import ScoresRecord, checked_scores
+from headgates.records.row import BASE
 from headgates.records.source import Source
 from headgates.report.cards import kept_cards
 from headgates.report.explore.answers import site_rows
@@ -18,23 +22,59 @@ CARD_FIELDS = {
     *("roles", "confidence", "lrp_share", "lrp_signed", "importance"),
     *("loss", "entropy", "scores", "offsets", "ablation"),
 }
-Cards = Mapping[tuple[str, int], Mapping[str, Any]]  # (site, head) -> what analyses found
 
 
-def explore_page(models: Sequence[SentenceModel], cards: Sequence[Cards], number: int, token: str) -> str:
-    """The page of model `number`; the token stands in it, and lets it ask."""
+@dataclass(frozen=True)
+class Known:
+    """What lies in the folder of a model: of each (site, head) what commands found, and a sentence."""
+
+    heads: Mapping[tuple[str, int], Mapping[str, Any]]
+    sentence: str
+
+
+def known(source: Source) -> Known:
+    """What analyze found of these weights, and what closing each head of a base costs. To be asked before the
+    model has masks."""
+    kept = kept_cards(source.folder, f"analysis/{source.system}", source.weights)
+    heads = {
+        (card["site"], card["head"]): {name: value for name, value in card.items() if name in CARD_FIELDS}
+        for card in (kept["heads"] if kept else ())
+    }
+    for site, row in costs(source).items():
+        for head, cost in enumerate(row.tolist()):
+            heads.setdefault((site.name, head), {})["loss"] = cost
+    drawn = kept["examples"][0]["source"][:-1] if kept and kept["examples"] else []
+    return Known(heads, "".join(drawn).replace("▁", " ").strip())
+
+
+def costs(source: Source) -> HeadMap:
+    """What closing each head alone adds to the loss, of a base's scores/; no head where that is not kept."""
+    files = sorted(source.folder.path.glob("scores/loss*.json")) if source.system == BASE else []
+    if not files:
+        return HeadMap({})
+    file = f"scores/{files[0].name}"
+    return checked_scores(source, file, source.folder.read_json(file, ScoresRecord), None)[""]
+
+
+def explore_page(models: Sequence[SentenceModel], kept: Sequence[Known], number: int, token: str) -> str:
+    """The page of model `number`; the token stands in it, and lets it ask. kept: what is known of each
+    model."""
     model = models[number]
-    rows = site_rows(model)
+    pairs = ready_pairs(model)
     data = {
         "run": label(model),
         "metric": model.source.task.metrics[0].title,
-        "heads": [{**row, **cards[number].get((row["site"], row["head"]), {})} for row in rows],
+        "heads": [
+            {**row, **kept[number].heads.get((row["site"], row["head"]), {})} for row in site_rows(model)
+        ],
         "live": {
             "token": token,
             "number": number,
             "translates": model.translates,
             "target": model.source.config.get("tgt"),
-            "contrasts": ready_pairs(model),
+            "contrasts": pairs,
+            # to begin with
+            "sentence": pairs[0]["pairs"][0][0] if pairs else kept[number].sentence,
             "models": [
                 {
                     "label": label(each),
@@ -75,13 +115,3 @@ def label(model: SentenceModel) -> str:
     folder, system = model.source.folder, model.source.system
     name = folder.path.resolve().name
     return name if system == folder.own_system() else f"{name}, {system}"
-
-
-def known_cards(source: Source) -> Cards:
-    """What analyze found about the heads of these weights; nothing where it was not run. To be asked
-    before the model has masks."""
-    found = kept_cards(source.folder, f"analysis/{source.system}", source.weights)
-    return {
-        (card["site"], card["head"]): {name: value for name, value in card.items() if name in CARD_FIELDS}
-        for card in (found["heads"] if found else ())
-    }

@@ -269,8 +269,23 @@ def test_an_empty_page_and_what_cannot_be_answered_are_said_plainly(browser, ser
     one = Page(browser, server).settled()
     assert one.evaluate("document.activeElement.id") == "text"
     assert "Infinity" not in one.inner_text("body")
-    one.type("#text", "dog " * 70)
-    assert "expected at most 64" in one.inner_text("#trouble")
+    assert "cost in loss" in one.inner_text("#legend"), "which is on disk; nothing is grey"
+    one.click("#example")
+    one.settled()
+    example = one.input_value("#text")
+    assert one.texts("#rows .text")[0] == one.model.written(one.model.as_it_is(example).ids)
+    assert "a loss of" in one.inner_text("#rows")
+    assert "effect alone" in one.inner_text("#legend")
+    for strange, said, where in (
+        ("dog " * 70, "expected at most 64", "#trouble"),
+        ("собака", "knows nothing of this sentence", "#unknown"),
+        ("", "Type a sentence", "#offer"),
+    ):
+        one.type("#text", TEXT)
+        assert one.locator("#trouble, #unknown, #offer >> visible=true").count() == 0
+        assert example not in one.type("#text", strange).texts("#rows .text")
+        assert said in one.inner_text(where)
+        assert one.locator("#rows .text").count() == 2 * (where == "#unknown"), "no old translation stands"
     one.type("#text", TEXT)
     assert one.locator("#trouble").is_hidden()
     one.goto(server.url.replace("token=", "token=x") + "#text=old")
