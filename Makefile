@@ -20,7 +20,7 @@ PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
 # More flags for fit.py or pytest:  make fit FLAGS="--seed 2",  make test FLAGS="-k gates"
 FLAGS ?=
 
-.PHONY: fit check test lint audit multi30k install clean
+.PHONY: fit check test lint audit bounds multi30k install clean
 .DELETE_ON_ERROR:
 
 fit: $(INSTALLED_TRAIN)
@@ -37,6 +37,11 @@ test: lint audit
 # Versions with a known hole, installed or allowed; without a network (.ci/advisories.csv).
 audit: $(INSTALLED)
 	$(PY) .ci/audit.py
+
+# The lowest and the newest versions that pyproject.toml allows, each in an environment of its own.
+bounds:
+	$(PYTHON) .ci/bounds.py lowest
+	$(PYTHON) .ci/bounds.py newest
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

@@ -19,18 +19,23 @@ from packaging.specifiers import SpecifierSet
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def versions(root: Path) -> Iterator[tuple[str, str, str]]:
-    """(where, package, the lowest version that stands there)."""
+def asked_for(root: Path) -> list[Requirement]:
+    """What pyproject.toml depends on, with all extras."""
     with (root / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
-    listed = [
-        *project["dependencies"],
-        *(d for each in project["optional-dependencies"].values() for d in each),
-    ]
-    for requirement in map(Requirement, listed):
-        lowest = next((each.version for each in requirement.specifier if each.operator in (">=", "==")), "0")
-        if requirement.name != project["name"]:
-            yield "pyproject.toml", requirement.name, lowest
+    extras = project["optional-dependencies"].values()
+    listed = map(Requirement, [*project["dependencies"], *(each for extra in extras for each in extra)])
+    return [requirement for requirement in listed if requirement.name != project["name"]]
+
+
+def lowest(requirement: Requirement) -> str:
+    return next((each.version for each in requirement.specifier if each.operator in (">=", "==")), "0")
+
+
+def versions(root: Path) -> Iterator[tuple[str, str, str]]:
+    """(where, package, the lowest version that stands there)."""
+    for requirement in asked_for(root):
+        yield "pyproject.toml", requirement.name, lowest(requirement)
     for line in (root / "constraints.txt").read_text(encoding="utf-8").splitlines():
         name, equal, exact = line.partition("==")
         if equal:

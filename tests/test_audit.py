@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import tarfile
+import tomllib
 import zipfile
 from importlib import import_module
 from io import BytesIO
@@ -101,6 +102,17 @@ def test_an_archive_fills_the_table_and_what_was_written_by_hand_stays(scripts, 
     holes, covered = audit.audit(root)
     assert "constraints.txt: pyarrow 26.0.1 has CVE-2 (runs code); take one that is not >=24.0" in holes
     assert "3 advisories that osv.dev's sources had on 2031-02-03, and 7 by hand. Not covered" in covered
+
+
+def test_every_dependency_has_a_lower_bound_that_the_pinned_version_meets(scripts):
+    advisories, audit = scripts
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {advisories.plain(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
+    asked = audit.asked_for(ROOT)
+    assert [each.name for each in asked if audit.lowest(each) == "0"] == []
+    assert [str(each) for each in asked if pinned[advisories.plain(each.name)] not in each.specifier] == []
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(each.startswith("accelerate") for each in extras["hf"])  # transformers' Trainer needs it
 
 
 def test_every_pinned_package_but_torch_has_a_hash_of_this_version():
