@@ -13,6 +13,9 @@ from pathlib import Path
 from audit import ROOT, asked_for, lowest
 
 
+TRAINERS = ["tests/gates/test_examples.py"]  # slow, and the only use of Hugging Face's Trainer
+
+
 def requirements(which: str) -> list[str]:
     """Every dependency and every extra's, as pip takes it."""
     asked = asked_for(ROOT)
@@ -29,8 +32,11 @@ def main(which: str, *flags: str) -> int:
     if found or flags:
         print(f"the {which} versions {'do not resolve' if found else 'resolve'}")
         return found
-    tests = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow"]
-    return subprocess.run(tests, cwd=ROOT, env=environment, check=False).returncode
+    pytest = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+    for tests in (["-m", "not slow"], TRAINERS):
+        if failed := subprocess.run([*pytest, *tests], cwd=ROOT, env=environment, check=False).returncode:
+            return failed
+    return 0
 
 
 if __name__ == "__main__":
