@@ -166,7 +166,7 @@ class Settings:
 
     data: str | None = setting(
         "toy",
-        "Text: toy, multi30k, hf:NAME, or a folder. It has {train,valid,test}.{src,tgt}, plain or .gz.",
+        "Text: toy, multi30k, hf:NAME, or a folder. It has {train,valid,test}.{src,tgt}, or .tsv.",
     )
     data_dir: str | None = setting(None, "Folder with local copies of named corpora.", more=True)
     src: str = setting("en", "Source language: the files' suffix.")

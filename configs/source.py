@@ -20,7 +20,7 @@ class SourceOptions:
     """The text of a model of another library, of which a run folder is made; None: a run has its own."""
 
     data: str | None = setting(
-        None, "Text: toy, multi30k, hf:NAME, or a folder. It has {train,valid,test}.{src,tgt}, plain or .gz."
+        None, "Text: toy, multi30k, hf:NAME, or a folder. It has {train,valid,test}.{src,tgt}, or .tsv."
     )
     src: str | None = setting(None, "Source language: the files' suffix.")
     tgt: str | None = setting(None, "Target language.")

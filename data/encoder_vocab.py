@@ -31,12 +31,8 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
             str(encoder), local_files_only=True, trust_remote_code=False
         )
         content = tokenizer.backend_tokenizer.to_str()
-    ids = {
-        "padding": tokenizer.pad_token_id,
-        "beginning": tokenizer.cls_token_id,
-        "end": tokenizer.sep_token_id,
-        "unknown": tokenizer.unk_token_id,
-    }
+    theirs = {"padding": "pad", "beginning": "cls", "end": "sep", "unknown": "unk"}
+    ids = {name: getattr(tokenizer, f"{own}_token_id") for name, own in theirs.items()}
     if missing := [name for name, number in ids.items() if number is None]:
         raise DataError(
             f"the tokenizer in {encoder} has no token for {', '.join(missing)}; expected one of an encoder "

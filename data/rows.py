@@ -35,9 +35,7 @@ def pairs_of_rows(files: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[s
     lacks a language."""
     for path in files:
         for number, row in rows_of(path, src, tgt):
-            languages = row.get(COLUMN, row)
-            if not isinstance(languages, dict):
-                languages = {}
+            languages = row[COLUMN] if isinstance(row.get(COLUMN), dict) else row
             sides = [languages.get(code, languages.get(name)) for code, name in ((src, "src"), (tgt, "tgt"))]
             if not all(isinstance(side, str) for side in sides):
                 raise DataError(
@@ -64,24 +62,19 @@ def tab_rows(path: Path, columns: Sequence[str], *, named_by: Sequence[str] = ()
     """The rows of a .tsv file, empty lines left out. A first line that holds all of `named_by` (unless given,
     all of the columns) says what the columns are called; else they are the first of `columns`. Raises
     DataError, naming the line, where one has more or fewer columns than the first."""
-    width = 0
+    names: Sequence[str] = ()
     for number, line in enumerate(whole_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if not any(cells):
             continue
-        if not width and set(named_by or columns) <= set(cells):
-            columns, width = cells, len(cells)
+        if not names and set(named_by or columns) <= set(cells):
+            names = cells
             continue
-        columns = columns if width else columns[: len(cells)]
-        width = width or len(columns)
-        if len(cells) != width:
-            raise line_error(
-                path,
-                number,
-                f"expected {' TAB '.join(columns)}, as in the first line; got {len(cells)} columns: "
-                f"{shortened(cells)}",
-            )
-        yield number, dict(zip(columns, cells, strict=True))
+        names = names or columns[: len(cells)]
+        if len(cells) != len(names):
+            expected, came = " TAB ".join(names), f"{len(cells)} columns: {shortened(cells)}"
+            raise line_error(path, number, f"expected {expected}, as in the first line; got {came}")
+        yield number, dict(zip(names, cells, strict=True))
 
 
 def tmx_rows(path: Path) -> Iterator[Row]:

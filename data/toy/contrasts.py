@@ -63,7 +63,8 @@ def number(rng: Random) -> Two:
     verb = draw(rng, taking(subject, "transitive" if with_object else "intransitive"))
     own = phrase(rng, draw(rng, verb.objects)) if with_object else None
     clause = Clause(verb, subject, own, modal=draw(rng, lexicon.MODALS))
-    return clause, replace(clause, subject=in_plural(subject), at={})
+    several = replace(subject, plural=True, determiner=the(lexicon.PLURAL), at={})
+    return clause, replace(clause, subject=several, at={})
 
 
 def gender(rng: Random) -> Two:
@@ -92,7 +93,9 @@ def order(rng: Random) -> Two:
         for verb in lexicon.VERBS["transitive"]
         if group in verb.subjects and group in verb.objects and verb.senses.keys() <= {"", *ANIMATE}
     ]
-    first, second = (phrase(rng, group, noun) for noun in two_nouns(rng, group))
+    noun = draw(rng, lexicon.NOUNS[group])
+    other = draw(rng, [each for each in lexicon.NOUNS[group] if each is not noun])
+    first, second = phrase(rng, group, noun), phrase(rng, group, other)
     modal = draw(rng, lexicon.MODALS) if rng.random() < 0.5 else None
     clause = Clause(draw(rng, takes), first, second, modal=modal)
     return clause, replace(clause, subject=second, object=first, at={})
@@ -117,15 +120,6 @@ def phrase(rng: Random, group: str, noun: Noun | None = None) -> Phrase:
     """`the`, perhaps an adjective, and a noun in the singular."""
     qualities: list[Quality] = [(None, draw(rng, adjectives(group)))] if rng.random() < 0.5 else []
     return Phrase(group, noun or draw(rng, lexicon.NOUNS[group]), False, the(lexicon.SINGULAR), qualities)
-
-
-def in_plural(singular: Phrase) -> Phrase:
-    return replace(singular, plural=True, determiner=the(lexicon.PLURAL), at={})
-
-
-def two_nouns(rng: Random, group: str) -> tuple[Noun, Noun]:
-    first = draw(rng, lexicon.NOUNS[group])
-    return first, draw(rng, [noun for noun in lexicon.NOUNS[group] if noun is not first])
 
 
 def taking(subject: Phrase, frame: str) -> list[Verb]:

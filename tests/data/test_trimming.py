@@ -1,5 +1,4 @@
-"""Vocabularies with the pieces of a text alone: SentencePiece itself says how its smaller models cut, and
-reads what our reader of its files read."""
+"""Vocabularies with the pieces of a text alone: SentencePiece itself says how its smaller models cut."""
 
 import random
 
@@ -7,7 +6,7 @@ import pytest
 import sentencepiece
 
 from headgates.data.special_tokens import SpecialTokens
-from headgates.data.trimming import PieceFile, merged_symbols, trimmed_vocabs
+from headgates.data.trimming import merged_symbols, trimmed_vocabs
 from headgates.data.vocab import Vocab
 
 SYLLABLES = ["ka", "to", "mi", "ren", "sol", "ba", "ut", "lo", "shi", "gar", "é", "ñu"]
@@ -83,25 +82,6 @@ def test_merging_takes_the_lowest_rank_first_and_of_equal_ones_the_left():
     assert merged_symbols("abc", lambda a, b: rank((a, b))) == {"a", "b", "c", "bc", "abc"}
     assert merged_symbols("aaa", lambda a, b: rank((a, b))) == {"a", "aa"}
     assert merged_symbols("", lambda a, b: rank((a, b))) == set()
-
-
-def test_the_file_is_read_as_protocol_buffers_read_it(tmp_path):
-    try:
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto
-    except Exception as error:  # it may want another version of protobuf than is installed
-        pytest.skip(f"protobuf is not installed as sentencepiece wants it: {error}")
-    for kind in ("unigram", "bpe"):
-        vocab = model(tmp_path, kind, byte_fallback=True, vocab_size=401)
-        theirs, ours = ModelProto.FromString(vocab.path.read_bytes()), PieceFile(vocab.path)
-        assert [(p.name, p.score, p.kind) for p in ours.pieces] == [
-            (p.piece, p.score, p.type) for p in theirs.pieces
-        ]
-        assert ours.is_bpe == (kind == "bpe")
-        names = {piece.name for piece in ours.pieces[::3]}
-        less = ModelProto.FromString(ours.only(names))
-        assert [piece.piece for piece in less.pieces] == [p.piece for p in theirs.pieces][::3]
-        del less.pieces[:], theirs.pieces[:]
-        assert less == theirs
 
 
 def test_two_vocabularies_keep_each_their_own(tmp_path):
