@@ -278,6 +278,8 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
             takes = setting.about.help if setting is CONFIG else setting.expected()
             raise ConfigError(f"{setting.flag} needs a value: {takes}")
         value = ",".join(follow) if setting.is_list or setting.item is str else scalar(follow[0])
+        if value == "None" and setting.may_be_none:  # as agents of W&B, and Python, spell null
+            value = None
         flags.append((name, _taken(setting, value, setting.display_name, follow[0])))
     return flags
 

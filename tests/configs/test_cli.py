@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 
 from headgates.commands.fit import FitOptions
-from headgates.configs.cli import ConfigError, config_hash, from_dict, parse, read_command, to_dict, to_yaml
+from headgates.configs.cli import (
+    ConfigError,
+    config_hash,
+    flat,
+    from_dict,
+    parse,
+    read_command,
+    to_dict,
+    to_yaml,
+)
 from headgates.configs.settings import ModelConfig, Settings
+from headgates.configs.yaml_file import dump_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +47,16 @@ def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
         assert read_command(Settings, words).gates.beta == 0.5
     assert read_command(Settings, ["--set", "seed=3", "gates.beta=0.5", "--src", "x"]).gates.beta == 0.5
     assert read_command(FitOptions, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
+
+
+@pytest.mark.parametrize("null", ["null", "None"])
+@pytest.mark.parametrize("name", ["finetune.dropout", "finetune.optimizer", "data_dir", "name"])
+def test_a_setting_is_set_back_to_null_by_a_flag_or_an_agent(tmp_path, name, null):
+    given = {"finetune": {"dropout": 0.3, "optimizer": "muon"}, "data_dir": "here", "name": "mine"}
+    path = write(tmp_path / "a.yaml", dump_yaml(given))
+    flag = ["--set"] * name.startswith("finetune") + [f"{name}={null}" if "." in name else f"--{name}={null}"]
+    found = to_dict(read_command(Settings, ["--config", path, *flag]))
+    assert flat(found)[name] is None
 
 
 def test_lam_is_spelt_lambda_and_whole_numbers_become_numbers():
