@@ -156,6 +156,8 @@ def test_gates_the_removed_model_and_the_page_are_artifacts_with_aliases(runs, g
 def test_no_path_home_or_host_is_logged(runs, offline, text_folder):
     private = [offline, runs["base"].path.parents[1], text_folder.parent, ROOT, socket.gethostname()]
     secret = [str(word).encode() for word in private if len(str(word)) > 3]
+    assert len(runs) == 3
+    assert len(secret) >= 4
     for folder in runs.values():
         found = records(folder)
         # where a file of an artifact lies, so that `wandb sync` finds it, stays here

@@ -4,8 +4,6 @@ these tests."""
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -26,23 +24,32 @@ def folder(tmp_path) -> Path:
     return tmp_path / "runs/a"
 
 
-def in_thread(call) -> tuple[threading.Thread, list]:
-    answers: list = []
-    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
-    thread.start()
-    return thread, answers
+class Clock:
+    """In the place of `time`: a second machine's looks take no time, and the first beats before each of them,
+    until after four times SILENT it ends."""
+
+    def __init__(self, first: Path, end):
+        self.first, self.end, self.looks, self.now = first, end, round(4 * heartbeat.SILENT / 0.01), 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.looks -= 1
+        if self.looks:
+            os.utime(self.first, ns=(self.looks, self.looks))
+        else:
+            self.end()
 
 
-def test_the_second_machine_waits_as_long_as_the_first_lives(folder, capsys):
+def test_the_second_machine_waits_as_long_as_the_first_lives(folder, capsys, monkeypatch):
     first, second = Heartbeat(folder, "abc", "one 1:2"), Heartbeat(folder, "abc", "two 1:2")
     assert first.take() == "ours"
-    thread, answers = in_thread(second.take)
-    time.sleep(1.2)  # longer than SILENT
-    assert answers == []
+    monkeypatch.setattr(heartbeat, "time", clock := Clock(first.path, first.end))
+    assert second.take() == "waited"
+    assert clock.looks == 0
     assert f"process {os.getpid()} on one is making {folder}; waiting" in capsys.readouterr().out
-    first.end()
-    thread.join(10)
-    assert answers == ["waited"]
     second.end()
     assert list(folder.parent.iterdir()) == []
 
@@ -121,18 +128,21 @@ def other_machine(monkeypatch):
     return use
 
 
-def test_a_second_machine_finds_the_run_finished_that_it_waited_for(claim, tmp_path, other_machine):
+def test_a_second_machine_finds_the_run_finished_that_it_waited_for(
+    claim, tmp_path, other_machine, monkeypatch
+):
     first, second = RunLocks(), RunLocks()
     folder, done = claim("a", key={"seed": 1}, locks=first)
     assert not done
     other_machine(tmp_path / "two")
-    thread, answers = in_thread(lambda: claim("a", key={"seed": 1}, locks=second))
-    time.sleep(1)
-    assert answers == []
-    folder.write_json("result.json", {"finished": True})
-    first.release()
-    thread.join(10)
-    assert [(each.path, done) for each, done in answers] == [(folder.path, True)]
+
+    def end() -> None:
+        folder.write_json("result.json", {"finished": True})
+        first.release()
+
+    monkeypatch.setattr(heartbeat, "time", clock := Clock(first.beats[0].path, end))
+    found, done = claim("a", key={"seed": 1}, locks=second)
+    assert (found.path, done, clock.looks) == (folder.path, True, 0)
     assert second.beats == []
     assert [path.name for path in folder.path.parent.iterdir()] == ["a"]
 
