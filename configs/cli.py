@@ -104,6 +104,15 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def nested(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names as groups."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        *group, leaf = name.split(".")
+        (found.setdefault(group[0], {}) if group else found)[leaf] = value
+    return found
+
+
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the changes, group by group."""
     new = dict(settings)

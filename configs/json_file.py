@@ -31,7 +31,7 @@ def in_type(content: Any, shape: type[T], path: str | Path, *, cure: str) -> T:
     try:
         found: T = parsed(content, shape)
         return found
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # of an integer that no float holds
         raise ValueError(f"{path}: {error}; {cure}") from error
 
 

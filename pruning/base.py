@@ -4,7 +4,7 @@ takes."""
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headgates.configs.cli import flat, from_dict, merged
+from headgates.configs.cli import flat, from_dict, merged, nested
 from headgates.configs.settings import OF_THE_BASE, OF_THE_COMMAND, Settings
 from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
@@ -92,12 +92,3 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
             changed.append(f"{name} {value} (the base: {own.get(name)})")
     plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
     return from_dict(Settings, merged(merged(recorded, plain), nested(given))), changed
-
-
-def nested(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted names as groups."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        *group, leaf = name.split(".")
-        (found.setdefault(group[0], {}) if group else found)[leaf] = value
-    return found

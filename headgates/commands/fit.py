@@ -15,7 +15,8 @@ from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
-from headgates.data import load_corpus
+from headgates.configs.sized import suited
+from headgates.data import CORPORA, load_corpus
 from headgates.data.ranks import after_first, first
 from headgates.models.progress import say
 from headgates.pruning.choosers import OFFERED, check_chooser, way
@@ -75,12 +76,12 @@ def main() -> int:
 
 def fit(options: FitOptions, given: Mapping[str, Any]) -> None:
     """Train and evaluate the base and what is made of it, and print how they compare."""
-    fitted(options)
+    fitted(options, given)
 
 
-def fitted(options: FitOptions, *, show: bool = True) -> "list[Row]":
+def fitted(options: FitOptions, given: Mapping[str, Any], *, show: bool = True) -> "list[Row]":
     """The rows of what is made of the base, or the base's own where nothing is; what is finished is found.
-    show: print how they compare, and write the pages."""
+    given: what flags and files say, by dotted name. show: print how they compare, and write the pages."""
     from headgates.lab.processes import join
     from headgates.records.named_paths import check_settings
 
@@ -88,6 +89,8 @@ def fitted(options: FitOptions, *, show: bool = True) -> "list[Row]":
     settings = replace(plain_settings(options), devices=devices, num_nodes=num_nodes)
     check_settings(settings)
     corpus = read_text(settings)
+    if corpus is not None and settings.data not in CORPORA:
+        settings = suited_settings(settings, len(corpus.train.first(settings.text.train_sentences)), given)
     # only now: these take seconds to import, and --help, a wrong flag, path or text need none of them
     from headgates.lab.experiment_text import ExperimentText
     from headgates.lab.lab import Lab
@@ -153,6 +156,18 @@ def units_left(recipe: Recipe, row: "Row") -> Units:
 def plain_settings(options: FitOptions) -> Settings:
     """The settings alone, which the base's config.yaml holds."""
     return Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
+
+
+def suited_settings(settings: Settings, pairs: int, given: Mapping[str, Any]) -> Settings:
+    """The settings with what suits text of one's own, which is said."""
+    settings, chosen = suited(settings, pairs, given)
+    if chosen:
+        words = " ".join(f"{name}={value}" for name, value in chosen.items())
+        say(
+            f"for {pairs:,} training pairs: {words} (flags and files go before); the time that this takes is "
+            "said after some steps"
+        )
+    return settings
 
 
 def read_text(settings: Settings) -> "Corpus | None":

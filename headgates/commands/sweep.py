@@ -46,11 +46,13 @@ class SweepOptions(GridOptions):
 
 @dataclass(frozen=True)
 class Trial:
-    """settings: those in which trials differ; words: of its command line, after `fit`."""
+    """settings: those in which trials differ; words: of its command line, after `fit`, of which
+    `given` are by dotted name."""
 
     settings: dict[str, Any]
     words: list[str]
     options: FitOptions
+    given: dict[str, Any]
 
     @property
     def title(self) -> str:
@@ -87,7 +89,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
     for trial in trials:
         if trial.title not in failed:
             try:
-                found = fitted(trial.options, show=not processes)
+                found = fitted(trial.options, trial.given, show=not processes)
             except (ValueError, OSError) as error:
                 failed[trial.title] = " ".join(str(error).split())
             else:
@@ -101,7 +103,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
 def read_trials(options: SweepOptions) -> list[Trial]:
     """The trials of the file. Raises ValueError, naming the trial, where fit would refuse it, and at flags
     that no trial has."""
-    from headgates.configs.cli import read_command
+    from headgates.configs.cli import read_given
     from headgates.pruning.sweep_file import read_sweep
 
     shared = [f"--runs={options.runs}"]
@@ -110,7 +112,7 @@ def read_trials(options: SweepOptions) -> list[Trial]:
     trials = []
     for number, (settings, words) in enumerate(read_sweep(options.file), start=1):
         try:
-            trial = Trial(settings, [*words, *shared], read_command(FitOptions, [*words, *shared]))
+            trial = Trial(settings, [*words, *shared], *read_given(FitOptions, [*words, *shared]))
             if trial.options.name is not None or trial.options.fresh:
                 raise ValueError("--name and --fresh are of one run; leave them out, runs name themselves")
         except ValueError as error:
