@@ -6,7 +6,7 @@ nothing checks."""
 
 import dataclasses
 import json
-import math
+import sys
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -31,7 +31,7 @@ def in_type(content: Any, shape: type[T], path: str | Path, *, cure: str) -> T:
     try:
         found: T = parsed(content, shape)
         return found
-    except (ValueError, OverflowError) as error:  # of an integer that no float holds
+    except ValueError as error:
         raise ValueError(f"{path}: {error}; {cure}") from error
 
 
@@ -55,9 +55,9 @@ def parsed(value: Any, shape: Any, place: str = "") -> Any:
     plain: Any = {float: int | float, tuple: list}.get(kind, kind)
     if (type(value) is bool and kind is not bool) or not isinstance(value, plain):
         raise ValueError(f"{place or 'it'} is a {type(value).__name__}, not a {kind.__name__}")
-    if kind is float and not math.isfinite(value):
+    if kind is float and not is_finite(value):
         raise ValueError(f"{place} is {value}, expected a finite number")
-    if inner == (float,) and {*map(type, value)} <= {int, float} and all(map(math.isfinite, value)):
+    if inner == (float,) and {*map(type, value)} <= {int, float} and all(map(is_finite, value)):
         return value  # the same as below, for the millions of numbers of attention
     if kind in (list, tuple) and inner:
         each = inner[:1] * len(value) if kind is list or inner[-1] is ... else inner
@@ -75,6 +75,11 @@ def parsed(value: Any, shape: Any, place: str = "") -> Any:
         key: parsed(value[key], hints[key], f"{place}.{key}".lstrip(".")) for key in hints if key in value
     }
     return shape(**known) if made else value | known
+
+
+def is_finite(number: float) -> bool:
+    """False of an integer that no float holds too."""
+    return abs(number) <= sys.float_info.max
 
 
 @cache

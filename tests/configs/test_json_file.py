@@ -38,6 +38,7 @@ def test_what_fits_comes_back_with_tuples_dataclasses_and_unknown_keys():
         ({"parts": [PART | {"ends": [1]}]}, r"parts\[0\]\.ends has 1 items, expected 2"),
         ({"parts": None}, "parts is a NoneType, not a list"),
         ({"rows": {"a": [1, float("nan")]}}, r"rows\.a\[1\] is nan, expected a finite number"),
+        ({"rows": {"a": [1.5, 10**400]}}, r"rows\.a\[1\] is 10+, expected a finite number"),
         ({"rows": {"a": [True]}}, r"rows\.a\[0\] is a bool, not a float"),
         ({"rows": [["a", 1]]}, "rows is a list, not a dict"),
         ({"done": 1}, "done is a int, not a bool"),
