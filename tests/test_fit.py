@@ -122,19 +122,8 @@ def test_the_configuration_of_a_base_is_read_back_and_names_the_same_run(copied,
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_loss_that_is_not_a_number_is_one_line_with_what_to_change(tiny_flags, tmp_path, fit_here):
-    code, _, error = fit_here(
-        *tiny_flags,
-        "--runs",
-        tmp_path,
-        "--gate",
-        "none",
-        "--train.lr",
-        "1e30",
-        "--train.clip",
-        "0",
-        "--train.epochs",
-        "5",
-    )
+    wrong = ["--gate", "none", "--train.lr", "1e30", "--train.clip", "0", "--train.epochs", "5"]
+    code, _, error = fit_here(*tiny_flags, "--runs", tmp_path, *wrong)
     assert code == 1
     assert_one_line(error, "the loss is nan", "lower", "lr")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.worlds.processes import ended
 
 ROOT = Path(__file__).parents[1]
-FEW = ["--text.train-sentences", "101", "--test-sentences", "5", "--threads", "1"]
+FEW = "--text.train-sentences 101 --test-sentences 5 --threads 1"
 
 
 INTERRUPTED = """
@@ -44,15 +44,7 @@ def test_an_interrupt_while_a_script_is_imported_is_one_line(script, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists a process's children on Linux alone")
 def test_no_process_of_two_devices_outlives_the_one_that_started_it(tmp_path):
-    flags = [
-        "--config",
-        str(ROOT / "configs/toy_tiny.yaml"),
-        *FEW,
-        "--devices",
-        "2",
-        "--train.epochs",
-        "2000",
-    ]
+    flags = f"--config {ROOT / 'configs/toy_tiny.yaml'} {FEW} --devices 2 --train.epochs 2000".split()
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "fit.py"), *flags, "--gate", "none", "--runs", str(tmp_path)],
         stdout=subprocess.PIPE,
