@@ -10,7 +10,7 @@ from headgates.configs.fields import REQUIRED, setting
 class Translating:
     """The model and its search."""
 
-    source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
+    source: str = setting(REQUIRED, "a run folder, or a folder that `export` wrote", positional=True)
     system: str | None = setting(
         None, "System of the run: base, base-continued or pruned. Default its own; analyze looks at the base."
     )
@@ -24,7 +24,7 @@ class Translating:
     )
     scores: bool = setting(False, "Put score and log probability (nats) before every translation.")
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
-    device: str | None = setting(None, "cpu, cuda, cuda:1, ... Default the first GPU if there is one.")
+    device: str | None = setting(None, "cpu, cuda or cuda:1; without it the first GPU, if any.")
     runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
         "auto",
         "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "

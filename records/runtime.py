@@ -96,7 +96,7 @@ def open_runtime(
         OSError,
     ) as error:  # also of a folder that may not be written to, a text that is not there, a package
         why = " ".join(str(error).split())
-        report(printable(f"translating by the run's own search: {why} (--runtime torch says nothing)"))
+        report(printable(f"translating by the run's own search: {why} (not said with --runtime torch)"))
         return own
 
 
@@ -176,7 +176,7 @@ def exported(source: "Source", report: Report) -> Path:
         lines, references = source.lines("test", CHECKED)
     except DataError as error:
         raise ValueError(
-            f"the test lines of the run, by which CTranslate2 is checked, are not there: {error}"
+            f"CTranslate2 is checked on the run's test lines, which cannot be read: {error}"
         ) from error
     report(f"{folder}: exporting {system} for CTranslate2 and checking it on {len(lines)} test lines, once")
     facts = export_facts(source) | {"made_of": now}

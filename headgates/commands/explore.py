@@ -37,7 +37,7 @@ class ExploreOptions:
     )
     port: int = setting(8765, "Port on 127.0.0.1; 0 for any that is free.", at_least=0, at_most=65535)
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
-    device: str | None = setting(None, "cpu, cuda, cuda:1, ... Default the first GPU if there is one.")
+    device: str | None = setting(None, "cpu, cuda or cuda:1; without it the first GPU, if any.")
 
     def __post_init__(self) -> None:
         check_ranges(self)
