@@ -5,7 +5,7 @@ from typing import Any
 
 
 class Extra:
-    """A library of `headgates[all]`, by its name. Its use raises ImportError, which says what to install,
+    """A library of the extra `all`, by its name. Its use raises ImportError, which says what to install,
     where it is missing."""
 
     def __init__(self, name: str):
@@ -20,4 +20,6 @@ def extra(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"this needs {name} ({error}): pip install 'headgates[all]'", name=name) from error
+        raise ImportError(
+            f"this needs {name} ({error}): pip install '.[all]' in the checkout", name=name
+        ) from error

@@ -12,5 +12,5 @@ NEEDED = ("yaml", "torch", "pytorch_lightning", "sentencepiece", "sacrebleu")
 
 if missing := [package for package in NEEDED if find_spec(package) is None]:
     script, packages = Path(sys.argv[0]).name or "headgates", ", ".join(missing)
-    cure = "pip install 'headgates[all]'; in a checkout `make install`, then `source .venv/bin/activate`"
+    cure = "in the checkout pip install '.[all]', or `make install`, then `source .venv/bin/activate`"
     sys.exit(f"{script}: error: this Python ({sys.executable}) lacks {packages}; {cure}")

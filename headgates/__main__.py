@@ -21,7 +21,15 @@ def main() -> int:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
         sys.argv = [f"headgates {name}", *sys.argv[2:]]
-        command = import_module(f"headgates.commands.{name}")
+        try:
+            command = import_module(f"headgates.commands.{name}")
+        except SystemExit as stop:  # packages are missing, and with them what a command's options are made of
+            if not {"--help", "-h", "--help-all"} & {*sys.argv}:
+                raise
+            print(
+                f"usage: headgates {name} [--flag VALUE ...]\n\n{COMMANDS[name]}; to see its flags:\n{stop}"
+            )
+            return 0
         # --devices N starts more of these processes by the module of this one: Lightning's script launcher
         sys.modules["__main__"].__spec__ = command.__spec__
         return int(command.main() or 0)

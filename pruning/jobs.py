@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import yaml
-
 import headgates
+from headgates.configs.yaml_file import scalar
 
 ROOT = Path(headgates.__file__).resolve().parents[1]  # where `-m headgates` is found
 POLL = 0.2  # seconds between looks at a process
@@ -159,7 +158,7 @@ class SlurmJob:
 
 
 def slurm_start(options: Sequence[str], folder: Path) -> Start:
-    """What starts jobs by submitit. options: NAME=VALUE of its parameters, read as YAML; folder: where it
+    """What starts jobs by submitit. options: NAME=VALUE of its parameters; folder: where it
     keeps its files. Raises ValueError without submitit or SLURM, and at a parameter that is not known."""
     try:
         import submitit
@@ -167,7 +166,7 @@ def slurm_start(options: Sequence[str], folder: Path) -> Start:
         raise ValueError("--slurm needs the package submitit: pip install submitit") from None
     if wrong := [option for option in options if "=" not in option]:
         raise ValueError(f"--slurm: expected NAME=VALUE, such as timeout_min=240, got {wrong[0]}")
-    given = {name: yaml.safe_load(value) for name, _, value in (option.partition("=") for option in options)}
+    given = {name: scalar(value) for name, _, value in (option.partition("=") for option in options)}
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=given.pop("cluster", "slurm"))
         executor.update_parameters(**{"name": "headgates", "timeout_min": 240} | given)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from headgates.analysis.significance import Scored, score
 from headgates.configs.closing import RESAMPLE
-from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed
+from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed, Units
 from headgates.configs.registry import imported
 from headgates.data.ranks import all_sum, first, share
-from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet
+from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet
 from headgates.gates.depth import skipped
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.lab.lab import Lab, Run
@@ -29,6 +29,7 @@ from headgates.models.progress import say
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import check_chooser, how, score_named, score_of
 from headgates.pruning.closing import calibration_of, check_closing, close_heads, closed_heads
+from headgates.pruning.endless import endless_share
 from headgates.pruning.planning import Planning
 from headgates.pruning.trimming import trimmed
 from headgates.records.fingerprint import recipe_fingerprint
@@ -125,7 +126,10 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
         measured_closed(run, recipe, choice)
         run.finish(own)
         return
-    refit = 0.0 if choice.subnet is None else shrink(run, recipe, choice, choice.subnet)
+    refit = 0.0
+    if choice.subnet is not None:
+        tell_neurons(recipe, choice.subnet)
+        refit = shrink(run, recipe, choice, choice.subnet)
     predictor, result = choice.predictor, choice.result
     if recipe.epochs and result is None:
         stage = run.settings.finetuning(recipe.epochs)
@@ -137,6 +141,18 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
     run.finish(own)
     for file in (*run.folder.path.glob("*-best.pt"), *run.folder.path.glob("*-last.pt")):
         file.unlink(missing_ok=True)  # of its stages: only now, as a resumed run reads them
+
+
+def tell_neurons(recipe: Recipe, subnet: Subnet) -> None:
+    """Say how many neurons stay where that is not the number that was asked for."""
+    if not isinstance(recipe.budget, Units) or (asked := recipe.budget.neurons) is None:
+        return
+    stay = subnet.units.select([kind for kind in recipe.kinds if kind in FFN_KINDS]).count()
+    if stay != asked:
+        say(
+            f"{stay} neurons stay, and not {asked}: each layer keeps a multiple of {WIDTH}, and of a number "
+            "between two the larger"
+        )
 
 
 def shrink(run: Run, recipe: Recipe, choice: Choice, subnet: Subnet) -> float:
@@ -190,6 +206,9 @@ def measure(
     )
     if run.evaluation.reference is None:
         run.evaluation.choose_reference()
+    if own == PRUNED:
+        outputs, before = map(run.folder.outputs, (own, BASE))
+        row.endless = endless_share(predictor, run.text.test[0], outputs, before)
     if choice.subnet is not None:
         row.subnet = cast(SubnetRecord, choice.subnet.to_json())
     if "drop" in facts:

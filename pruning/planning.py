@@ -5,27 +5,30 @@ models are.
     speed/levels-KINDS-sSEED.json                    what each width of each layer adds to the loss
 """
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from headgates.analysis.levels import text_loss
 from headgates.analysis.significance import Scored, score
 from headgates.configs.recipe import UNITS, MaxDrop, Recipe, Share, Speed
 from headgates.data.ranks import cpu_threads, first
 from headgates.data.text import ParallelText
 from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet, find_sites
-from headgates.gates.depth import skipped
+from headgates.gates.depth import STACKS, skipped
 from headgates.lab.lab import Run
 from headgates.models.multiply_adds import decoding
-from headgates.models.progress import say
+from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import calibration_of, closed_heads
-from headgates.pruning.cost_table import CostTable, cost_table, made_small
+from headgates.pruning.cost_table import MEASURED_SHARES, CostTable, cost_table, made_small
 from headgates.pruning.max_drop import told_drop, validated
-from headgates.pruning.planner import LevelsRecord, Plan, Planner, key_of
+from headgates.pruning.planner import SHAPES_LOOKED_AT, TRIES, LevelsRecord, Plan, Planner, key_of, widths_of
 from headgates.pruning.runtime_cost import (
     RuntimeCost,
     TimedLines,
@@ -42,10 +45,12 @@ from headgates.records.source import BATCH_TOKENS, Source
 
 SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
 TIMINGS = 4  # plans that are timed for a speed
-T = TypeVar("T")
+PLANS = 2  # of them that are usually enough
+LONG = 10.0  # seconds of which a word is said
 CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 VALID = 300  # lines of validation text that a plan's losses are of
 RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
+T = TypeVar("T")
 
 
 class Planning:
@@ -181,9 +186,31 @@ class Planning:
 
     # ---------------------------------------------------------------- plans
 
+    def tell_time(self, losses: bool) -> None:
+        """Say about how long the choice takes, by one timing and one pass of the loss, unless it is short.
+        losses: whether widths and layers are looked at by their loss."""
+        model, sites = self.source.model, [*find_sites(self.source.model, self.recipe.kinds)]
+        layers = [len(getattr(model, stack).layers) for stack in STACKS]
+        passes = timings = seconds = 0.0
+        if losses:
+            # layers before a width are kept; each layer goes beside those that are gone, and all with all
+            passes = sum(len(widths_of(site)) for site in sites) / 2 + PLANS * (SHAPES_LOOKED_AT + TRIES)
+            passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
+            valid, begin = valid_batches(self.source, VALID), time.perf_counter()
+            text_loss(model, valid, self.source.task.loss)
+            seconds = passes * (time.perf_counter() - begin)
+        if self.budget == "speedup":
+            kinds = len({site.kind for site in sites})
+            timings = PLANS + 2 + len(MEASURED_SHARES) * kinds
+            seconds += timings * self.timer.seconds_each
+        if seconds > LONG:
+            parts = [f"{timings:.0f} timings"] * bool(timings) + [f"{passes:.0f} losses"] * bool(passes)
+            say(f"planning takes at most about {minutes(seconds)}: {' and '.join(parts)}, which are kept")
+
     def searched(self) -> Choice:
         """The plan of least loss for the budget; of a largest drop the fastest that loses no more. Raises
         ValueError at a budget that cannot be met."""
+        self.tell_time(losses=True)
         budget, planner = self.recipe.budget, self.planner(self.order(ORDER))
         if not isinstance(budget, MaxDrop):
             return self.chosen(self.planned(planner, self.target))
@@ -217,6 +244,7 @@ class Planning:
     def lowest_first(self, order: HeadMap) -> Choice:
         """The model in which the lowest of an order closed first, until it costs no more than the budget.
         Raises ValueError where that is not met."""
+        self.tell_time(losses=False)
         planner = self.planner(order)
         return self.chosen(self.reached(planner, planner.lowest_first, self.target))
 

@@ -226,9 +226,14 @@ class RuntimeCost:
         # a copy: heads of the model are closed in place while smaller ones are compared with it
         self.copied, self.rounds = copy.deepcopy(translator.model), ROUNDS
         with opened_model(translator, self.copied, runtime, threads) as unpruned:
+            begin = time.perf_counter()
             seconds = self.seconds({"whole": unpruned})["whole"]
+            round_seconds = (time.perf_counter() - begin) / (1 + ROUNDS)
         self.rounds = max(1, min(ROUNDS, round(MOST_SECONDS / (2 * OPENINGS * fmean(seconds)))))
         self.whole = 1000 * fmean(seconds) / text.sentences
+        self.seconds_each = (
+            2 * OPENINGS * (1 + self.rounds) * round_seconds
+        )  # of one more model, by the clock
 
     def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
         """What models take for the text, in turns, in each round."""

@@ -3,10 +3,13 @@ import torch and Lightning, which takes seconds; nothing here imports them. What
 checked where they are read."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from headgates.configs.settings import Settings
 from headgates.data import check_text
+from headgates.data.ranks import first
 from headgates.data.text import DataError
 from headgates.data.text_file import no_file
 from headgates.records.folder import RunFolder
@@ -52,9 +55,26 @@ def check_data_dir(data_dir: str | None) -> None:
         )
 
 
+def check_writable(runs: str) -> None:
+    """Raises OSError unless runs can be written in this folder, which stays as it is, or away."""
+    folder = Path(runs)
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(
+            f"cannot write in {folder}: {error.strerror}; choose another folder with --runs"
+        ) from None
+    with suppress(OSError):  # another process has begun a run there
+        for path in new:
+            path.rmdir()
+
+
 def check_settings(settings: Settings) -> None:
-    """Raises ValueError where the text of a base is not there. The text of a task of another kind is that
-    task's to find."""
+    """Raises ValueError where the text of a base is not there, OSError where its run cannot be written. The
+    text of a task of another kind is that task's to find."""
+    first(lambda: check_writable(settings.runs))
     check_data_dir(settings.data_dir)
     if settings.task == "translation" and settings.data is not None:
         check_text(settings.data, data_dir=settings.data_dir, src=settings.src, tgt=settings.tgt)

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NotRequired, TypedDict
 
 from headgates.configs.json_file import parsed
-from headgates.configs.recipe import Recipe
+from headgates.configs.recipe import Recipe, Speed
 
 BASE, CONTINUED, PRUNED = "base", "base-continued", "pruned"  # systems of a run
 UNPRUNED_LABELS = {BASE: "unpruned", CONTINUED: "unpruned, trained as long"}  # what tables call them
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
+REACHED = 0.97  # of the speed that was asked for: two timings of one model differ by so much
+ENDLESS = 0.5  # of the test lines
 COMPUTE_PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
 
 
@@ -114,7 +116,7 @@ class ResultRow:
     where closed heads were only masked, which saves no time, or on another machine. stage: how it was
     trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the
     system of this run that it equals. recipe: how it was made; None of a base. loss: on validation, in nats
-    per unit."""
+    per unit. endless: the share of the outputs that run to the length limit, where the base's do not."""
 
     system: str
     heads_open: int
@@ -141,6 +143,7 @@ class ResultRow:
     same_as: str | None = None
     subnet: SubnetRecord | None = None
     speed: SpeedRecord | None = None
+    endless: float | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -187,6 +190,23 @@ class ResultRow:
         if self.above_trivial is None or self.above_trivial[0] > 0:
             return ""
         return unlearned(self.system, self.main.value, self.above_trivial)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it forgot how to end, so that it is no result."""
+        return (self.endless or 0.0) >= ENDLESS
+
+    @property
+    def missed(self) -> str:
+        """What it lacks of what was asked for, in words: the speed, or an end of its outputs; empty where it
+        lacks neither."""
+        found = []
+        if self.speed and self.recipe and isinstance(self.recipe.budget, Speed):
+            asked, reached = self.recipe.budget.factor, self.speed["measured"]["median"]
+            found += [f"{reached:.2f} of {asked:g} times the speed"] * (reached < REACHED * asked)
+        if self.is_endless:
+            found.append(f"{self.endless:.0%} of its outputs run to the length limit")
+        return ", ".join(found)
 
     @property
     def is_base(self) -> bool:

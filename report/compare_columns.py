@@ -65,6 +65,7 @@ def comparison_columns(
         Column(("learned",), lambda group: int(group.learned)),
         Column(("epochs",), lambda group: group.epochs),
         Column(("asked",), budget_words, "asked"),
+        Column(("missed",), lambda group: group.first.missed or None, "missed"),
         Column(("heads",), lambda group: group.heads, "heads", ".4g"),
         *map(kind_column, KINDS),
         over_seeds("neurons", lambda row: row.neurons_open, "neurons", ",.0f"),

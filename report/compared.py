@@ -9,7 +9,8 @@ from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.own_file import own_file
 from headgates.configs.program import program
-from headgates.configs.recipe import PIECES, UNPRUNED, Recipe
+from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed, kinds_words
+from headgates.configs.recipe_flags import LEARNED_EPOCHS
 from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
 from headgates.lab.tracker import log_grid
@@ -25,7 +26,13 @@ from headgates.report.comparisons import COMPARISON_NAME, ComparisonRecord
 from headgates.report.fill import update_pages
 from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
-from headgates.report.table import next_commands, result_sentence, size_sentences, warnings_of
+from headgates.report.table import (
+    is_unlearned,
+    next_commands,
+    result_sentence,
+    size_sentences,
+    warnings_of,
+)
 from headgates.report.trimmed import print_trimmed
 
 
@@ -74,11 +81,31 @@ def show_compared(
         base, say, data_dir=lab.settings.data_dir, corpus=corpus, look=look, beside=runs
     ):
         print(f"report: {page}")
-    kept = [row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE]  # others have no model
-    lines = next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
+    # of heads whose outputs are sampled there is no model, and one that does not end is no result
+    kept = [
+        row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE and not row.result.is_endless
+    ]
+    lines = [trained_command(base, row.recipe) for row in made if row.result.missed and row.recipe]
+    lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
+    speeds = [row for row in made if row.recipe and isinstance(row.recipe.budget, Speed)]
+    if lab.task.searches and not is_unlearned(base) and not speeds:
+        lines.append(f"{program('prune')} {base.path} --speedup 2 --epochs 3 makes one that is twice as fast")
     if not runs:
         lines.append(f"{program('prune')} {base.path} closes heads by importance and compares")
     print("next:", *lines, sep="\n  ")
+
+
+def trained_command(base: RunFolder, recipe: Recipe) -> str:
+    """What makes the same with more training."""
+    flags = recipe.budget.flags | {"batch": None, "epochs": recipe.epochs + LEARNED_EPOCHS}
+    if recipe.choose != "plan":
+        flags = {"by": recipe.choose} | flags
+    if kinds_words(recipe.kinds, recipe.budget):
+        flags["kinds"] = ",".join(recipe.kinds)
+    words = (
+        f"--{name.replace('_', '-')} {value}" for name, value in flags.items() if value not in (None, "auto")
+    )
+    return f"{program('prune')} {base.path} {' '.join(words)} trains it, which it lacks"
 
 
 def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:

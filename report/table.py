@@ -146,6 +146,8 @@ def speed_sentence(row: ResultRow, speed: SpeedRecord, whole: int) -> str:
     that is no speed, the share that was planned."""
     lost = row.main
     planned = f"predicted {speed['predicted']:.2f}x"
+    if row.missed:
+        planned += f", missed: {row.missed}"
     if speed["budget"] != "speedup":
         planned = f"planned: {1 / speed['predicted']:.0%} of the {speed['unit']}"
     return (
@@ -162,9 +164,17 @@ def own_speed(run: RunFolder) -> str | None:
 
 
 def warnings_of(rows: Sequence[ResultRow], settings: Settings) -> list[str]:
-    """What a reader of the table must know: a warm-up longer than its stage, bases not converged."""
+    """What a reader of the table must know: a wish that was missed, a warm-up longer than its stage, bases
+    not converged."""
     lines = []
     for row in rows:
+        if row.missed and row.recipe:
+            lacks = (
+                "it lacks training: give --epochs"
+                if not row.recipe.epochs
+                else "train it for longer, or ask for less"
+            )
+            lines.append(f"{row.label}, {row.recipe.budget.words}: missed ({row.missed}); {lacks}")
         if (stage := row.stage) is None:
             continue
         group = "train" if row.system == BASE else "finetune"

@@ -10,6 +10,7 @@ from headgates.commands import prune
 from headgates.gates import Subnet, find_sites
 from headgates.lightning_modules import stage as training
 from headgates.models.translator import Translator
+from headgates.pruning import base
 from headgates.pruning.closing import Calibration
 from headgates.records.folder import RunFolder
 from headgates.records.source import Source
@@ -70,16 +71,16 @@ def test_another_test_set_has_a_table_of_its_own(tiny, prune_here, tmp_path):
 
 
 def test_a_trimmed_vocabulary_translates_its_text_as_before(tiny, prune_here, tmp_path):
-    base = opened(RunFolder(tiny / BASE))
-    lines = base.lines("test", 7)[0]
+    whole = opened(RunFolder(tiny / BASE))
+    lines = whole.lines("test", 7)[0]
     lines[3] = ""
     (tmp_path / "in.txt").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     well(prune_here(tiny / BASE, "--trim-vocabulary", tmp_path / "in.txt", *FEW))
     (run,) = map(RunFolder, tiny.glob("*-trimmed-s1"))
     less = opened(run)
-    assert less.translator.translate(lines, beam=1) == base.translator.translate(lines, beam=1)
+    assert less.translator.translate(lines, beam=1) == whole.translator.translate(lines, beam=1)
     about = run.read_json("result.json")["trimmed"]
-    sizes = [sum(each.numel() for each in one.model.parameters()) for one in (base, less)]
+    sizes = [sum(each.numel() for each in one.model.parameters()) for one in (whole, less)]
     assert (about["parameters"], sizes[1] < sizes[0]) == (sizes, True)
     assert run.row_of("pruned").heads_open == 16
     well(prune_here(run.path, "--by", "random", "--heads", "4", "--name", "fewer", *FEW))
@@ -110,7 +111,7 @@ def test_scores_refits_distilled_text_training_and_search_are_the_bases(tiny, pr
     def watched_stage(name, module, data, *rest, **how):
         distilled = sum(map(str.__ne__, data.corpus.train.targets, toy.targets))
         settings = module.distilling.config.weight, data.max_tokens, len(data.train_pairs), distilled > 100
-        seen["stages"].append((name, rest[2].lr, rest[2].warmup_steps, *settings))
+        seen["stages"].append((name, module.stage.lr, module.stage.warmup_steps, *settings))
         return run_stage(name, module, data, *rest, **how)
 
     def watched_pairs(source, sentences=0, seed=1):
@@ -164,9 +165,24 @@ def test_a_run_that_cannot_be_pruned_is_one_line_that_says_why(tiny, prune_here,
 
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
-    [("--runtime int8", 2, "give --speedup too"), ("--train.lr 0.1 --heads 4", 1, "contradicts")],
+    [
+        ("--runtime int8", 2, "give --speedup too"),
+        ("--by importanc --heads 4", 2, "did you mean 'importance'"),
+        ("--heads 99,4 --by random", 1, "cannot keep 99 of 16 heads"),
+        ("--heads cross=5,enc-self=1,dec-self=1", 1, "cannot keep 5 of 4 heads of cross"),
+        ("--heads 4 --runs /dev/null/runs", 1, "cannot write in /dev/null/runs"),
+    ],
 )
-def test_what_cannot_be_is_one_line_that_says_why(tiny_runs, prune_here, flags, code, said):
+def test_what_cannot_be_is_one_line_before_anything_is_opened(
+    tiny_runs, prune_here, monkeypatch, flags, code, said
+):
+    monkeypatch.setattr(base, "open_base", None)
     found, _, error = prune_here(tiny_runs / BASE, *flags.split())
     assert found == code
     assert_one_line(error.splitlines()[0], said)
+
+
+def test_a_setting_that_is_the_bases_alone_is_refused(tiny_runs, prune_here):
+    code, _, error = prune_here(tiny_runs / BASE, "--train.lr", "0.1", "--heads", "4")
+    assert code == 1
+    assert_one_line(error, "contradicts")

@@ -187,3 +187,7 @@ def test_the_wheel_works_outside_the_checkout_with_torch_alone(wheel, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1:] == ["used with torch alone"]
+    words = [sys.executable, "-S", "-m", "headgates", "fit", "--help"]
+    shown = subprocess.run(words, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout.splitlines()[0]) == (0, "usage: headgates fit [--flag VALUE ...]")
+    assert "pip install '.[all]'" in shown.stdout, "as README says"

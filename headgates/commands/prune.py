@@ -8,15 +8,18 @@ python prune.py runs/toy-en-de-none-s1 --speedup 2 --runtime int8 --epochs 8
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
 from headgates.configs.fields import REQUIRED, setting
 from headgates.configs.grid import GridOptions
+from headgates.configs.kinds import KINDS
 from headgates.configs.recipe import Budget, Recipe, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
 from headgates.configs.source import SourceOptions
+from headgates.data.ranks import first
 from headgates.models.progress import say
 from headgates.pruning.choosers import OFFERED, check_chooser, way
 from headgates.records.foreign_source import is_foreign
@@ -69,12 +72,16 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     """Make the rows that are not finished yet, print how they compare, and bring the pages up to date.
     Returns 1 if a recipe has failed, else 0."""
     from headgates.lab.processes import join
-    from headgates.records.named_paths import check_data_dir, check_run, check_texts
+    from headgates.records.named_paths import check_data_dir, check_run, check_texts, check_writable
 
     join(options.devices, options.num_nodes)
     check_run(options.source)
+    check_heads(options)
     check_data_dir(options.data_dir)
     check_texts(options.trim_vocabulary)
+    beside = "runs" not in given and not is_foreign(options.source)
+    runs = str(Path(options.source).parent) if beside else options.runs
+    first(lambda: check_writable(runs))
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.pruning.base import open_base, settings_of
 
@@ -86,17 +93,35 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
         for name, value in given.items()
         if name.split(".")[0] in Settings.__dataclass_fields__ and name not in of_the_model
     }
-    own |= {"runs": options.runs if "runs" in given else str(base.path.parent)}
-    settings, changed = settings_of(base, own)
+    settings, changed = settings_of(base, own | {"runs": runs})
     for line in changed:
         say(f"changed: {line}")
     return compare_recipes(options, given, settings, base)
 
 
+def check_heads(options: PruneOptions) -> None:
+    """Raises ValueError where more heads are to stay than a finished base of ours has, by its own row."""
+    from headgates.records.folder import RunFolder
+
+    base = RunFolder(options.source)
+    if is_foreign(options.source) or not base.finished() or (row := base.own_row()) is None:
+        return
+    for recipe in options.recipes(options.by, options.seed):
+        if isinstance(recipe.budget, Units):
+            counts = recipe.budget.counts
+            for word in {"heads", *KINDS} & counts.keys():
+                kinds = recipe.kinds if word == "heads" else [word]
+                has = sum(row.heads_by_kind.get(kind, 0) for kind in kinds)
+                if counts[word] > has:
+                    raise ValueError(
+                        f"--heads: cannot keep {counts[word]} of {has} heads of {', '.join(kinds)}; give a "
+                        "smaller number"
+                    )
+
+
 def compare_recipes(
     options: PruneOptions, given: Mapping[str, Any], settings: Settings, base: "RunFolder"
 ) -> int:
-    from headgates.data.ranks import first
     from headgates.lab.lab import Lab
     from headgates.pruning.grid import rows_of, without_repeats
     from headgates.report.compared import show_compared

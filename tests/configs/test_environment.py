@@ -21,5 +21,5 @@ def test_a_script_outside_the_environment_is_one_clear_line():
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{script}: error: this Python")
     assert "lacks yaml, torch" in line
-    assert "headgates[all]" in line
+    assert "pip install '.[all]'" in line
     assert "source .venv/bin/activate" in line

@@ -267,7 +267,13 @@ def test_a_preempted_job_is_ended_and_submitted_again(tmp_path, fake):
 
 
 @pytest.mark.parametrize(
-    ("slurm", "error"), [(["gpu"], "expected NAME=VALUE"), (["cluster=local", "gpus=1"], "--slurm: .*gpus")]
+    ("slurm", "error"),
+    [
+        (["gpu"], "expected NAME=VALUE"),
+        (["cluster=local", "gpus=1"], "--slurm: .*gpus"),
+        (["cluster=local", "timeout_min=[1"], "timeout_min.*int"),
+        (["cluster=local", "cpus_per_task=1:30:00"], "cpus_per_task.*int"),
+    ],
 )
 def test_a_wrong_parameter_of_slurm_is_one_line(fake, slurm, error):
     pytest.importorskip("submitit")

@@ -83,7 +83,7 @@ def test_a_run_that_is_cut_off_resumes_as_if_it_had_not_been(shared_runs, contin
     assert left.keys() == right.keys()
     assert all(torch.equal(left[key], right[key]) for key in left)
     assert resumed.run.outputs("pruned") == whole.run.outputs("pruned")
-    assert resumed.result.subnet == whole.result.others["subnet"]
+    assert resumed.result.subnet == whole.result.subnet
     names = [{path.relative_to(row.run.path) for path in row.run.path.rglob("*")} for row in (whole, resumed)]
     assert names[0] == names[1]
 

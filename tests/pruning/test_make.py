@@ -11,6 +11,7 @@ import torch
 from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.lab.lab import Lab
+from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
@@ -59,6 +60,12 @@ def test_the_heads_that_stay_have_the_highest_stored_scores(made, shared, score)
         (name, head) for name, each in kept(row).items() if name in scores for head in each
     )
     assert (row.result.heads_open, row.result.heads_total) == (9, 16)
+
+
+def test_a_number_of_neurons_that_is_no_multiple_is_said_to_be_another(made, capsys):
+    row = made("importance", Units(neurons=17), FFN_KINDS)
+    assert row.result.neurons_open == 32
+    assert "32 neurons stay, and not 17" in capsys.readouterr().out
 
 
 def test_neurons_close_in_whole_blocks_and_the_highest_of_each_layer_stay(made, shared):
@@ -175,7 +182,7 @@ def test_a_refit_changes_the_weights_that_its_name_says_and_comes_nearer_to_the_
 
 def test_a_closed_head_outputs_its_mean_over_the_calibration_text(made, shared):
     row, base = made("importance", NINE, closed_output="mean"), opened(shared[1])
-    closed = ~Subnet.from_json(row.result.others["subnet"]).units.select(KINDS)
+    closed = ~Subnet.from_json(row.result.subnet).units.select(KINDS)
     with closed_heads(base.model, closed, "mean", Calibration(base, 97)):
         expected = logits(base)
     assert close(logits(opened(row.run), base), expected)
@@ -305,13 +312,18 @@ def test_a_share_of_the_parameters_is_met_and_not_by_far(made, shared, at_once, 
         assert {name for name, each in kept(row).items() if name.endswith("ffn") and len(each) < 64} == set()
 
 
-def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(made, at_once):
+def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
+    made, at_once, monkeypatch, capsys
+):
+    monkeypatch.setattr(planning, "LONG", 0.0)
     macs = made("plan", Share("macs", 0.8), ALL_KINDS)
     assert macs.result.speed["predicted"] >= 1 / 0.8
     speed = made("plan", Speed(1.2, "torch", 7), ALL_KINDS, refit="out+ffn+v")  # parameters stand for time
     assert opened(speed.run).model is not None
     assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
     assert speed.result.speed["runtime"] == "torch"
+    said = capsys.readouterr().out
+    assert 0 < said.index("planning takes at most about") < said.index("timing layers")
     with pytest.raises(ValueError, match="nothing costs"):
         made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
 
