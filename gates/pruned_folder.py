@@ -39,9 +39,9 @@ from .remove import heads_left, named_site, remove, set_heads_left
 from .rules import rule_of
 from .site_rule import heads_per_key
 from .sites import find_sites
+from .subnet import LARGEST_SITE
 
 FIELD = "headgates"  # of config.json
-MOST_HEADS = 2**16  # that a layer of a model may have had
 _WEIGHTS = "model.safetensors"  # of a model that is none of Hugging Face's
 # config fields by which transformers would load code from elsewhere: attention kernels, and classes of a
 # folder's own
@@ -305,7 +305,7 @@ def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, l
     if not (
         isinstance(heads, dict)
         and all(map(is_rising, heads.values()))
-        and (of is None or (isinstance(of, int) and 0 < of <= MOST_HEADS))
+        and (of is None or (isinstance(of, int) and 0 < of <= LARGEST_SITE))
     ):
         raise ValueError(
             f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, "

@@ -10,7 +10,7 @@ long where the recipe trains, and its own model; a finished run is found again b
 import time
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from headgates.pruning.planning import Planning
 from headgates.pruning.trimming import trimmed
 from headgates.records.fingerprint import recipe_fingerprint
 from headgates.records.folder import RunFolder, recipe_of
-from headgates.records.row import BASE, CONTINUED, PRUNED, ResultRow, SubnetRecord
+from headgates.records.row import BASE, CONTINUED, PRUNED, ResultRow
 from headgates.records.source import BATCH_TOKENS
 
 GAP = 0.3  # points of the metric that making gates exact may change before the user is warned
@@ -210,7 +210,7 @@ def measure(
         outputs, before = map(run.folder.outputs, (own, BASE))
         row.endless = endless_share(predictor, run.text.test[0], outputs, before)
     if choice.subnet is not None:
-        row.subnet = cast(SubnetRecord, choice.subnet.to_json())
+        row.subnet = choice.subnet.to_json()
     if "drop" in facts:
         row.others["drop"] = facts["drop"]
     if "soft" in facts:

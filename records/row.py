@@ -20,20 +20,6 @@ ENDLESS = 0.5  # of the test lines
 COMPUTE_PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
 
 
-class UnitsRecord(TypedDict):
-    """Of a site or a stack: the numbers of the units or layers that stay, of so many."""
-
-    of: int
-    stay: list[int]
-
-
-class SubnetRecord(TypedDict):
-    """What stays of the base (`gates.Subnet`)."""
-
-    sites: dict[str, UnitsRecord]
-    layers: dict[str, UnitsRecord]
-
-
 class Ratio(TypedDict):
     """How many times as fast as the unpruned model, over rounds."""
 
@@ -115,8 +101,9 @@ class ResultRow:
     `training`. parameters: without those of closed heads. seconds: of translating the test set once; None
     where closed heads were only masked, which saves no time, or on another machine. stage: how it was
     trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the
-    system of this run that it equals. recipe: how it was made; None of a base. loss: on validation, in nats
-    per unit. endless: the share of the outputs that run to the length limit, where the base's do not."""
+    system of this run that it equals. subnet: what stays of the base (`gates.Subnet`). recipe: how it was
+    made; None of a base. loss: on validation, in nats per unit. endless: the share of the outputs that run to
+    the length limit, where the base's do not."""
 
     system: str
     heads_open: int
@@ -141,7 +128,7 @@ class ResultRow:
     reference: str | None = None
     p_value_vs_base: float | None = None
     same_as: str | None = None
-    subnet: SubnetRecord | None = None
+    subnet: dict[str, Any] | None = None
     speed: SpeedRecord | None = None
     endless: float | None = None
     others: dict[str, Any] = field(default_factory=dict)

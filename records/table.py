@@ -7,12 +7,24 @@ An empty cell is None; cells that read as numbers come back as numbers, and floa
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from headgates.data.ranks import first
 from headgates.records.folder import RunFolder
 
 TableRow = dict[str, Any]
+
+
+class FileRow(TableRow):
+    """A row of a file: a column that it lacks is a ValueError that says what to do."""
+
+    def __init__(self, cells: TableRow, path: Path):
+        super().__init__(cells)
+        self.path = path
+
+    def __missing__(self, column: str) -> Any:
+        raise ValueError(f"{self.path} has no column {column}; --fresh makes it anew")
 
 
 def write_table(folder: RunFolder, name: str, rows: Sequence[TableRow]) -> None:
@@ -37,7 +49,7 @@ def read_table(folder: RunFolder, name: str) -> list[TableRow]:
         if None in row or None in row.values():
             expected = f"expected {len(row) - (None in row)} cells in row {len(rows) + 1}"
             raise ValueError(f"{folder / name} is broken: {expected}; --fresh makes it anew")
-        rows.append({column: from_cell(cell) for column, cell in row.items()})
+        rows.append(FileRow({column: from_cell(cell) for column, cell in row.items()}, folder / name))
     return rows
 
 

@@ -53,8 +53,7 @@ def write_compared(
     """Write all files into the folder. about: further entries of compare.json, such as the base; failed:
     recipes that have no run, and why."""
     sentences, groups = sentences_of(compared, metrics[0]), in_order(compared)
-    rows = [row for group in groups for row in group.rows]
-    runs = {row.run.path.name: row.run.result() for row in rows}
+    runs = {row.run.path.name: row.run.result() for group in groups for row in group.rows}
     write_table(folder, f"{COMPARISON_NAME}.csv", run_rows(compared, metrics))
     folder.write_text(
         f"{COMPARISON_NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed))
@@ -69,13 +68,10 @@ def write_compared(
         **about,
         **{name: made_by[name] for name in MADE_BY},
         "summary": sentences,
-        "ranks": {
-            str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs if not compared.unlearned
-        },
+        "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.told_epochs},
         "groups": [{name: value for name, value in row.items() if value is not None} for row in group_rows],
         "leads": leads(compared),
         "failed": list(failed),
-        "open_heads": {f"{row.run.path.name}/{row.result.system}": row.result.heads_by_site for row in rows},
         "runs": {
             run: {name: result.get(name) for name in PROVENANCE} for run, result in sorted(runs.items())
         },
@@ -98,7 +94,7 @@ def in_order(compared: Compared) -> list[Group]:
 def differences_of(compared: Compared) -> dict[Group, Difference]:
     """Of every group from its reference; none where a base learned nothing."""
     found = dict[Group, Difference]()
-    for epochs in [] if compared.unlearned else compared.all_epochs:
+    for epochs in compared.told_epochs:
         found |= compared.from_reference(epochs)
     return found
 
@@ -112,11 +108,8 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[TableRow]:
     for group in in_order(compared):
         for row in group.rows:
             alone = Group([row], group.counts)
-            own = (
-                {}
-                if group.is_base or compared.unlearned
-                else {alone: alone.minus(compared.reference(group.epochs))}
-            )
+            told = not group.is_base and group.epochs in compared.told_epochs
+            own = {alone: alone.minus(compared.reference(group.epochs))} if told else {}
             which: TableRow = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
             rows.append(which | entries(comparison_columns(compared, metrics, own), alone))
@@ -127,7 +120,7 @@ def leads(compared: Compared) -> list[TableRow]:
     """The paired differences of learned gates from every other recipe with as many heads and as much
     training; none where a base learned nothing."""
     rows: list[TableRow] = []
-    for epochs in [] if compared.unlearned else compared.all_epochs:
+    for epochs in compared.told_epochs:
         for size in compared.sizes(epochs):
             groups = compared.at(epochs, size)
             numbers = {"heads": size.heads, "neurons": size.neurons} if isinstance(size, Units) else {}

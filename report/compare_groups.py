@@ -183,6 +183,11 @@ class Compared:
         """Why nothing is said of the heads of a base, in one sentence; empty where all have learned."""
         return next(filter(None, (group.first.unlearned for group in self.bases)), "")
 
+    @property
+    def told_epochs(self) -> list[int]:
+        """The amounts of training of which something is said: none where a base learned nothing."""
+        return [] if self.unlearned else self.all_epochs
+
     def reference(self, epochs: int) -> Group:
         """What groups of so much training are compared with: the base, or, where training on lowers its
         validation loss, the base trained on for as long. A base that others trained has no loss, and comes

@@ -51,11 +51,9 @@ def drawing(path: str | Path, *, size: tuple[float, float], title: str) -> Itera
         figure = Figure(
             figsize=size, layout="constrained", facecolor="white"
         )  # no pyplot: nothing global to close
+        if title:  # 8.5 letters an inch
+            figure.suptitle(fill(title, int(8.5 * size[0])), x=0.01, ha="left", fontsize=13)
         yield figure
-        if title:
-            figure.suptitle(
-                fill(title, int(8.5 * size[0])), x=0.01, ha="left", fontsize=13
-            )  # 8.5 letters an inch
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path.with_name(path.name + ".png")) as file:
             figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})

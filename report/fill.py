@@ -106,7 +106,7 @@ def gain(data: dict[str, Any], last: CardsRecord) -> None:
         old = cards.get((card["site"], card["head"]))
         if old is None:
             continue
-        card |= {name: value for name, value in old.items() if name in CARD_NUMBERS and not card[name]}
+        card |= {name: v for name, v in old.items() if name in CARD_NUMBERS and card[name] in (None, [])}
         kept = [role for role in old["roles"] if role["family"] not in card["asked"]]
         card["roles"] = sorted([*card["roles"], *kept], key=lambda role: role["baseline"] - role["score"])
         card["asked"] = list(dict.fromkeys([*card["asked"], *old["asked"]]))

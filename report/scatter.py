@@ -89,7 +89,6 @@ def draw_scatter(
     across = len(grid[0])
     size = max(7.8, 4.6 * across), 2.9 * len(grid) + (2.6 if across == 1 else 2)
     with drawing(path, size=size, title=title) as figure:
-        figure.suptitle(title or " ", x=0.01, ha="left", fontsize=13)  # takes its room; `drawing` writes it
         axes_grid: Any = figure.subplots(
             len(grid), across, squeeze=False, sharex=share, sharey="row" if share else False
         )

@@ -8,7 +8,7 @@ feed-forward layer stay, and which layers are gone. The terminal has it as a tab
 from collections.abc import Sequence
 from typing import Any
 
-from headgates.gates import ALL_KINDS
+from headgates.gates import ALL_KINDS, Subnet
 from headgates.records.folder import RunFolder
 from headgates.records.row import ResultRow
 from headgates.report.table import own_speed, show
@@ -19,18 +19,13 @@ WORDS = {"self": "heads of self-attention", "cross": "of cross-attention", "ffn"
 def shape_of(row: ResultRow) -> dict[str, Any] | None:
     """What a row says of the parts of its base that stay; None where its model is no part of the base, or all
     of it."""
-    subnet = row.subnet
-    if subnet is None:
+    if row.subnet is None:
         return None
-    sites = subnet["sites"]
-    gone = {
-        stack: [i for i in range(layers["of"]) if i not in layers["stay"]]
-        for stack, layers in subnet["layers"].items()
-    }
+    subnet = Subnet.from_json(row.subnet)
     shape = {
-        "open": {site: len(units["stay"]) for site, units in sites.items()},
-        "of": {site: units["of"] for site, units in sites.items()},
-        "dropped": {stack: numbers for stack, numbers in gone.items() if numbers},
+        "open": {site.name: int(stay.sum()) for site, stay in subnet.units.items()},
+        "of": {site.name: site.heads for site in subnet.units},
+        "dropped": subnet.dropped,
     }
     return None if shape["open"] == shape["of"] and not shape["dropped"] else shape
 

@@ -67,7 +67,7 @@ function headRows() {
 }
 
 function stateRows() {
-  return generic((data.states ?? []).map(({ open, ...rest }) => rest));
+  return generic((data.states ?? []).map(({ open, words, against, ...rest }) => rest));
 }
 
 function systemRows() {

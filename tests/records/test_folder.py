@@ -55,7 +55,7 @@ ROW = '{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}
         ("result.json", '{"system": 3}', "system is a int, not a str"),
         ("result.json", '{"rows": [' + ROW + ', "bleu": NaN}]}', "bleu.value is nan, expected a finite"),
         ("result.json", '{"rows": [' + ROW + ', "bleu": 1, "speed": {"median": 2}}]}', "speed.budget is mis"),
-        ("result.json", '{"rows": [' + ROW + ', "bleu": 1, "subnet": {"sites": []}}]}', "subnet.layers is m"),
+        ("result.json", '{"rows": [' + ROW + ', "bleu": 1, "subnet": []}]}', "subnet is a list"),
         ("result.json", '{"rows": ["base"]}', "rows[0] is a str, not a dict"),
         ("result.json", '{"rows": [{"system": "base", "bleu": 3, "bleu_signature": "x"}]}', "heads_open is"),
     ],

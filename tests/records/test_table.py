@@ -44,6 +44,14 @@ def test_a_row_of_other_length_is_refused(tmp_path, text):
         read_table(RunFolder(tmp_path), "x.csv")
 
 
+def test_a_column_that_a_file_of_others_lacks_is_named(tmp_path):
+    write_table(RunFolder(tmp_path), "x.csv", ROWS)
+    row = read_table(RunFolder(tmp_path), "x.csv")[0]
+    assert (row["head"], row.get("absent")) == (3, None)
+    with pytest.raises(ValueError, match=r"x\.csv has no column absent; --fresh makes it anew"):
+        _ = row["absent"]
+
+
 def test_a_missing_table_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"cannot read .*x\.csv"):
         read_table(RunFolder(tmp_path), "x.csv")

@@ -174,10 +174,11 @@ def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
     half = by | {"milliseconds": [2.0, 4.0], "unpruned": {"accuracy": 94.0}}
     speed = {"budget": "speedup", "predicted": 2.1, "measured": {"median": 1.9}}
     speed |= {"tokens": 1.0, "timed": "int8"}
-    rows = [made("plan", 5, right(range(80)), budget=Speed(2.0, "int8"))]
+    rows = [made("plan", heads, right(range(80)), budget=Speed(10 / heads, "int8")) for heads in (5, 2)]
     rows[0].result.speed = speed | {"runtimes": {"ct2": by, "int8": half}}
+    rows[1].result.speed = speed | {"runtimes": {"torch": by, "ct2": by, "int8": half}}
     found = compared(rows)
-    (head, _, row) = group_tables(found, [ACCURACY])[0]
+    (head, _, row, _) = group_tables(found, [ACCURACY])[0]
     told = dict(zip(head, row, strict=True))
     assert (told["asked"], told["predicted (x)"], told["measured (x)"]) == (
         "2 times the speed",

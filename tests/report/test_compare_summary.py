@@ -92,8 +92,9 @@ def test_ranks_are_told_and_one_seed_is_warned_of():
 
 
 def test_every_sentence_ends_and_names_no_number_that_is_none():
-    points = [made("importance", 5, right(range(LINES // 2)))]
-    for sentence in summary(compared(points), metric="BLEU"):
+    sentences = summary(compared([made("importance", 5, right(range(LINES // 2)))]), metric="BLEU")
+    assert len(sentences) == 2
+    for sentence in sentences:
         assert sentence.endswith(".")
         assert not {"nan", "None", "inf"} & set(sentence.replace(",", " ").split())
 

@@ -11,11 +11,13 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role
 from headgates.configs.recipe import Recipe, Units
 from headgates.gates import HeadMap, HeadSite
 from headgates.report.compare_files import draw_compared, panels
 from headgates.report.head_figures import (
+    draw_causes,
     draw_layers,
     draw_maps,
     draw_matrix,
@@ -101,6 +103,7 @@ def test_notes_legend_and_title_cover_nothing_and_the_files_are_the_same_again(d
     figure = drawn[0]
     figure.draw_without_rendering()
     outside = [figure.legends[0].get_window_extent(), figure._suptitle.get_window_extent()]
+    assert figure.axes
     for axes in figure.axes:
         assert not any(axes.get_window_extent().overlaps(box) for box in outside)
         texts = [text.get_window_extent() for text in axes.texts]
@@ -155,6 +158,16 @@ def test_a_head_has_one_letter_for_each_family_of_its_roles(drawn, tmp_path):
     ]
     draw_maps({"confidence": MAP}, roles, tmp_path / "figure")
     assert notes(drawn[0].axes[0]) == ["", "PA", ""]
+
+
+def test_the_places_of_heads_by_a_score_are_counted_from_the_most(drawn, tmp_path):
+    maps = {"loss": MAP, "integrated": HeadMap({SITE: torch.tensor([7.0, 9.0, 5.0])})}
+    row = {"approximation": "loss (exact)", "spearman": 1.0, "seconds": None}
+    rows = [row, row | {"approximation": "integrated", "spearman": -0.5}]
+    draw_causes(AnalysisResult(maps, {}, {"causes": rows}), tmp_path / "figure")
+    (points,) = [line.get_xydata().tolist() for line in drawn[0].axes[0].lines if line.get_marker() == "^"]
+    assert points == [[2, 3], [1, 2], [3, 1]]
+    assert drawn[0].axes[0].get_title(loc="left") == "integrated: -0.50"
 
 
 def test_bars_are_the_open_heads_of_each_role(drawn, tmp_path):

@@ -65,7 +65,7 @@ def test_in_a_browser_hostile_text_is_read_and_nothing_of_it_runs(browser, tmp_p
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.goto((tmp_path / "report.html").as_uri())
     for place in ("button.mark", "#tabs [role=tab]", "#chart-legend button"):
-        for i in range(min(5, tab.locator(place).count())):
+        for i in range(2):
             tab.locator(place).nth(i).click()
             assert tab.locator("img, script[src], iframe, [onerror]").count() == 0
     assert tab.title() == f"{data['run']} · headgates".strip()

@@ -39,6 +39,7 @@ def test_each_line_has_what_each_system_wrote_of_that_source(base):
     ]
     written = [base.outputs("base"), ["the same"] * 400, scored.outputs("pruned")]
     sources = AnalysedModel.open([str(base.path)], Analyses(), print).source.lines("test")
+    assert len(found["lines"]) > 99
     for line in found["lines"]:
         assert (line["source"], line["reference"]) == tuple(text[line["number"]] for text in sources)
         own = [line["outputs"][place] for place in line["of"]]

@@ -20,9 +20,11 @@ from headgates.report.report_data import (
     curves_of,
     drawn_sentence,
     gate_history,
+    head_cards,
     removals,
     report_data,
 )
+from tests.report.conftest import GATED, SHUT
 from tests.report.made_runs import TOY, made_run, toy_base
 
 IMPORTANCE = Recipe("importance", Units(42))
@@ -66,6 +68,14 @@ def test_a_broken_history_of_gates_is_one_line_that_names_it(tmp_path, content):
         ValueError, match=r"gates_history\.npz is not a whole .*; repeat the run .*, or remove the file"
     ):
         gate_history(RunFolder(tmp_path))
+
+
+def test_where_heads_were_removed_the_history_of_the_base_s_heads_is_not_theirs():
+    config = Analyses(system="pruned", threads=1)
+    cards = head_cards(AnalysedModel.open([str(GATED)], config, lambda text: None), {}, [])
+    whole = {card["site"] for card in cards if card["gate_path"] is not None}
+    assert {card["site"] for card in cards} - whole == {site for site, _ in SHUT}
+    assert whole == {"decoder.0.dec-self", "decoder.1.cross"}
 
 
 def test_a_head_s_card_has_what_its_removal_alone_did_and_both_p_values():

@@ -1,5 +1,7 @@
 """The shape of smaller models on the terminal and for the page: layers keep the numbers of the base."""
 
+import pytest
+
 from headgates.configs.recipe import Layers, Recipe, Speed, Units
 from headgates.records.row import BASE
 from headgates.report.shapes import own_shape, shape_cards, shape_of
@@ -55,3 +57,10 @@ def test_the_page_draws_runs_that_lost_something_and_plans_on_every_page(tmp_pat
     assert first["dropped"] == {"decoder": [0]}
     assert (second["open"]["decoder.0.cross"], second["dropped"]) == (7, {})
     assert shape_of(base.row_of(BASE)) is None
+
+
+def test_a_subnet_of_others_with_more_layers_than_memory_is_refused_at_once(tmp_path):
+    row = toy_base(tmp_path).row_of(BASE)
+    row.subnet = {"version": 1, "sites": {}, "layers": {"encoder": {"of": 10**11, "stay": [0]}}}
+    with pytest.raises(ValueError, match="expected 'encoder' to be like"):
+        shape_of(row)

@@ -45,6 +45,7 @@ def test_the_removed_model_is_timed_beside_its_base_by_every_runtime(runs, calle
     assert out.count("10.00 ms a line") == out.count("1.25 (1.10 to 1.50)") == 2
     assert all(name in out for name in ("own search", "int8"))
     assert [*found["speeds"]] == ["torch", "int8"]
+    assert len(timed) == 2
     for _, this, unpruned, _, _, text in timed:
         sizes = [sum(each.numel() for each in model.parameters()) for model in (unpruned, this)]
         assert sizes == [whole, pruned]
