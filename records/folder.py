@@ -104,7 +104,7 @@ class RunFolder:
             if (Path(path) / "model.bin").is_file():
                 raise ValueError(
                     f"{path} is a model of CTranslate2 that export did not write: it does not say how its "
-                    "text is cut. Give the model that it was made of, as hf:NAME, fairseq:FILE or marian:FOLDER"
+                    "text is cut. Give the model that it was made of: hf:NAME, fairseq:FILE or marian:FOLDER"
                 )
             hint = did_you_mean(Path(path).name, siblings, prefix=f"{Path(path).parent}{os.sep}")
             raise ValueError(f"no run at {path}, where a run folder would hold config.yaml{hint}")

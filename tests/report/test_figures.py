@@ -36,25 +36,16 @@ RNG = np.random.default_rng(0)
 def removal(kind: str, layer: int, head: int) -> dict:
     here = float(RNG.normal(-0.1, 0.3))
     there = 0.7 * here + float(RNG.normal(0, 0.1))
-    differences = {"bleu_difference": here, "other_bleu_difference": there}
-    return {"kind": kind, "layer": layer, "head": head, "p_value": 0.4, "p_value_holm": 1.0, **differences}
+    found = {"bleu_difference": here, "other_bleu_difference": there, "p_value": 0.4, "p_value_holm": 1.0}
+    return HeadSite.at(kind, layer, 5).row(head) | found
 
 
-REMOVALS = [
-    removal(kind, layer, head)
-    for kind, layers in (("enc-self", 3), ("cross", 2))
-    for layer in range(layers)
-    for head in range(5)
-]
+LAYERS = [("enc-self", 0), ("enc-self", 1), ("enc-self", 2), ("cross", 0), ("cross", 1)]
+REMOVALS = [removal(kind, layer, head) for kind, layer in LAYERS for head in range(5)]
 EPOCHS = [
-    {
-        "epoch": epoch,
-        "closed_share": share,
-        "valid_bleu": 31.0 * (1 - share),
-        "valid_bleu_relative": 1 - share,
-    }
+    {"epoch": epoch, "closed_share": share, "valid_bleu": 31.0 * left, "valid_bleu_relative": left}
     for epoch in (1, 2, 5)
-    for share in (0.0, 0.3)
+    for share, left in ((0.0, 1.0), (0.3, 0.7))
 ]
 CORRELATED = {"names": ("multi30k", "tatoeba"), "pearson": (0.61, 2e-8), "spearman": (-0.07, 0.41)}
 COMPARED = [
@@ -150,11 +141,7 @@ def test_the_matrix_writes_every_head_and_frames_the_significant_ones(drawn, tmp
 def test_a_head_has_one_letter_for_each_family_of_its_roles(drawn, tmp_path):
     roles = [
         Role(site=SITE, head=1, role=words, family=family, score=1.0, baseline=0.0, needed=0.5, words="")
-        for words, family in (
-            ("position -1", "positional"),
-            ("position 1", "positional"),
-            ("aligned", "aligned"),
-        )
+        for words, family in zip("abc", ("positional", "positional", "aligned"), strict=True)
     ]
     draw_maps({"confidence": MAP}, roles, tmp_path / "figure")
     assert notes(drawn[0].axes[0]) == ["", "PA", ""]
@@ -194,7 +181,7 @@ def test_the_scatter_has_each_head_once_and_says_the_correlations(drawn, tmp_pat
 
 
 def test_one_head_far_out_gets_the_others_a_panel_of_their_own(drawn, tmp_path):
-    far = {"kind": "cross", "layer": 2, "head": 0, "bleu_difference": -13.56, "other_bleu_difference": -11.0}
+    far = REMOVALS[-1] | {"bleu_difference": -13.56, "other_bleu_difference": -11.0}
     draw_transfer([*REMOVALS, far], tmp_path / "figure", **CORRELATED)
     whole, near = drawn[0].axes
     assert whole.get_xlim()[0] < -13 < -2 < near.get_xlim()[0]
@@ -202,10 +189,7 @@ def test_one_head_far_out_gets_the_others_a_panel_of_their_own(drawn, tmp_path):
 
 
 def test_no_correlation_and_equal_differences_can_be_drawn(drawn, tmp_path):
-    rows = [
-        {"kind": "cross", "layer": 0, "head": head, "bleu_difference": 0.0, "other_bleu_difference": 0.0}
-        for head in range(3)
-    ]
+    rows = [row | {"bleu_difference": 0.0, "other_bleu_difference": 0.0} for row in REMOVALS]
     draw_transfer(rows, tmp_path / "figure", names=("a", "b"), pearson=None, spearman=None)
     assert drawn[0].axes[0].get_title(loc="left") == "Pearson r: none, Spearman ρ: none"
 
