@@ -138,12 +138,16 @@ class Planner:
 
     @cached_property
     def rises(self) -> dict[tuple[HeadSite, int], float]:
-        names = {site.name: site for site in self.sites}
-        return {
-            (names[name], int(units)): rise
-            for name, row in self.known["widths"].items()
-            for units, rise in row.items()
-        }
+        """Raises ValueError where the kept losses lack a width of the model."""
+        known, found = self.known["widths"], dict[tuple[HeadSite, int], float]()
+        for site in self.sites:
+            for units in widths_of(site):
+                if str(units) not in known.get(site.name, {}):
+                    raise ValueError(
+                        f"the kept losses lack {units} of {site.name}; --fresh measures all of them again"
+                    )
+                found[site, units] = known[site.name][str(units)]
+        return found
 
     @cached_property
     def drops(self) -> list[tuple[frozenset[Layer], float]]:

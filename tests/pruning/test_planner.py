@@ -204,6 +204,14 @@ def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked):
     assert 0.97 * asked <= found.cost <= 1.01 * asked
 
 
+def test_kept_losses_of_others_that_lack_a_width_are_refused(make_model):
+    model = random_model(make_model, encoder_layers=1, decoder_layers=1)
+    order = HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ["cross"])})
+    made = Planner(model, order, None, [], [], loss=None, units=1, kept=lambda make: {"widths": {}})
+    with pytest.raises(ValueError, match=r"lack 0 of decoder\.0\.cross; --fresh measures"):
+        _ = made.rises
+
+
 @pytest.mark.parametrize("share", [0.95, 0.8, 0.7])
 def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model, share):
     """Every width of every site and the layer that may go, tried one by one."""
