@@ -28,7 +28,7 @@ from headgates.configs.yaml_file import load_yaml
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import own_cache
 from headgates.data.file_digest import check_digests, file_digest
-from headgates.data.ranks import first, is_first
+from headgates.data.ranks import after_first, first, is_first
 from headgates.models.progress import say
 from headgates.records.row import ResultRow
 
@@ -184,7 +184,7 @@ class RunFolder:
         made: Any = make()  # a dataclass, or a TypedDict
         content = asdict(made) if is_dataclass(made) else made  # type: ignore[arg-type]
         self.write_json(name, {"cache_key": dict(cache_key), **content})
-        return self.read_json(name, shape)
+        return after_first(lambda: self.read_json(name, shape))  # which the first has just written
 
     def stored(self, name: str, shape: type[T], cache_key: Mapping[str, Any]) -> T | None:
         """The content of a cached file, None where there is none; errors are those of `cached`."""
