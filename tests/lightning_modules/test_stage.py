@@ -55,8 +55,11 @@ def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(
             return loss
 
     train(untrained(translator), data, tmp_path / "whole", stage=stage, task=Recording())
-    cut_off(monkeypatch, 1, 8, untrained(translator), data, tmp_path / "cut", stage=stage)
-    train(untrained(translator), data, tmp_path / "cut", stage=stage, resume=True)
+    often = {"stage": stage, "machine": OFTEN}
+    cut_off(monkeypatch, 1, 8, untrained(translator), data, tmp_path / "cut", **often)
+    assert last_step(tmp_path / "cut") % data.sampler().steps, "in the middle of an epoch"
+    train(untrained(translator), data, tmp_path / "cut", **often, resume=True)
+    assert same_files(tmp_path / "whole", tmp_path / "cut")
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
     per_epoch = data.sampler().steps
     trained = [row for row in rows(tmp_path / "whole") if row["train/loss"]]
