@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
-from headgates.lab.lab import Lab
+from headgates.lab.lab import Lab, Run
 from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
@@ -216,6 +217,17 @@ def test_a_model_trains_on_from_what_was_removed_and_stands_beside_the_base_trai
         assert kept(plain) == kept(row)
         assert row.result.loss < plain.result.loss
     assert len(stages) == 3
+
+
+def test_the_loss_of_a_trained_row_is_that_of_the_epoch_that_is_kept(made, monkeypatch):
+    train_on = Run.train_on
+
+    def better_before(*given, **how):
+        result = train_on(*given, **how)
+        return replace(result, losses=[1.5, *result.losses], best_epoch=0)
+
+    monkeypatch.setattr(Run, "train_on", better_before)
+    assert made("random", Units(6), epochs=1).result.loss == 1.5
 
 
 # ---------------------------------------------------------------- gates

@@ -1,0 +1,44 @@
+"""What stands for a model's time where its sentences end one by one, and that models are timed alike."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from headgates.pruning import runtime_cost
+from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedText
+
+BATCH = TimedBatch([[n] * (9 - n) for n in range(1, 9)], [10, 10, 6, 4, 4, 2, 2, 2])
+
+
+def test_as_many_sentences_as_the_steps_make_are_decoded_to_the_longest_and_of_all_lengths():
+    assert len(BATCH.decoded) * BATCH.longest == sum(BATCH.written)
+    assert [len(each) for each in BATCH.decoded] == [8, 6, 4, 2]
+    assert TimedBatch([[1]], [1]).longest == 2, "the shortest search"
+
+
+def test_all_sentences_are_read_and_what_they_start_with_is_counted_once():
+    searches = TimedText([BATCH], beam=1).searches
+    assert searches["added"] == [(BATCH.sources, 2), (BATCH.decoded, 10)]
+    assert searches["taken"] == [(BATCH.decoded, 2)]
+
+
+def test_the_time_of_a_pass_is_what_is_added_less_what_is_taken(monkeypatch):
+    found = {"this added": [5.0, 7.0], "this taken": [1.0, 2.0]}
+    monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: {name: found[name] for name in blocks})
+    cost = RuntimeCost.__new__(RuntimeCost)
+    cost.text, cost.rounds, cost.threads = TimedText([BATCH], beam=1, repeats=2), 2, 1
+    assert cost.seconds({"this": None}) == {"this": pytest.approx([2.0, 2.5])}
+
+
+def test_both_models_are_opened_anew_as_often_and_the_base_is_a_copy(translator, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        runtime_cost, "opened_model", lambda _, model, *how: nullcontext(opened.append(model))
+    )
+    monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: dict.fromkeys(blocks, [1.0]))
+    monkeypatch.setattr(RuntimeCost, "seconds", lambda self, runs: dict.fromkeys(runs, [2.0]))
+    cost, smaller = RuntimeCost(translator, TimedText([BATCH], beam=1), "torch"), object()
+    opened.clear()
+    assert cost(smaller) == cost.whole == cost(translator.model)
+    assert opened == [smaller, cost.copied] * runtime_cost.OPENINGS
+    assert cost.copied is not translator.model  # whose heads close while others are timed
