@@ -133,17 +133,11 @@ def test_options_are_found_in_args_and_in_both_kinds_of_cfg(checkpoint):
     path, content = checkpoint
     plain, args = opened(path), vars(content.pop("args"))
     task = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
-    nested = {
-        name: value
-        for name, value in args.items()
-        if not name.startswith(("encoder_", "decoder_")) and name != "task"
-    }
-    for stack in ("encoder", "decoder"):
-        nested[stack] = {
-            name.removeprefix(f"{stack}_"): value
-            for name, value in args.items()
-            if name.startswith(f"{stack}_")
-        }
+    nested = {stack: {} for stack in ("encoder", "decoder")}
+    for name, value in args.items():
+        stack, _, rest = name.partition("_")
+        if name != "task":
+            nested.get(stack, nested)[rest if stack in nested else name] = value
     for model in (argparse.Namespace(**args), args, nested):
         torch.save({**content, "args": None, "cfg": {"task": task, "model": model}}, path)
         assert same_weights(plain, opened(path))

@@ -58,15 +58,11 @@ def test_fairseq_computes_what_the_model_does(make_translator, tmp_path, setting
     tables = [symbols(tmp_path / "out", language) for language in ("en", "de")]
     for source, target in zip(SOURCES, TARGETS, strict=True):
         if source.strip():
-            known = [
-                [
-                    table.index(piece) if piece in table else 3
-                    for piece in vocab.pieces(vocab.encode([line])[0])
-                ]
-                for vocab, line, table in zip(
-                    (translator.source_vocab, translator.target_vocab), (source, target), tables, strict=True
-                )
-            ]
+            known = []
+            for side, line, table in zip(("source", "target"), (source, target), tables, strict=True):
+                vocab = getattr(translator, f"{side}_vocab")
+                pieces = vocab.pieces(vocab.encode([line])[0])
+                known.append([table.index(piece) if piece in table else 3 for piece in pieces])
             expected = torch.tensor(translator.score([source], [target])[0])
             torch.testing.assert_close(plain.log_probs(*known).detach(), expected, atol=1e-5, rtol=0)
     found = open_exported(tmp_path / "out")

@@ -66,20 +66,10 @@ def test_inputs_and_outputs_have_names_and_dimensions_that_can_be_read(exported)
         value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
         for value in (*graph.input, *graph.output)
     }
-    cross, past = ["sentences", 2, "sources", 11], ["sentences", "beams", 1, "earlier", 11]
-    grown = ["sentences", "beams", 1, "positions + earlier", 11]
-    assert shapes == {
-        "ids": ["sentences", "beams", "positions"],
-        "length": [],
-        "bias": ["sentences", 1, 1, "sources"],
-        "cross_keys_0": cross,
-        "cross_values_0": cross,
-        "past_keys_1": past,
-        "past_values_1": past,
-        "logits": ["sentences", "beams", "positions", 53],
-        "keys_1": grown,
-        "values_1": grown,
-    }
+    names = "ids length bias cross_keys_0 cross_values_0 past_keys_1 past_values_1 logits keys_1 values_1"
+    assert list(shapes) == names.split()
+    assert shapes["cross_keys_0"] == ["sentences", 2, "sources", 11]
+    assert shapes["values_1"] == ["sentences", "beams", 1, "positions + earlier", 11]
 
 
 def test_a_table_that_embeds_and_projects_is_stored_once(exported):
