@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 
 from headgates.bridges.exported import read_export
@@ -78,23 +79,24 @@ NOT_OURS = (
     "use_factorized_embedding",
 )
 
-ALWAYS_OPTIONS: dict[str, Any] = {  # options without which some version of fairseq does not begin
-    "task": "translation",
-    "data": ".",
-    "left_pad_source": True,
-    "left_pad_target": False,
-    "arch": "transformer",
-    "adaptive_input": False,
-    "adaptive_softmax_cutoff": None,
-    "adaptive_softmax_dropout": 0,
-    "tie_adaptive_weights": False,
-    "no_token_positional_embeddings": False,
-    "no_cross_attention": False,
-    "cross_self_attention": False,
-    "quant_noise_pq": 0,
-    "quant_noise_pq_block_size": 8,
-    "quant_noise_scalar": 0,
-}
+# options without which some version of fairseq does not begin
+ALWAYS: dict[str, Any] = yaml.safe_load("""
+    task: translation
+    data: .
+    left_pad_source: true
+    left_pad_target: false
+    arch: transformer
+    adaptive_input: false
+    adaptive_softmax_cutoff: null
+    adaptive_softmax_dropout: 0
+    tie_adaptive_weights: false
+    no_token_positional_embeddings: false
+    no_cross_attention: false
+    cross_self_attention: false
+    quant_noise_pq: 0
+    quant_noise_pq_block_size: 8
+    quant_noise_scalar: 0
+""")
 
 CHECKPOINT_FILE = "checkpoint.pt"
 
@@ -510,7 +512,7 @@ def numbered_dictionary(vocab: Vocabulary) -> tuple[list[int], bytes]:
 def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
     """fairseq's options of a model, by its flat names, as it saves them in `args`."""
     config, tied = model.config, keeps_tables(model)
-    found = ALWAYS_OPTIONS | {
+    found = ALWAYS | {
         "source_lang": src,
         "target_lang": tgt,
         "activation_fn": config.activation,

@@ -9,6 +9,7 @@ import json
 import random
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 import torch
 
@@ -151,6 +152,20 @@ def test_every_sentence_has_a_length_limit_of_its_own_where_its_end_is_forced(ma
     model = exported(translator)
     assert [best[0].tokens for best in model.translate_n_best(SOURCES, beam=beam)] == limits
     check_beams(translator, model, beam=beam)
+
+
+def test_a_hypothesis_that_ends_a_token_after_its_own_limit_is_searched_again(make, exported, monkeypatch):
+    translator = settled(make(), end=3.0)
+    model, search = exported(translator), SearchConfig(beam=1, max_ratio=0.0, max_extra=31)
+    lines = [ids for ids in translator.encode(SOURCES) if ids]
+    said = [best[0].ids for best in translator.n_best(lines, search)]
+    short = min(range(len(lines)), key=lambda i: len(said[i]) or 99)
+    sources, limits = [lines[short], max(lines, key=len)], np.array([len(said[short]), 31])
+    for module in ("bridges.ct2_search", "models.search"):
+        monkeypatch.setattr(f"headgates.{module}.length_limits", lambda *_: limits)
+    found = [[best[0].ids for best in each.search_batch(sources, search)] for each in (translator, model)]
+    assert found[0] == found[1]
+    assert len(found[0][0]) < len(said[short]) < 30
 
 
 @pytest.mark.parametrize("closed", ["none", "all"])

@@ -171,6 +171,15 @@ def test_norms_at_the_end_follow_the_version_buffers(version, tmp_path):
     assert len([each for each in caught if "norm at the" in str(each.message)]) == 2 - sum(left.values())
 
 
+def test_a_decoder_trained_without_a_norm_at_its_end_is_read(tmp_path):
+    path = tmp_path / "model.pt"
+    content = random_checkpoint(path, decoder_normalize_before=True, no_decoder_final_norm=True)
+    for part in ("weight", "bias"):
+        content["model"].pop(f"decoder.layer_norm.{part}", None)
+    torch.save(content, path)
+    assert not opened(path).model.config.has_final_norm("decoder")
+
+
 # ---------------------------------------------------------------- languages and dictionaries
 
 
