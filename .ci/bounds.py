@@ -12,7 +12,6 @@ from pathlib import Path
 
 from audit import ROOT, asked_for, lowest
 
-
 TRAINERS = ["tests/gates/test_examples.py"]  # slow, and the only use of Hugging Face's Trainer
 
 

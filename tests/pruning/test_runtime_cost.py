@@ -35,8 +35,8 @@ def test_both_models_are_opened_anew_as_often_and_the_base_is_a_copy(translator,
     monkeypatch.setattr(
         runtime_cost, "opened_model", lambda _, model, *how: nullcontext(opened.append(model))
     )
-    monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: dict.fromkeys(blocks, [1.0]))
-    monkeypatch.setattr(RuntimeCost, "seconds", lambda self, runs: dict.fromkeys(runs, [2.0]))
+    monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: {name: [1.0] for name in blocks})
+    monkeypatch.setattr(RuntimeCost, "seconds", lambda self, runs: {name: [2.0] for name in runs})
     cost, smaller = RuntimeCost(translator, TimedText([BATCH], beam=1), "torch"), object()
     opened.clear()
     assert cost(smaller) == cost.whole == cost(translator.model)
