@@ -126,7 +126,7 @@ def test_what_is_missing_is_one_line_and_leaves_no_run(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "a funny film\n", "line 1: expected one or two sentences"),
+        ("a.tsv", "a funny film\n", "line 1: expected .* one or two sentences"),
         ("a.tsv", "good\ta film\nfair\ta film\n", "line 2: the label 'fair' is none of the training text"),
         ("a.tsv", "good\ta film\tthe plot\n", r"line 1: has 2 sentence"),
     ],
