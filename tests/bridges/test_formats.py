@@ -167,7 +167,7 @@ def test_a_folder_that_is_no_export_or_whose_export_json_lacks_something_is_one_
         open_exported(tmp_path)
     assert not is_exported(tmp_path)
     (tmp_path / ABOUT).write_text('{"format": "onnx"}')
-    with pytest.raises(ValueError, match="search is missing"):
+    with pytest.raises(ValueError, match="is missing; export the run again"):
         open_exported(tmp_path)
 
 
