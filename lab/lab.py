@@ -218,7 +218,7 @@ class Run:
             self.folder,
             replace(self.settings, precision=self.lab.precision),
             prefix=prefix,
-            loggers=self.lab.tracker.loggers(name),
+            log=self.lab.tracker.log,
             watchers=[*watchers, *self.lab.tracker.watchers(name)],
         )
         predictor.model.to(best_device())  # the trainer leaves it on the CPU

@@ -18,8 +18,6 @@ from headgates.records.source import Lines
 from headgates.records.table import read_table
 
 if TYPE_CHECKING:
-    from pytorch_lightning.loggers import Logger
-
     from headgates.lightning_modules.stage_callback import Watcher
 
 AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # the run that `wandb agent` wants
@@ -28,16 +26,15 @@ AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # the run 
 class Tracker:
     """Follows the runs of one command. This class follows nothing; a subclass overrides its methods.
 
-    They are called in this order: for each folder `open`, then `loggers` and `watchers` for each of its
-    stages, then `finish`; after all folders `complete`, for the run that was asked for, and `close`."""
+    They are called in this order: for each folder `open`, then `watchers` and `log` for its stages,
+    then `finish`; after all folders `complete`, for the run that was asked for, and `close`."""
 
     def open(self, folder: RunFolder, kind: str, base: RunFolder, *, asked: bool) -> None:
         """Follow this folder from now on. kind: base, base-continued or pruned; base: the run it starts from,
         itself for a base; asked: whether the command was started for this run."""
 
-    def loggers(self, stage: str) -> "list[Logger]":
-        """Where a stage's numbers go beside metrics.csv."""
-        return []
+    def log(self, stage: str, numbers: Mapping[str, Any], step: int) -> None:
+        """Log a row of a stage's metrics.csv."""
 
     def watchers(self, stage: str) -> "list[Watcher]":
         """Who looks on while a stage trains."""
@@ -95,13 +92,11 @@ class WandbTracker(Tracker):
         config = wandb_tables.configuration(folder, self.facts)
         self.runs.append(open_followed(folder, kind, config, base))
 
-    def loggers(self, stage: str) -> "list[Logger]":
-        from headgates.lab.wandb_stage import StageLogger  # with the trainer
-
-        return [StageLogger(self.runs[-1], stage)]
+    def log(self, stage: str, numbers: Mapping[str, Any], step: int) -> None:
+        self.runs[-1].log_stage(stage, numbers, step)
 
     def watchers(self, stage: str) -> "list[Watcher]":
-        from headgates.lab.wandb_stage import WandbWatcher
+        from headgates.lab.wandb_stage import WandbWatcher  # with the trainer
 
         return [WandbWatcher(self.runs[-1])]
 
@@ -118,7 +113,7 @@ class WandbTracker(Tracker):
             with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 for row in csv.DictReader(file):
                     stage, step = row.pop("stage"), int(row.pop("step"))
-                    self.runs[-1].log_stage(stage, {name: x for name, x in row.items() if x}, step)
+                    self.log(stage, {name: x for name, x in row.items() if x}, step)
         self.finish(test)
 
     def close(self) -> None:

@@ -1,32 +1,15 @@
-"""What a stage of training shows to Weights & Biases while it runs: its numbers and its gates."""
+"""What a stage of training shows to Weights & Biases after every epoch: its gates."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import Logger
 
 from headgates.lab import wandb_tables
 from headgates.lab.wandb_run import WITHOUT, FollowedRun
 from headgates.lightning_modules.remembers import Remembers
 from headgates.lightning_modules.stage_callback import Watcher
-
-
-class StageLogger(Logger):
-    """Logs the numbers of one stage."""
-
-    name, version = "wandb", None
-
-    def __init__(self, followed: FollowedRun, stage: str):
-        super().__init__()
-        self.followed, self.stage = followed, stage
-
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: the W&B run has the configuration."""
-
-    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        self.followed.log_stage(self.stage, metrics, int(step or 0))
 
 
 class WandbWatcher(Remembers, Watcher):

@@ -1,10 +1,10 @@
-"""Where logged numbers go: always to metrics.csv in the run folder; on request to TensorBoard or to the W&B
-run of lab/tracker.py too."""
+"""Where logged numbers go: always to metrics.csv in the run folder; on request to TensorBoard or a tracker
+too."""
 
 import csv
 import io
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from pytorch_lightning.utilities import rank_zero_only
 from headgates.data.atomic_file import atomic_file
 from headgates.models.progress import say
 
+Log = Callable[[str, dict[str, float], int], None]
+
 
 class MetricsFile(Logger):
     """metrics.csv: one row for each logged step, with its stage. Each save rewrites the whole file; a resumed
@@ -21,9 +23,10 @@ class MetricsFile(Logger):
 
     name = "metrics"
 
-    def __init__(self, path: str | Path, stage: str):
+    def __init__(self, path: str | Path, stage: str, also: Log = lambda *row: None):
+        """also: called with every row: the stage, the numbers and the step."""
         super().__init__()
-        self.path, self.stage = Path(path), stage
+        self.path, self.stage, self.also = Path(path), stage, also
         self.rows: dict[int, dict[str, Any]] = {}
         self.before: list[dict[str, Any]] = []  # rows of other stages
         if not self.path.is_file():
@@ -53,7 +56,9 @@ class MetricsFile(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         row = self.rows.setdefault(int(step or 0), {"stage": self.stage, "step": int(step or 0)})
-        row.update({name: float(value) for name, value in metrics.items()})
+        numbers = {name: float(value) for name, value in metrics.items()}
+        row.update(numbers)
+        self.also(self.stage, numbers, int(step or 0))
 
     @rank_zero_only
     def save(self) -> None:
@@ -72,9 +77,10 @@ class MetricsFile(Logger):
         self.save()
 
 
-def make_loggers(kind: str, folder: Path, stage: str, others: Sequence[Logger] = ()) -> list[Logger]:
-    """Return the loggers of a stage: metrics.csv, the `others`, and for kind 'tensorboard' TensorBoard."""
-    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv", stage), *others]
+def make_loggers(kind: str, folder: Path, stage: str, also: Log) -> list[Logger]:
+    """Return the loggers of a stage: metrics.csv, and for kind 'tensorboard' TensorBoard. also: of
+    MetricsFile."""
+    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv", stage, also)]
     if kind == "tensorboard":
         loggers.append(TensorBoardLogger(save_dir=folder, name="tensorboard", version=stage))
         say(f"{stage}: to look at it, tensorboard --logdir {folder / 'tensorboard'}")

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from headgates.configs.settings import Settings
@@ -15,7 +14,7 @@ from headgates.data.ranks import wait
 from headgates.lightning_modules.checkpoints import WholeFiles, checkpoint_to_resume
 from headgates.lightning_modules.convergence import is_converged
 from headgates.lightning_modules.held_signals import HeldSignals
-from headgates.lightning_modules.loggers import make_loggers
+from headgates.lightning_modules.loggers import Log, make_loggers
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.sharding import Sharded
 from headgates.lightning_modules.stage_bar import StageBar
@@ -34,13 +33,13 @@ def run_stage(
     *,
     prefix: str = "",
     watchers: Sequence[Watcher] = (),
-    loggers: Sequence[Logger] = (),
+    log: Log = lambda *row: None,
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
     Files in the run folder begin with `prefix`. settings: on which processes and in which precision, 32 or
-    bf16; with `resume` the stage goes on from its last checkpoint if there is one. loggers: where numbers go
-    beside metrics.csv and TensorBoard."""
+    bf16; with `resume` the stage goes on from its last checkpoint if there is one. log: called with
+    each row of metrics.csv: the stage, the numbers and the step."""
     signals = HeldSignals()
     state = StageCallback(
         folder,
@@ -51,8 +50,8 @@ def run_stage(
         signals=signals,
         watchers=watchers,
     )
-    log = StageLog(name, data.sampler(world=settings.ranks).steps)
-    callbacks = [state, *watchers, log, StageBar(name), signals]
+    told = StageLog(name, data.sampler(world=settings.ranks).steps)
+    callbacks = [state, *watchers, told, StageBar(name), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
@@ -64,7 +63,7 @@ def run_stage(
         accumulate_grad_batches=module.stage.accumulate,
         callbacks=callbacks,
         plugins=[WholeFiles()],
-        logger=make_loggers(settings.logger, folder.path, name, loggers),
+        logger=make_loggers(settings.logger, folder.path, name, log),
         default_root_dir=folder.path,
         log_every_n_steps=0,  # training rows are logged by StageModule
         num_sanity_val_steps=0,

@@ -21,7 +21,7 @@ from headgates.lab.tracker import (
     make_tracker,
 )
 from headgates.lab.wandb_run import FollowedRun, mode_without_asking
-from headgates.lab.wandb_stage import StageLogger, WandbWatcher
+from headgates.lab.wandb_stage import WandbWatcher
 from headgates.lab.wandb_tables import artifact_name
 from headgates.lightning_modules import stage as stages
 from headgates.records.folder import RunFolder, find_runs
@@ -73,9 +73,10 @@ def gates(runs):
 def logged_in_csv(folder, job):
     """{(step, name): value} of metrics.csv by the names of W&B."""
     return {
-        (int(row["step"]), name if row["stage"] in (job, "gates") else f"choice/{name}"): pytest.approx(
-            float(value)
-        )
+        (
+            int(row["step"]),
+            name if row["stage"] in (job, "gates", "training") else f"choice/{name}",
+        ): pytest.approx(float(value))
         for row in rows(folder.path)
         for name, value in row.items()
         if value and name not in ("stage", "step")
@@ -195,7 +196,7 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_pa
     recipe, run_stage = replace(LEARNED, budget=Lambda(0.2), refit="out"), stages.run_stage
 
     def interrupted(name, *rest, **options):
-        if name == "gates":
+        if name == "training":
             raise KeyboardInterrupt
         return run_stage(name, *rest, **options)
 
@@ -268,7 +269,7 @@ def test_a_history_that_wandb_does_not_take_costs_one_line_and_a_preempted_run_s
     run = Broken()
     followed = FollowedRun(run, folder, FACTS)
     for step in range(3):
-        StageLogger(followed, "base").log_metrics({"val/loss": 1.0}, step)
+        followed.log_stage("base", {"val/loss": 1.0}, step)
     (line,) = capsys.readouterr().err.splitlines()
     assert (
         "could not log history ([Errno 28] No space left on device); the command goes on without it" in line
