@@ -19,6 +19,8 @@ from operator import attrgetter
 from statistics import mean
 from typing import Any
 
+import torch
+
 from headgates.analysis.positions import THRESHOLD
 from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.syntax import MARGIN
@@ -170,6 +172,11 @@ def families(
     family."""
     have = {(role.family, role.site, role.head) for role in roles}
     return {
-        name: HeadMap({site: [(name, site, head) in have for head in range(site.heads)] for site in sites})
+        name: HeadMap(
+            {
+                site: torch.tensor([(name, site, head) in have for head in range(site.heads)]).bool()
+                for site in sites  # which may have no head left
+            }
+        )
         for name in families_asked(results)
     }

@@ -337,6 +337,8 @@ def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
         own = [each["loss"] for each in gates if each["label"] == label]
         assert row["by_the_mean"] == len(own)
         assert row["singly"] == pytest.approx(sum(own))
+        always = [each["loss"] for each in gates if (each["label"], each["seeds_alike"]) == (label, 5)]
+        assert row["singly_every"] == pytest.approx(sum(always))
         order = [row[name] for name in ("in_every_seed", "fewest", "in_one_seed", "most", "in_any_seed")]
         assert order == sorted(order)
     assert f"{kept} of {HEADS} heads have the same label in every seed" in out

@@ -130,8 +130,11 @@ def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(r
     rows = read_table(run, "analysis/base/contrast-runs-case.csv")
     assert len(rows) == 48
     by_name = {f"{row['site']}.{row['head']}": row for row in rows}
-    (head,) = (each for each in all_heads(translator.model) if head_name(each) == "decoder.1.cross.3")
-    clean, without = leads(translator, contrasts, closing([head]))
+    heads = {head_name(head): head for head in all_heads(translator.model)}
+    named = closing(heads[name] for name in facts["named"])
+    _, without = leads(translator, contrasts[1::2], named)  # not those that name the heads
+    assert facts["without"]["value"] == pytest.approx(float(without.mean()), abs=1e-4)
+    clean, without = leads(translator, contrasts, closing([heads["decoder.1.cross.3"]]))
     row = by_name["decoder.1.cross.3"]
     assert row["effect"] == pytest.approx(float((clean - without).mean()), abs=1e-4)
     assert row["effect_low"] < row["effect"] < row["effect_high"]
