@@ -61,6 +61,11 @@ def test_exactly_keep_heads_stay_open_and_none_scores_less_than_a_closed_one(nam
             assert order[closed.flat()].max() <= order[~closed.flat()].min()
 
 
+def test_what_interferes_most_is_closed_first():
+    given = HeadMap({ENC: torch.tensor([0.1, 0.5, 0.2, 0.4, 0.3])})
+    assert closed_by("interference", given, keep=3)[ENC].tolist() == [False, True, False, True, False]
+
+
 def test_a_layer_without_any_importance_is_closed_first():
     given = HeadMap({ENC: torch.zeros(5), DEC: torch.full((3,), 1e-9), CROSS: torch.ones(3)})
     assert closed_by("importance", given, keep=6)[ENC].all()
