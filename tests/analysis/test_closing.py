@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from headgates.analysis.closing import close_to
-from headgates.gates import HeadMap, HeadSite
+from headgates.gates import HeadMap, HeadSite, find_sites, remove
 from headgates.gates.blocks import lowest_in_blocks
+from tests.worlds.families import BY_NAME
 
 ENC, DEC = HeadSite.at("enc-self", 0, 3), HeadSite.at("dec-self", 0, 4)
 SCORES = HeadMap({ENC: [0.1, 0.9, 0.2], DEC: [0.5, 0.3, 0.8, 0.05]})
@@ -34,6 +35,16 @@ def test_of_neurons_the_lowest_blocks_of_all_sites_close(keep):
     closed = close_to(scores, keep, multiple=4).values()
     expected = lowest_in_blocks(rows, 12 - keep, [4, 4])  # tests/gates/test_blocks.py
     assert list(map(torch.Tensor.tolist, closed)) == list(map(torch.Tensor.tolist, expected))
+
+
+def test_heads_of_one_key_head_close_together():
+    model = BY_NAME["Llama"].model()  # two heads to a key head
+    model.model.layers = model.model.layers[:1]
+    (site,) = find_sites(model)
+    closed = close_to(HeadMap({site: [0.0, 9.0, 1.0, 2.0, 0.0, 5.0]}), 4, model=model)
+    assert closed.flat().tolist() == [False, False, True, True, False, False]
+    remove(model, closed)
+    assert model(input_ids=torch.ones(1, 3, dtype=torch.long)).logits.isfinite().all()
 
 
 @pytest.mark.parametrize(
