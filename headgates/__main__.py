@@ -7,13 +7,13 @@ from importlib import import_module
 from headgates import __version__
 
 COMMANDS = {
-    "fit": "train a base model and gates on its heads, and compare",
-    "prune": "close heads of a trained model without training",
+    "fit": "train a base model, make a smaller one of it, and compare",
+    "prune": "make smaller models of a trained one, and compare them",
     "analyze": "say what the heads of a trained model do",
     "explore": "type a sentence, close heads, and see what a model does then",
     "translate": "translate text, lines in and lines out",
     "export": "write a model for another runtime or library, and time it",
-    "sweep": "run fit on a grid of settings",
+    "sweep": "run fit with every combination of values",
 }
 
 
