@@ -212,7 +212,7 @@ def first_table() -> Table:
         "chosen by importance (Michel et al. 2019)": "importance:out+ffn",
         "chosen by learned gates (Voita et al. 2019)": "l0-target",
     }
-    rows = [["all 72", *[f"{found['base-continued', 72]['value']:.2f}"] * len(COUNTS)]]
+    rows = [["all 72, trained as long", *[f"{found['base-continued', 72]['value']:.2f}"] * len(COUNTS)]]
     rows += [
         [text, *(f"{found[method, heads]['value']:.2f}" for heads in COUNTS)]
         for text, method in methods.items()

@@ -62,6 +62,11 @@ class CTranslate2Model(LineTranslator):
     ValueError at a folder or compute type that cannot be opened."""
 
     def __init__(self, folder: Path, shape: Description, threads: int, *, compute_type: str = "float32"):
+        supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
+        if compute_type not in supported:
+            raise ValueError(
+                f"CTranslate2 has no {compute_type} on this CPU; expected one of {', '.join(supported)}"
+            )
         keep_freed_memory()
         self.max_positions = table_length(shape.config)
         self.specials = shape.target_specials

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import yaml
 from torch import Tensor
 
 from headgates.bridges.exported import read_export
@@ -80,23 +79,23 @@ NOT_OURS = (
 )
 
 # options without which some version of fairseq does not begin
-ALWAYS: dict[str, Any] = yaml.safe_load("""
-    task: translation
-    data: .
-    left_pad_source: true
-    left_pad_target: false
-    arch: transformer
-    adaptive_input: false
-    adaptive_softmax_cutoff: null
-    adaptive_softmax_dropout: 0
-    tie_adaptive_weights: false
-    no_token_positional_embeddings: false
-    no_cross_attention: false
-    cross_self_attention: false
-    quant_noise_pq: 0
-    quant_noise_pq_block_size: 8
-    quant_noise_scalar: 0
-""")
+ALWAYS: dict[str, Any] = {
+    "task": "translation",
+    "data": ".",
+    "left_pad_source": True,
+    "left_pad_target": False,
+    "arch": "transformer",
+    "adaptive_input": False,
+    "adaptive_softmax_cutoff": None,
+    "adaptive_softmax_dropout": 0,
+    "tie_adaptive_weights": False,
+    "no_token_positional_embeddings": False,
+    "no_cross_attention": False,
+    "cross_self_attention": False,
+    "quant_noise_pq": 0,
+    "quant_noise_pq_block_size": 8,
+    "quant_noise_scalar": 0,
+}
 
 CHECKPOINT_FILE = "checkpoint.pt"
 

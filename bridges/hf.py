@@ -147,7 +147,7 @@ NEUTRAL = {
 }
 # those that are read, or on which no output of a search depends; those of sampling count with do_sample alone
 NO_MATTER = re.compile(
-    "num_beams|length_penalty|min_length|min_new_tokens|max_length|.*_token_id|_.*|transformers_version"
+    "num_beams|length_penalty|min_length|min_new_tokens|.*_token_id|_.*|transformers_version"
     "|output_.*|return_dict_in_generate|num_return_sequences|use_cache|cache_.*|max_cache_len|low_memory"
     "|.*compile.*|prefill_chunk_size|continuous_batching_config|remove_invalid_values|.*assistant.*"
     "|.*_lookbehind|prompt_lookup_num_tokens|max_matching_ngram_size|speculation_type|use_mtp"
@@ -223,7 +223,7 @@ def convert_folder(folder: Path, config: Mapping[str, Any], options: ForeignOpti
     specials = [SpecialTokens(**about[side]["specials"]) for side in SIDES]
     ours = as_ours(model, family, *specials)
     settings = {
-        "search": search(model.generation_config, specials[1].never_produced),
+        "search": search(model, specials[1].never_produced),
         "text": {"joint": ours.config.embeddings == "tied"},
     }
     names = {path.name: path.name for path in files.values()}
@@ -341,9 +341,11 @@ def our_tensor(name: str, state: Mapping[str, Tensor], family: Family, ours: Tra
     return tensor.flatten() if name == "output.bias" else tensor
 
 
-def search(config: Any, never: Collection[int]) -> dict[str, Any]:
-    """Our search settings of a generation_config; those that it does not give stay ours. never: the tokens
-    that our search never produces. Warns of each other field by which `generate` may say something else."""
+def search(model: Any, never: Collection[int]) -> dict[str, Any]:
+    """Our search settings of a model's generation_config; those that it does not give stay ours. never: the
+    tokens that our search never produces. Warns of each other field by which `generate` may say something
+    else."""
+    config, positions = model.generation_config, model.config.max_position_embeddings
     found = {"beam": config.num_beams, "length_penalty": config.length_penalty}
     found["min_length"] = config.min_new_tokens
     if found["min_length"] is None and config.min_length is not None:
@@ -353,6 +355,8 @@ def search(config: Any, never: Collection[int]) -> dict[str, Any]:
         if name in ("suppress_tokens", "bad_words_ids"):
             value = [each for each in value or () if each not in never and each not in [[i] for i in never]]
         if name == "early_stopping" and value is True:  # as ours
+            continue
+        if name == "max_length" and value and value >= positions:  # it cuts no line
             continue
         if value and value != NEUTRAL.get(name) and not NO_MATTER.fullmatch(name):
             ignored.append(f"{name} {shortened(value)}")

@@ -326,5 +326,6 @@ def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -
             raise ValueError(
                 f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left"
             )
-        rows[site] = torch.tensor([head in row for head in range(site.heads)], dtype=torch.bool)
+        rows[site] = torch.zeros(site.heads, dtype=torch.bool)
+        rows[site][torch.tensor(row, dtype=torch.long)] = True
     remove(model, ~HeadMap(rows)) if of is None else set_heads_left(model, HeadMap(rows))

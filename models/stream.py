@@ -33,7 +33,7 @@ NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
     b"\xff\xfe": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | ...",
-    b"\x28\xb5": "this is Zstandard, unpack it first: unzstd -c FILE | ...",
+    b"\x28\xb5\x2f\xfd": "this is Zstandard, unpack it first: unzstd -c FILE | ...",
 }
 NOT_UTF8 = (
     "correct that line, convert the text (iconv -f ITS-ENCODING -t UTF-8), or give --not-utf8 empty to go on "
@@ -96,7 +96,7 @@ def _decode(raw: bytes, number: int, name: str, left_empty: Callable[[str], None
             f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, "
             "each ended by a newline"
         )
-    other = NOT_TEXT.get(raw[:2]) if number == 1 else None
+    other = next((cure for sign, cure in NOT_TEXT.items() if number == 1 and raw.startswith(sign)), None)
     raw = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
     cure = NOT_UTF8 if left_empty is None else "its translation is left empty"
     try:

@@ -249,6 +249,14 @@ def test_int8_says_nearly_the_same(make, exported):
     assert 1e-4 < scores_differ(translator, exported(translator, compute_type="int8"), SOURCES) < 5
 
 
+def test_a_compute_type_that_this_cpu_lacks_names_those_that_it_has(make, exported, monkeypatch):
+    translator = make()
+    exported(translator)
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32"})
+    with pytest.raises(ValueError, match="no int8 on this CPU; expected one of float32"):
+        exported(translator, compute_type="int8")
+
+
 def test_a_model_with_gates_is_refused(make, write):
     translator = make()
     attach(translator.model, gate="mask")

@@ -246,6 +246,7 @@ IGNORED = {
     "early_stopping": "never",
     "do_sample": True,
     "renormalize_logits": True,
+    "max_length": 20,
 }
 
 
