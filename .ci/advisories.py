@@ -18,10 +18,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 ROOT = Path(__file__).resolve().parents[1]
 ARCHIVE = "https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip"
 IMPORTED = "# imported"  # the line before those of the archive, with its date
-EVENTS = {"introduced": ">=", "fixed": "<", "last_affected": "<="}
+ENDS = {"fixed": "<", "last_affected": "<="}  # events of a range, as pip writes them
 
 
 def plain(name: str) -> str:
@@ -61,19 +63,41 @@ def records(archive: Path | BytesIO, packages: set[str]) -> Iterator[dict[str, A
 def rows_of(record: dict[str, Any], packages: set[str]) -> Iterator[tuple[str, str, str, str]]:
     """(package, affected versions as pip writes them, number, what) of a record that was not withdrawn."""
     number = next((each for each in record.get("aliases", ()) if each.startswith("CVE-")), record["id"])
-    what = shorten(record.get("summary") or record.get("details", ""), 100, placeholder="…")
+    what = shorten(record.get("summary") or record.get("details") or "", 100, placeholder="…")
     for affected in () if record.get("withdrawn") else record.get("affected", ()):
-        name = plain(affected["package"]["name"])
-        for span in affected.get("ranges", ()) if name in packages else ():
-            parts: list[str] = []
-            for event in span["events"] if span["type"] == "ECOSYSTEM" else ():
-                ((kind, version),) = event.items()
-                parts += [f"{EVENTS[kind]}{version}"] if version != "0" else []
-                if kind != "introduced":
-                    yield name, ",".join(parts), number, what
-                    parts = []
-            if parts:  # nothing mends it
-                yield name, ",".join(parts), number, what
+        package = affected.get("package", {})
+        name = plain(package.get("name", ""))
+        if name not in packages or package.get("ecosystem") != "PyPI":
+            continue
+        spans = [span for span in affected.get("ranges", ()) if span["type"] == "ECOSYSTEM"]
+        found = [each for span in spans for each in affected_versions(span["events"])]
+        if not spans:
+            found = [f"=={version}" for version in affected.get("versions", ()) if is_version(version)]
+        for each in found:
+            yield name, each, number, what
+
+
+def affected_versions(events: list[dict[str, str]]) -> Iterator[str]:
+    """The versions of a range, as pip writes them. Its other events, such as `limit`, end nothing."""
+    first: str | None = None  # of a hole that is not mended yet
+    for event in events:
+        for kind, version in event.items():
+            if kind == "introduced":
+                first = version
+            elif kind in ENDS:
+                yield ",".join([f">={first}"] * (first not in (None, "0")) + [f"{ENDS[kind]}{version}"])
+                first = None
+    if first is not None:  # nothing mends it
+        yield f">={first}"
+
+
+def is_version(text: str) -> bool:
+    """Whether it is a version that pip can compare; old packages have others."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def main(root: Path, archive: Path | BytesIO) -> None:

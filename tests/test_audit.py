@@ -58,7 +58,7 @@ RECORD = {
     "summary": "runs code",
     "affected": [
         {
-            "package": {"name": "PyArrow"},
+            "package": {"name": "PyArrow", "ecosystem": "PyPI"},
             "ranges": [
                 {"type": "GIT", "events": [{"introduced": "0"}]},
                 {
@@ -69,7 +69,7 @@ RECORD = {
             ],
         },
         {
-            "package": {"name": "of-others"},
+            "package": {"name": "of-others", "ecosystem": "PyPI"},
             "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
         },
     ],
@@ -102,6 +102,24 @@ def test_an_archive_fills_the_table_and_what_was_written_by_hand_stays(scripts, 
     holes, covered = audit.audit(root)
     assert "constraints.txt: pyarrow 26.0.1 has CVE-2 (runs code); take one that is not >=24.0" in holes
     assert "3 advisories that osv.dev's sources had on 2031-02-03, and 7 by hand. Not covered" in covered
+
+
+@pytest.mark.parametrize(
+    ("affected", "rows"),
+    [
+        ({"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}]}, [">=0"]),
+        ({"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"limit": "*"}]}]}, [">=0"]),
+        ({"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "2"}, {"fixed": "3"}]}]}, [">=2,<3"]),
+        ({"ranges": [{"type": "GIT", "events": []}], "versions": ["1.0", "2004d"]}, ["==1.0"]),
+        ({"package": {"name": "pyarrow", "ecosystem": "npm"}, "versions": ["1.0"]}, []),
+    ],
+)
+def test_a_hole_that_nothing_mends_and_one_of_listed_versions_are_not_dropped(scripts, affected, rows):
+    advisories, _ = scripts
+    package = {"name": "pyarrow", "ecosystem": "PyPI"}
+    record = {"id": "PYSEC-3", "details": None, "affected": [{"package": package} | affected]}
+    found = [*advisories.rows_of(record, {"pyarrow"})]
+    assert found == [("pyarrow", each, "PYSEC-3", "") for each in rows]
 
 
 def test_every_dependency_has_a_lower_bound_that_the_pinned_version_meets(scripts):
