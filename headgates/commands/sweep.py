@@ -3,6 +3,7 @@
 python sweep.py configs/sweeps/lambda.yaml --jobs 2
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,3 +159,7 @@ def show_sweep(folder: "RunFolder", rows: "Sequence[TableRow]") -> None:
 
 def cell_text(value: Any) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":  # as Lightning starts the other processes of --devices
+    sys.exit(main())

@@ -1,5 +1,6 @@
 """The user is told to type what the user types."""
 
+import runpy
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -57,6 +58,17 @@ def test_the_other_processes_of_the_installed_command_are_the_same_command(typed
     with pytest.raises(SystemExit):
         main()
     assert _basic_subprocess_cmd()[1:] == ["-m", "headgates.commands.fit", "--devices", "2", "--help"]
+
+
+@pytest.mark.parametrize("command", ["fit", "prune", "analyze", "sweep"])
+def test_a_command_that_starts_processes_runs_as_a_module_too(monkeypatch, capsys, command):
+    name = f"headgates.commands.{command}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    assert end.value.code in (None, 0)
+    assert capsys.readouterr().out.startswith("usage: ")
 
 
 def test_the_installed_command_says_its_version(typed, capsys):
