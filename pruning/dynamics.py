@@ -82,7 +82,7 @@ class Dynamics(Watcher):
         about = {
             "epochs": self.epochs,
             "kinds": list(scores.by_kind()),
-            **module.task.prediction_settings(module.predictor),
+            **module.task.prediction_settings(module.predictor, quick=True),
             "quick": True,  # outputs are made the quickest way, translations greedily
             "valid_sentences": len(self.valid[0]),
             "valid_digest": digest_lines(*self.valid),

@@ -170,9 +170,10 @@ class Task(ABC):
         """`predict`, the lines shared out among the ranks; every rank calls it, and gets all outputs."""
         return shared_out(lines, lambda share: self.predict(predictor, share, quick=quick))
 
-    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
-        """What `predict` depends on beside the model, as result.json records it."""
-        return {}
+    @abstractmethod
+    def prediction_settings(self, predictor: Any, *, quick: bool = False) -> dict[str, Any]:
+        """What `predict` depends on beside the model, as result.json records it; outputs on disk are used
+        again only where it is the same."""
 
     def top_logits(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
         """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding.

@@ -140,6 +140,9 @@ class Classification(Task):
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return predictor.label(lines)
 
+    def prediction_settings(self, predictor: Any, *, quick: bool = False) -> dict[str, Any]:
+        return {}
+
     def top_logits(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         return model.top_logits(batch.source)
 

@@ -155,5 +155,5 @@ class Translation(Task):
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return predictor.translate(lines, beam=1) if quick else predictor.translate(lines)
 
-    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
-        return {"search": to_dict(predictor.search)}
+    def prediction_settings(self, predictor: Any, *, quick: bool = False) -> dict[str, Any]:
+        return {"search": to_dict(predictor.search) | ({"beam": 1} if quick else {})}

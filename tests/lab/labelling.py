@@ -60,5 +60,5 @@ class Labelling(Translation):
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return [predictor.label(line) for line in lines]
 
-    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
+    def prediction_settings(self, predictor: Any, *, quick: bool = False) -> dict[str, Any]:
         return {"labels": LABELS}

@@ -164,6 +164,7 @@ def test_a_base_is_pruned_while_it_trains(configure, capsys):
     assert found[9:12] == [(1, 19), (2, 0), (2, 3)]
     record = folder.read_json("curves/dynamics.json")
     assert (record["epochs"], record["train_sentences"], record["valid_sentences"]) == ([1, 2], 29, 5)
+    assert record["search"]["beam"] == 1  # between epochs translations are greedy
     assert {"command", "commit", "seed", "device", "versions"} <= record.keys()
     assert str(folder.path.parent) not in json.dumps(record)
     assert capsys.readouterr().out.count("dynamics: epoch") == 2

@@ -36,6 +36,10 @@ def flags_of(encoder, labelled, *more) -> list[str]:
     return [*FLAGS.split(), "--encoder", str(encoder), "--data", str(labelled), *more]
 
 
+def test_a_new_task_must_say_what_its_outputs_depend_on():
+    assert "prediction_settings" in Task.__abstractmethods__
+
+
 @pytest.fixture(scope="module")
 def task() -> Task:
     return task_named("classify")
