@@ -15,6 +15,8 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,10 @@ class Part:
     def __post_init__(self) -> None:
         if not len(self.widths) == len(self.costs) > 0:
             raise ValueError(f"{len(self.costs)} costs of {len(self.widths)} widths; expected one of each")
+        if any(second <= first for first, second in pairwise((-1.0, *self.widths))):
+            raise ValueError(f"widths {[*self.widths]}; expected rising numbers of at least 0")
+        if not all(isfinite(cost) and cost >= 0 for cost in self.costs):
+            raise ValueError(f"costs {[*self.costs]}; expected finite numbers of at least 0")
 
     def cost(self, width: float) -> float:
         return float(np.interp(width, self.widths, self.costs))

@@ -62,6 +62,9 @@ PART = {"kinds": ["cross"], "padded": False, "widths": [0, 8], "costs": [0.0, 1.
         ({"parts": [PART | {"widths": ["0", "8"]}]}, r"parts\[0\].widths\[0\] is a str, not a float"),
         ({"parts": [PART | {"widths": [0, 4, 8]}]}, "2 costs of 3 widths"),
         ({"parts": [PART | {"widths": [], "costs": []}]}, "0 costs of 0 widths"),
+        ({"parts": [PART | {"widths": [8, 0]}]}, r"widths \[8, 0\]; expected rising numbers"),
+        ({"parts": [PART | {"widths": [8, 8]}]}, r"widths \[8, 8\]; expected rising numbers"),
+        ({"parts": [PART | {"costs": [-1, 2]}]}, r"costs \[-1, 2\]; expected finite numbers"),
         ({"unit": None}, "unit is a NoneType, not a str"),
     ],
 )
