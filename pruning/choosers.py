@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from headgates.configs.closing import ZERO
 from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import LAYERS, PIECES, UNPRUNED, Recipe, Share, Speed
+from headgates.configs.recipe import LAYERS, PIECES, UNITS, UNPRUNED, Recipe, Share, Speed
 from headgates.configs.registry import imported
 
 
@@ -126,7 +127,12 @@ def way(recipe: Recipe) -> str:
         return ""
     how = "gates learn on frozen weights under a limit of cost"
     if recipe.choose == "plan":
-        how = "a plan trades heads, neurons and layers off, by what each costs in loss and in time"
+        parts = ["heads"] * (not {*KINDS}.isdisjoint(recipe.kinds))
+        parts += ["neurons"] * (not {*FFN_KINDS}.isdisjoint(recipe.kinds))
+        parts += ["layers"] * ({*recipe.kinds} == {*ALL_KINDS})
+        words = " and ".join(", ".join(parts).rsplit(", ", 1))
+        unit = "time" if isinstance(recipe.budget, Speed) else UNITS[recipe.budget.of]
+        how = f"a plan chooses which {words} stay, by what each costs in loss and in {unit}"
     return f"{recipe.choose}, {recipe.budget.words}: {how}"
 
 

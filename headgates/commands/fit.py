@@ -42,8 +42,9 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
 
     gate: str = setting(
         "l0",
-        "What chooses what stays: gates (l0), for a speed or size a plan; none: a base alone. One of "
-        f"{', '.join(OFFERED)}, or module:function. prune --by l0 trains gates for a speed.",
+        f"The method that chooses what stays: {', '.join(OFFERED)}, or module:function; none makes a base "
+        "alone. With l0, gates learn what stays, but for a speed or a size a plan decides, and prune --by l0 "
+        "trains gates for these.",
     )
     rivals: list[str] = setting(
         ["importance", "raw-importance"],

@@ -43,9 +43,8 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
     source: str = setting(REQUIRED, "A run folder, or a model such as hf:NAME.", positional=True)
     by: list[str] = setting(
         [],
-        "What chooses: a score such as importance or obs, gates (l0), or for a speed a plan. One of "
-        f"{', '.join(OFFERED)}, or module:function. Default what suits the budget: l0 for --lambda, "
-        "plan for a speed or size, else importance. For a speed l0 trains gates under a limit of cost.",
+        f"The methods that choose what stays: {', '.join(OFFERED)}, or module:function; l0 trains gates. The "
+        "default is l0 for --lambda, plan for a speed or a size, and importance for everything else.",
     )
     also: list[str] = setting(
         [],

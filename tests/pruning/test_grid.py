@@ -83,6 +83,14 @@ def test_a_plan_for_a_speed_is_told_from_gates_for_it():
     assert way(Recipe("l0", NINE)) == ""
 
 
+def test_a_plan_names_only_the_parts_that_may_close_and_what_they_are_measured_by():
+    (heads,) = read_command(PruneOptions, ["RUN", "--speedup", "2", "--kinds", "heads"]).recipes([], 1)
+    (every,) = read_command(PruneOptions, ["RUN", "--params", "0.5"]).recipes([], 1)
+    assert "which heads stay, by what each costs in loss and in time" in way(heads)
+    assert "which heads, neurons and layers stay" in way(every)
+    assert way(every).endswith("in loss and in parameters")
+
+
 def test_processes_make_the_rows_of_one_process_under_changed_settings(tiny, called):
     words = [
         "--by",
