@@ -39,9 +39,9 @@ audit: $(INSTALLED)
 	$(PY) .ci/audit.py
 
 # The lowest and the newest versions that pyproject.toml allows, each in an environment of its own.
-bounds:
-	$(PYTHON) .ci/bounds.py lowest
-	$(PYTHON) .ci/bounds.py newest
+bounds: $(INSTALLED)
+	$(PY) .ci/bounds.py lowest
+	$(PY) .ci/bounds.py newest
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

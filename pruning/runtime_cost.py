@@ -231,9 +231,8 @@ class RuntimeCost:
             round_seconds = (time.perf_counter() - begin) / (1 + ROUNDS)
         self.rounds = max(1, min(ROUNDS, round(MOST_SECONDS / (2 * OPENINGS * fmean(seconds)))))
         self.whole = 1000 * fmean(seconds) / text.sentences
-        self.seconds_each = (
-            2 * OPENINGS * (1 + self.rounds) * round_seconds
-        )  # of one more model, by the clock
+        # of one more model, by the clock
+        self.seconds_each = 2 * OPENINGS * (1 + self.rounds) * round_seconds
 
     def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
         """What models take for the text, in turns, in each round."""
