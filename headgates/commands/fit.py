@@ -15,7 +15,6 @@ from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
-from headgates.configs.sized import suited
 from headgates.data import CORPORA, load_corpus
 from headgates.data.ranks import after_first, first
 from headgates.models.progress import say
