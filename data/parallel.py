@@ -122,18 +122,31 @@ def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str,
     return {split: named_split(both or parts, split, place) for split in SPLIT_NAMES}
 
 
-def split_parts(folder: Path, endings: Sequence[str] = ROW_ENDINGS) -> dict[str, Sequence[Path]]:
-    """Split's name -> its files of rows, in order and of one ending, of a folder and those inside. The name
-    stands before a file's first dot or dash, as in train-00000-of-00002.parquet, or is its folder's."""
-    found: dict[str, list[Path]] = {}
+def split_parts(folder: Path, endings: Sequence[str] = ROW_ENDINGS) -> Mapping[str, Sequence[Path]]:
+    """Split's name -> its files of rows. A file of the folder itself that has the name alone, as train.tsv,
+    is the whole split. Else the split is the files of the folder and those inside, in order and of one
+    ending, that have the name before their first dot or dash, as in train-00000-of-00002.parquet, or whose
+    folder has it."""
+    whole: dict[str, list[Path]] = {}
+    parts: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         words = [name.split(".")[0].split("-")[0] for name in path.relative_to(folder).parts[:-3:-1]]
         split = next((word for word in words if word in ALL_NAMES), None)
-        if split and row_ending(path) in endings and path.is_file():
-            parts = found.setdefault(split, [path])
-            if path != parts[0] and path.suffixes == parts[0].suffixes:
-                parts.append(path)
-    return dict(found)
+        if not split or row_ending(path) not in endings or not path.is_file():
+            continue
+        if path.parent == folder and unpacked_name(path) == split + row_ending(path):
+            whole.setdefault(split, [path])
+        of_split = parts.setdefault(split, [])
+        if not of_split or same_form(path, of_split[0]):
+            of_split.append(path)
+    # val.tsv also goes before valid-old.tsv: both are names of one split
+    named = {name for names in SPLIT_NAMES.values() if whole.keys() & set(names) for name in names}
+    return {name: files for name, files in parts.items() if name not in named} | whole
+
+
+def same_form(path: Path, other: Path) -> bool:
+    """Whether two files of rows have one ending, and both or neither are compressed."""
+    return (row_ending(path), path.suffix) == (row_ending(other), other.suffix)
 
 
 def two_languages(src: str | None, tgt: str | None, known: Sequence[str], place: str) -> tuple[str, str]:

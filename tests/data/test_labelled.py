@@ -88,6 +88,12 @@ def test_a_folder_has_three_splits_and_its_labels_are_those_of_training(tmp_path
         labelled_corpus(str(tmp_path))
 
 
+def test_a_harder_test_set_beside_the_test_set_stays_out_of_it(tmp_path):
+    for name in ("train.tsv", "valid.tsv", "test.tsv", "test-hard.tsv"):
+        write(tmp_path / name, TSV)
+    assert len(labelled_corpus(str(tmp_path)).test) == 2
+
+
 def test_numbers_are_labels_in_their_own_order():
     assert labels_of(ParallelText(["a"] * 4, ["10", "2", "no", "2"])) == ["2", "10", "no"]
 

@@ -155,6 +155,31 @@ def test_parts_are_read_in_order_and_a_configuration_is_a_folder_inside(tmp_path
     assert pairs_of(load_corpus(f"hf:{tmp_path}:de-en", src="en", tgt="de").train) == READ[:2]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train.part1.jsonl", "train.part2.jsonl"),
+        ("train-v1.0-00000.parquet", "train-v1.1-00001.parquet"),
+        ("train.part1.jsonl.gz", "train.part2.jsonl.gz"),
+    ],
+)
+def test_no_part_is_lost_for_a_dot_in_its_name(tmp_path, names):
+    for name, row in zip(names, rows("columns"), strict=False):
+        write(tmp_path / name, [row])
+    for split in ("valid", "test"):
+        write(tmp_path / f"{split}.jsonl", rows("columns"))
+    assert pairs_of(load_corpus(tmp_path, src="en", tgt="de").train) == READ[:2]
+
+
+def test_a_file_with_the_name_of_a_split_is_taken_alone(tmp_path):
+    for name in ("train.jsonl", "val.tsv", "test.tsv"):
+        write(tmp_path / name, rows("columns")[:1])
+    for name in ("train.jsonl.gz", "train-more.jsonl", "val-old.tsv", "valid-old.tsv", "backup/test.jsonl"):
+        write(tmp_path / name, rows("columns")[1:2])
+    corpus = load_corpus(tmp_path, src="en", tgt="de")
+    assert pairs_of(corpus.train) == pairs_of(corpus.valid) == pairs_of(corpus.test) == READ[:1]
+
+
 def test_a_large_one_goes_through_a_store_for_each_direction(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(headgates.data.parallel, "IN_MEMORY", 0)
