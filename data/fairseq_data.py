@@ -108,7 +108,7 @@ def pieces_of(path: Path, dictionary: Dictionary) -> Iterator[list[str]]:
                 f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} "
                 f"has {len(dictionary)} entries; take the dictionary that the text was binarised with"
             )
-        kept = ids[:-1] if ids[-1:] == SPECIALS.end else ids
+        kept = ids[:-1] if len(ids) and ids[-1] == SPECIALS.end else ids
         yield [dictionary.symbols[i] for i in kept.tolist()]
 
 

@@ -16,8 +16,8 @@ PAIRS = [([4, 5, 6, 7], [5, 4]), ([8, 9, 5], [4]), ([3, 9, 5], [8, 3, 4])]
 FORMATS = {4: "<i4", 8: "<u2"}
 
 
-def write_side(path: Path, sentences: list[list[int]], code: int = 8) -> None:
-    ended = [np.array([*ids, 2], FORMATS[code]) for ids in sentences]
+def write_side(path: Path, sentences: list[list[int]], code: int = 8, end: tuple[int, ...] = (2,)) -> None:
+    ended = [np.array([*ids, *end], FORMATS[code]) for ids in sentences]
     lengths = np.array(list(map(len, ended)), "<i4")
     begins = (np.cumsum(lengths) - lengths) * ended[0].itemsize
     head = b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, code, len(ended))
@@ -64,6 +64,11 @@ def test_splits_are_put_together_and_an_empty_training_pair_is_skipped(folder):
     )
     assert corpus.split("test2").sources == ["b@@"]  # what its word went on with is not there
     assert len(corpus.split("valid")) == 1
+
+
+def test_a_sentence_without_any_id_is_an_empty_line(folder):
+    write_side(folder / "test.en-de.en", [[], [4, 2], [5]], end=())
+    assert load_corpus(f"fairseq:{folder}").test.sources == ["", "the", "dog"]
 
 
 def test_a_split_that_is_not_there_is_missed_when_it_is_asked_for(folder):
