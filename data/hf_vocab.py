@@ -165,7 +165,7 @@ def own_language(tokenizer: Any, text: str) -> tuple[list[str], str]:
     rest."""
     code = text[: text.find("<<") + 2]
     source = tokenizer.current_spm is tokenizer.spm_source
-    if source and code[:2] == ">>" and code[2:-2] in languages(tokenizer):
+    if source and code[:2] == ">>" and code in tokenizer.encoder:
         return [code], text[len(code) :]
     return [], text
 

@@ -29,6 +29,7 @@ from headgates.bridges.hf import read, read_model, search_settings  # noqa: E402
 from headgates.configs.settings import SearchConfig  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.batch import pad  # noqa: E402
+from headgates.data.hf_vocab import own_language  # noqa: E402
 from headgates.data.text import DataError  # noqa: E402
 from headgates.models.search import best_hypotheses  # noqa: E402
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, logits_differ, options_of  # noqa: E402
@@ -185,6 +186,19 @@ def test_a_line_s_own_language_goes_before_the_one_given_and_other_marks_are_tex
     assert source.characters(">>deu<<dogs")[0] == [*range(7)]
     assert ">>deu<<" not in target.pieces(target.encode([">>deu<<dogs"])[0])
     assert translator.translate([">>deu<<dogs"])
+
+
+def test_a_line_s_language_is_found_without_going_through_all_pieces():
+    class Pieces(dict):
+        def items(self):
+            raise AssertionError("every line would go through all pieces")
+
+    class MarianTokenizer:
+        encoder = Pieces({">>fra<<": 3})
+        current_spm = spm_source = "source"
+
+    assert own_language(MarianTokenizer(), ">>fra<<dogs") == ([">>fra<<"], "dogs")
+    assert own_language(MarianTokenizer(), ">>the cat << dogs") == ([], ">>the cat << dogs")
 
 
 def test_several_languages_without_one_are_said(hf_folder):
