@@ -160,6 +160,8 @@ def plain_settings(options: FitOptions) -> Settings:
 
 def suited_settings(settings: Settings, pairs: int, given: Mapping[str, Any]) -> Settings:
     """The settings with what suits text of one's own, which is said."""
+    from headgates.configs.sized import suited  # it reads YAML, whose import an interrupt may hit
+
     settings, chosen = suited(settings, pairs, given)
     if chosen:
         words = " ".join(f"{name}={value}" for name, value in chosen.items())
