@@ -25,6 +25,7 @@ class HeldSignals(pl.Callback):
 
     def __init__(self) -> None:
         self.heard: int | None = None
+        self.waits = False
         self.before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -49,8 +50,17 @@ class HeldSignals(pl.Callback):
             signal.raise_signal(signum)
         raise KeyboardInterrupt
 
+    def on_validation_start(self, *_: Any, **__: Any) -> None:
+        """A signal heard in the last step of an epoch waits for the epoch's end, which saves the step."""
+        self.waits = self.heard is not None
+
     def in_validation(self, *_: Any, **__: Any) -> None:
-        """Also of a signal that was heard in the last step of an epoch, whose end may be minutes away."""
+        if self.heard is not None and not self.waits:
+            self.re_raise()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """A signal heard after the last epoch still ends the program."""
+        self.restore()
         if self.heard is not None:
             self.re_raise()
 
@@ -60,5 +70,5 @@ class HeldSignals(pl.Callback):
             signal.signal(signum, handler)
         self.before.clear()
 
-    on_validation_start = on_validation_batch_start = on_validation_batch_end = in_validation
-    on_train_end = on_exception = restore
+    on_validation_batch_start = on_validation_batch_end = in_validation
+    on_exception = restore

@@ -12,6 +12,7 @@ import torch
 
 from headgates.configs.stages import StageConfig
 from headgates.lightning_modules import module as modules
+from headgates.lightning_modules.stage_callback import Watcher
 from headgates.lightning_modules.stage_record import StageResult
 from headgates.models.checkpoint import load_file, load_model, save_file
 from headgates.records.folder import RunFolder
@@ -172,8 +173,12 @@ def test_a_stage_goes_on_from_the_last_checkpoint_that_is_whole(
     assert not (cut / "last.previous.pt").exists(), "of a finished stage the last checkpoint is enough"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_waits_until_the_step_is_saved(translator, data, tmp_path, monkeypatch, signum):
+@pytest.mark.parametrize(
+    ("signum", "batch"),
+    [(signal.SIGINT, 4), (signal.SIGUSR1, 4), (signal.SIGINT, 8)],
+    ids=["Ctrl-C", "SLURM", "Ctrl-C in the last step of an epoch"],
+)
+def test_a_signal_waits_until_the_step_is_saved(translator, data, tmp_path, monkeypatch, signum, batch):
     train(untrained(translator), data, tmp_path / "whole", gates=GATES)
 
     def interrupt(*_):
@@ -182,14 +187,14 @@ def test_a_signal_waits_until_the_step_is_saved(translator, data, tmp_path, monk
     before = signal.signal(signum, interrupt)
     try:
         with monkeypatch.context() as patched:
-            cut_power(patched, epoch=1, batch=4, cut=lambda: os.kill(os.getpid(), signum))
+            cut_power(patched, epoch=1, batch=batch, cut=lambda: os.kill(os.getpid(), signum))
             with pytest.raises(KeyboardInterrupt):
                 train(untrained(translator), data, tmp_path / "cut", gates=GATES)
         if signum != signal.SIGINT:  # which Lightning ignores from then on: the program is ending
             assert signal.getsignal(signum) is interrupt
     finally:
         signal.signal(signum, before)
-    assert last_step(tmp_path / "cut") == 14
+    assert last_step(tmp_path / "cut") == 10 + batch
     train(untrained(translator), data, tmp_path / "cut", gates=GATES, resume=True)
     assert same_files(tmp_path / "whole", tmp_path / "cut")
 
@@ -219,6 +224,20 @@ def test_a_signal_that_a_destructor_swallows_in_validation_ends_the_stage(
     finally:
         signal.signal(signal.SIGINT, before)
     assert last_step(tmp_path) == data.sampler().steps
+
+
+def test_a_signal_after_the_last_epoch_ends_the_program(translator, data, tmp_path):
+    class Late(Watcher):
+        def on_train_end(self, *_):
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(translator, data, tmp_path, watchers=[Late()])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert last_step(tmp_path) == 3 * data.sampler().steps
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(translator, data, tmp_path, monkeypatch):
