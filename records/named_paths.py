@@ -3,7 +3,6 @@ import torch and Lightning, which takes seconds; nothing here imports them. What
 checked where they are read."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -56,19 +55,15 @@ def check_data_dir(data_dir: str | None) -> None:
 
 
 def check_writable(runs: str) -> None:
-    """Raises OSError unless runs can be written in this folder, which stays as it is, or away."""
+    """Raises OSError unless runs can be written in this folder, or it can be made."""
     folder = Path(runs)
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise OSError(
             f"cannot write in {folder}: {error.strerror}; choose another folder with --runs"
         ) from None
-    with suppress(OSError):  # another process has begun a run there
-        for path in new:
-            path.rmdir()
 
 
 def check_settings(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgates.records import foreign_source
-from headgates.records.named_paths import check_run
+from headgates.records.named_paths import check_run, check_writable
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "examples/toy_run/toy-en-de-none-s1"
@@ -63,6 +63,14 @@ def test_wrong_paths_and_text_are_found_before_torch_is_imported(tmp_path):
         assert expected in line
         assert not hint or hint == [f"(see `python {words[0]} --help`)"]
         assert (imported, code in (1, 2)) == ([], True), words
+
+
+def test_a_runs_folder_that_is_not_there_is_neither_made_nor_removed(tmp_path, monkeypatch):
+    for touches in ("mkdir", "rmdir"):  # another command may be making a run there
+        monkeypatch.setattr(Path, touches, lambda *_, **__: pytest.fail("the folder was touched"))
+    check_writable(str(tmp_path / "new/runs"))
+    with pytest.raises(OSError, match=r"cannot write in /dev/null/runs.*choose another folder with --runs"):
+        check_writable("/dev/null/runs")
 
 
 def test_a_source_of_another_library_is_let_through(monkeypatch):
