@@ -71,7 +71,7 @@ class Measure:
     """One metric of a system on the test set, and its difference from the reference of the comparison.
 
     p_value: two-sided, paired bootstrap. p_sacrebleu: what sacreBLEU prints for the same comparison
-    (pruning.significance). p_mcnemar: of McNemar's test, for a metric that says of each line whether it is
+    (analysis.significance). p_mcnemar: of McNemar's test, for a metric that says of each line whether it is
     right."""
 
     value: float
@@ -219,12 +219,16 @@ class ResultRow:
             known = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
             if not measures:
                 raise ValueError("no metric with its signature")
+            if known.get("stage") == {}:  # of a base that others trained, as older versions wrote it
+                del known["stage"]
             found: ResultRow = parsed({**known, "measures": {}}, cls)
+            if found.stage and not 0 <= (best := found.stage["best_epoch"]) < len(found.losses):
+                raise ValueError(f"stage.best_epoch is {best}, of {len(found.losses)} losses")
             made_by = None if recipe is None else Recipe.from_json(recipe)
             return replace(found, measures=measures, recipe=made_by, others=rest)
         except ValueError as error:
             raise ValueError(
-                f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
+                f"a row of result.json is not what `fit` writes ({error}); repeat the run with --fresh"
             ) from error
 
 

@@ -8,6 +8,7 @@ from headgates.configs.recipe import Recipe, Units
 from headgates.records.folder import RunFolder
 from headgates.records.row import Measure, ResultRow
 
+STAGE = {"losses": [3.0, 2.0], "best_epoch": 1, "steps": 7, "epochs": 2, "seconds": 3.5, "converged": None}
 FULL = ResultRow(
     system="pruned",
     heads_open=5,
@@ -22,7 +23,7 @@ FULL = ResultRow(
     seconds=17.0,
     evaluation={"sentences": 23},
     expected_open_heads=5.3,
-    stage={"losses": [3.0, 2.0], "best_epoch": 1, "steps": 7, "epochs": 2, "seconds": 3.5, "converged": None},
+    stage=STAGE,
     reference="base",
     p_value_vs_base=0.125,
     same_as="base",
@@ -45,6 +46,11 @@ def test_a_row_before_the_comparison_has_its_score_alone():
     assert row.is_base
 
 
+def test_an_empty_stage_is_that_of_a_base_that_others_trained():
+    row = json.loads(json.dumps(FULL.to_json() | {"stage": {}}))
+    assert ResultRow.from_json(row).stage is None
+
+
 def test_what_this_version_does_not_know_is_kept(tmp_path):
     row = {**FULL.to_json(), "comet": 0.83, "by_length": {"short": 1}}
     RunFolder(tmp_path).write_json("result.json", {"rows": [row]})
@@ -61,6 +67,8 @@ def test_what_this_version_does_not_know_is_kept(tmp_path):
         ({"bleu": None}, "bleu.value is a NoneType"),
         ({"recipe": {"choose": "obs"}}, "expected a recipe"),
         ({"stage": {"losses": [3.0, None]}}, "stage.best_epoch is missing"),
+        ({"stage": {**STAGE, "best_epoch": 2}}, "stage.best_epoch is 2, of 2 losses"),
+        ({"stage": {**STAGE, "losses": [], "best_epoch": 0}}, "stage.best_epoch is 0, of 0 losses"),
         ({"evaluation": {"search": "greedy"}}, "evaluation.search is a str"),
         ({"speed": {"measured": 2.0}}, "speed.budget is missing"),
     ],
