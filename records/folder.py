@@ -101,7 +101,7 @@ class RunFolder:
         folder = cls(path)
         if not (folder / "config.yaml").is_file():
             siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
-            if (Path(path) / "model.bin").is_file():
+            if is_ctranslate2(Path(path)):
                 raise ValueError(
                     f"{path} is a model of CTranslate2 that export did not write: it does not say how its "
                     "text is cut. Give the model that it was made of: hf:NAME, fairseq:FILE or marian:FOLDER"
@@ -116,7 +116,7 @@ class RunFolder:
         path = self / "config.yaml"
         content = load_yaml(path)
         if not content:
-            raise ValueError(f"{path} holds no settings; expected the configuration that fit.py wrote")
+            raise ValueError(f"{path} holds no settings; expected the configuration that `fit` writes")
         try:
             check_types(Settings, content)
         except ValueError as error:
@@ -311,6 +311,12 @@ class RunFolder:
         """What a system made of the test set; the first rank may just have written it."""
         path = self / f"hypotheses/{system}.txt"
         return first(lambda: lines_in_file(path))
+
+
+def is_ctranslate2(folder: Path) -> bool:
+    """Whether a folder holds a model of CTranslate2; other libraries write a model.bin too."""
+    beside = (folder / "config.json").is_file() or any(folder.glob("*vocabulary*"))
+    return (folder / "model.bin").is_file() and beside
 
 
 def lines_in_file(path: Path) -> list[str]:

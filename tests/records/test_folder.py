@@ -27,6 +27,9 @@ def test_a_run_that_is_not_there_names_the_nearest_if_one_is_near(folder, name, 
 
 def test_a_model_of_ctranslate2_that_is_no_export_is_said_to_be_one(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"1")
+    with pytest.raises(ValueError, match="no run at"):  # other libraries write a model.bin too
+        RunFolder.open(tmp_path)
+    (tmp_path / "shared_vocabulary.json").write_text("[]")
     with pytest.raises(ValueError, match=r"CTranslate2 that export did not write: .*Give the model"):
         RunFolder.open(tmp_path)
 
