@@ -109,7 +109,10 @@ def nested(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in given.items():
         *group, leaf = name.split(".")
-        (found.setdefault(group[0], {}) if group else found)[leaf] = value
+        inner = found
+        for each in group:
+            inner = inner.setdefault(each, {})
+        inner[leaf] = value
     return found
 
 

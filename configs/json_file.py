@@ -10,7 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 T = TypeVar("T")
 hints_of = cache(get_type_hints)
@@ -40,7 +40,11 @@ def parsed(value: Any, shape: Any, place: str = "") -> Any:
     where the type says so. float takes finite numbers. Raises ValueError, with the place of the part that is
     of another type or missing."""
     kind, inner = get_origin(shape) or shape, get_args(shape)
-    if shape is Any:
+    if shape in (Any, object):
+        return value
+    if kind is Literal:
+        if not any(value == each and type(value) is type(each) for each in inner):
+            raise ValueError(f"{place or 'it'} is {value!r}, expected one of {', '.join(map(str, inner))}")
         return value
     if kind in (Union, UnionType):
         wrong = []

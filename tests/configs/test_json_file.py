@@ -1,7 +1,7 @@
 """JSON in a type: what fits comes back in it, anything else is named by its place."""
 
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import pytest
 
@@ -22,6 +22,13 @@ class Whole(TypedDict):
 
 PART = {"widths": [1, 2], "ends": [0, 1.5], "later": 3}
 WHOLE = {"parts": [PART], "rows": {"a": [1, 2.5]}, "other": [{}]}
+
+
+def test_an_object_is_anything_and_a_literal_one_of_its_values():
+    assert parsed({"a": [1]}, dict[str, object]) == {"a": [1]}
+    assert parsed("ddp", Literal["ddp", "fsdp"]) == "ddp"
+    with pytest.raises(ValueError, match="mode is 1, expected one of ddp, fsdp"):
+        parsed(1, Literal["ddp", "fsdp"], "mode")
 
 
 def test_what_fits_comes_back_with_tuples_dataclasses_and_unknown_keys():
