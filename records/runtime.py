@@ -96,7 +96,7 @@ def open_runtime(
         OSError,
     ) as error:  # also of a folder that may not be written to, a text that is not there, a package
         why = " ".join(str(error).split())
-        report(printable(f"translating by the run's own search: {why} (not said with --runtime torch)"))
+        report(printable(f"translating by the run's own search: {why} (--runtime torch turns this line off)"))
         return own
 
 

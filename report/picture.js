@@ -78,7 +78,7 @@ function pictureMap(top) {
     }
     y += 26;
   }
-  drawn.push(write(24, y, `Size and colour: ${[...new Set([view.size?.words, view.colour?.words])].filter(Boolean).join(", ").toLowerCase() || "none"}. Hollow: shut. −: below 0.`, { class: "picture-note" }));
+  drawn.push(write(24, y, `Size and colour: ${[...new Set([view.size?.words, view.colour?.words])].filter(Boolean).join(", ").toLowerCase() || "none"}. Not filled: closed. −: below 0.`, { class: "picture-note" }));
   return [drawn, y];
 }
 

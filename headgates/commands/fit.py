@@ -166,7 +166,7 @@ def suited_settings(settings: Settings, pairs: int, given: Mapping[str, Any]) ->
     if chosen:
         words = " ".join(f"{name}={value}" for name, value in chosen.items())
         say(
-            f"for {pairs:,} training pairs: {words} (flags and files go before); the time that this takes is "
+            f"for {pairs:,} training pairs: {words} (flags and files win); the time that this takes is "
             "said after some steps"
         )
     return settings
