@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, batch_loss, frozen, on_device
-from headgates.analysis.scores.site_statistics import Projection, site_statistics
+from headgates.analysis.scores.site_statistics import Projection, SiteStatistics, site_statistics
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.outputs import outputs_of
 
@@ -52,9 +52,7 @@ class Levels:
         self.outputs = {site: outputs[site] for site in widths}
         statistics = site_statistics(model, batches, kinds=kinds, **reading)
         self.refits = {
-            (site, units): statistics[site].refit(
-                highest(order[site], units), self.outputs[site].bias, ridge_of
-            )
+            (site, units): refitted(statistics[site], highest(order[site], units), self.outputs[site].bias)
             for site, own in widths.items()
             for units in own
         }
@@ -72,9 +70,10 @@ class Levels:
                 own.place(self.outputs[site])
 
 
-def ridge_of(covariance: Tensor) -> Tensor:
-    """RIDGE of the mean diagonal."""
-    return RIDGE * covariance.diagonal().mean().clamp_min(1e-12)
+def refitted(statistics: SiteStatistics, stays: Tensor, bias: Tensor | None) -> Projection:
+    """The refit to the heads or neurons that stay (H,), with RIDGE of their mean diagonal."""
+    diagonal = statistics.moments(bias).diagonal()[statistics.columns(stays)]
+    return statistics.refit(stays, bias, RIDGE * diagonal.mean().clamp_min(1e-12))
 
 
 @torch.no_grad()

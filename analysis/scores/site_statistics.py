@@ -74,16 +74,23 @@ class SiteStatistics:
         """(HK, HK), E[z z^T] - E[z] E[z]^T."""
         return self.gram - torch.outer(self.mean, self.mean)
 
-    def refit(self, heads: Tensor, bias: Tensor | None, ridge: Callable[[Tensor], Tensor]) -> Projection:
+    def moments(self, bias: Tensor | None) -> Tensor:
+        """(HK, HK), those that count for a refit: with a bias it makes up for the mean."""
+        return self.gram if bias is None else self.covariance
+
+    def columns(self, heads: Tensor) -> Tensor:
+        """(HK,) bool, True for the inputs of these heads (H,)."""
+        return heads.repeat_interleave(self.weight.shape[1] // self.heads)
+
+    def refit(self, heads: Tensor, bias: Tensor | None, ridge: Tensor) -> Projection:
         """The projection of least squared error towards the site's own output, with the weights' distance
         from W as a ridge, where only these heads (H,) are read.
 
-        bias: the one that the site has. ridge: of the moments (P, P) of the P inputs that are read."""
-        W, C = self.weight, self.gram if bias is None else self.covariance
-        reads = heads.repeat_interleave(W.shape[1] // self.heads)  # (HK,)
+        bias: the one that the site has. ridge: a number, added to the diagonal of the moments."""
+        W, C, reads = self.weight, self.moments(bias), self.columns(heads)
         weight = torch.zeros_like(W)
         own, gone = C[reads][:, reads], C[~reads][:, reads]
-        damped = own + ridge(own) * torch.eye(len(own), dtype=own.dtype)
+        damped = own + ridge * torch.eye(len(own), dtype=own.dtype)
         weight[:, reads] = W[:, reads] + W[:, ~reads] @ torch.linalg.solve(damped, gone.T).T
         if bias is not None:  # the means of both outputs are the same
             bias = bias.detach().double().cpu() + (W - weight) @ self.mean

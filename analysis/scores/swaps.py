@@ -34,13 +34,16 @@ def swapped(
     *,
     loss: Loss = batch_loss,
     by_kind: bool = False,
-    **_: object,
+    draw: object = None,
+    seed: object = None,
+    kinds: object = None,
 ) -> HeadMap:
     """Return `closed` (True: closed) with heads that changed places, as many closed in all, or with by_kind
     of each kind, as before.
 
-    loss (model, batch): summed over units. What else the order's function takes is not needed. The model is
-    left as it was. It runs once for each head. Raises ValueError without any batch."""
+    loss (model, batch): summed over units. draw, seed, kinds: not needed; they are what the order's
+    function (`obs`) takes beside. The model is left as it was. It runs once for each head. Raises ValueError
+    without any batch."""
     device = next(model.parameters()).device
     text = [on_device(batch, device) for batch in batches]
     held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths
@@ -49,11 +52,13 @@ def swapped(
     choice = {site: row.clone() for site, row in closed.items() if site.heads}
     outputs = outputs_of(model, closed)
     unpruned = {site: Projection.of(output) for site, output in outputs.items()}
+    # of all heads, as in obs.py: the same whichever are open
+    ridges = {site: damping(statistics[site].moments(unpruned[site].bias)) for site in choice}
 
     def refit(site: HeadSite) -> None:
         """Have W_O fitted to the heads that are open in `choice`."""
         own, closed = unpruned[site], choice[site]
-        fitted = statistics[site].refit(~closed, own.bias, damping) if closed.any() else own
+        fitted = statistics[site].refit(~closed, own.bias, ridges[site]) if closed.any() else own
         fitted.place(outputs[site])
 
     def turn(*heads: Head) -> None:

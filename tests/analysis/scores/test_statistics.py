@@ -43,10 +43,12 @@ def materialised(model: Transformer, pairs: list[Pair]) -> dict[HeadSite, tuple[
     return {site: tuple(torch.cat(parts).double().numpy() for parts in each) for site, each in both.items()}
 
 
-def least_squares(z: np.ndarray, W: np.ndarray, b: np.ndarray, columns: list[int]) -> tuple[np.ndarray, ...]:
+def least_squares(
+    z: np.ndarray, W: np.ndarray, b: np.ndarray, columns: list[int], damping: float = DAMPING
+) -> tuple[np.ndarray, ...]:
     """[W b]^T of the heads that are left, nearest to the output W z + b, and its residuals; the damping is
     more rows of the problem."""
-    ridge = np.sqrt(DAMPING * np.mean(np.var(z, axis=0)) * len(z)) * np.eye(z.shape[1])
+    ridge = np.sqrt(damping * np.mean(np.var(z, axis=0)) * len(z)) * np.eye(z.shape[1])
     X = np.concatenate(
         [np.c_[z[:, columns], np.ones(len(z))], np.c_[ridge[:, columns], np.zeros(len(ridge))]]
     )
@@ -191,6 +193,25 @@ def refitted_loss(model: Transformer, data, closed: HeadMap) -> float:
         return sum(float(batch_loss(changed, batch)) for batch in data[EVERY - 1 :: EVERY])
 
 
+def test_a_swap_refits_with_the_ridge_of_all_heads_not_of_the_open_ones(model, monkeypatch):
+    monkeypatch.setattr("headgates.analysis.scores.obs.DAMPING", 1.0)
+    closed = HeadMap({site: torch.arange(site.heads) == 1 for site in sites_of(model, None)})
+    seen = materialised(model, [pair for number, pair in enumerate(PAIRS) if (number + 1) % EVERY])
+    weights, passes = {site: each.out_proj.weight for site, each in sites_of(model, None).items()}, []
+
+    def loss(model, batch):
+        passes.append({site: weight.detach().clone() for site, weight in weights.items()})
+        return batch_loss(model, batch)
+
+    swapped(model, in_batches(PAIRS, 1), closed, loss=loss)
+    first = passes[sum(bool((number + 1) % EVERY) for number in range(len(PAIRS)))]  # after the statistics
+    for site, each in sites_of(model, None).items():
+        W, b = (own.detach().double().numpy() for own in (each.out_proj.weight, each.out_proj.bias))
+        columns = columns_of((~closed[site]).nonzero().flatten().tolist())
+        expected = least_squares(seen[site][0], W, b, columns, damping=1.0)[0][:-1].T
+        np.testing.assert_allclose(first[site][:, columns], expected, **CLOSE)
+
+
 @torch.no_grad()
 def zeroed_loss(model: Transformer, data, closed: HeadMap) -> float:
     changed = copy.deepcopy(model)
@@ -218,6 +239,13 @@ def test_a_swap_lowers_the_loss_and_keeps_the_numbers_and_the_model(model, count
         assert (found == closed) is (after == pytest.approx(before, rel=1e-6)), "kept where nothing is gained"
     assert lowered, "or nothing would be tried"
     torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+
+
+def test_a_misspelt_argument_of_a_swap_is_refused_and_those_of_the_order_are_not(model):
+    closed = HeadMap({site: torch.arange(site.heads) == 1 for site in sites_of(model, None)})
+    with pytest.raises(TypeError, match="by_kinds"):
+        swapped(model, BATCHES, closed, by_kinds=True)
+    swapped(model, BATCHES, closed.select(["cross"]), draw=sampled_targets, seed=1, kinds=["cross"])
 
 
 def test_pairs_are_tried_from_the_most_promising_within_kinds_where_asked():
