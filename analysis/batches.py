@@ -71,13 +71,14 @@ def summed(tensor: Tensor, ranks: Ranks | None) -> Tensor:
 
 
 def sentence_means(
-    sums: Mapping[HeadSite, Tensor], sentences: int, ranks: Ranks | None
+    sums: Mapping[HeadSite, Tensor], sentences: Mapping[HeadSite, int], ranks: Ranks | None
 ) -> dict[HeadSite, Tensor]:
-    """The sums of all ranks, divided by their number of sentences. Raises ValueError where there is none."""
-    total = summed(torch.tensor(sentences), ranks)
-    if not total:
+    """The sums of all ranks, divided by their numbers of sentences, or of what else was counted at each site.
+    Raises ValueError where there is none."""
+    totals = dict(zip(sums, summed(torch.tensor([sentences[site] for site in sums]), ranks), strict=True))
+    if not all(totals.values()):
         raise ValueError("a score needs at least one batch of sentence pairs, got none")
-    return {site: summed(each, ranks) / total for site, each in sums.items()}
+    return {site: summed(each, ranks) / totals[site] for site, each in sums.items()}
 
 
 def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:

@@ -2,17 +2,18 @@
 which `find_sites` finds heads.
 
 The output of every head is multiplied by a factor of 1 (beside the head's own gate, if it has one): one
-number for the batch, or one for each sentence. The gradients of any function of (model, batch) to these
-factors are then taken, at 1 or at any other point:
+number for the batch, for each sentence or for each query position. The gradients of any function of (model,
+batch) to these factors are then taken, at 1 or at any other point:
 
     with head_factors(model) as factors:
         for batch in batches:
             factors.renew(batch, per="sentence")
             dL = factors.gradients(loss(model, batch))   # site -> (B, H)
 
-Letters: C rows of cotangents, B sentences, H heads.
+Letters: C rows of cotangents, B sentences, H heads, L query positions.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -37,7 +38,7 @@ from headgates.gates.headmap import check_kinds
 from headgates.gates.remove import kinds_with
 from headgates.gates.sites import BANK
 
-Per = Literal["batch", "sentence"]
+Per = Literal["sentence", "token", "batch"]
 
 
 class HeadFactors:
@@ -64,9 +65,13 @@ class HeadFactors:
             )
 
     def scaled(self, site: HeadSite, xi: Tensor) -> Tensor:
-        """xi times the factor, each (H,) or (B, H)."""
+        """xi times the factor, each (H,), (B, H) or (B, H, L)."""
         factor = self.factors.get(site)
-        return xi if factor is None else xi * factor
+        if factor is None:
+            return xi
+        if 3 in (xi.dim(), factor.dim()):
+            xi, factor = (each if each.dim() == 3 else each[..., None] for each in (xi, factor))
+        return xi * factor
 
     def renew(
         self,
@@ -76,13 +81,14 @@ class HeadFactors:
         queries: Queries = query_tokens,
         at: Mapping[HeadSite, Tensor] | None = None,
     ) -> None:
-        """Set new factors for a batch: (H,) per batch, (B, H) per sentence.
+        """Set new factors for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token.
 
-        at: the point at which gradients are taken, (H,) for each site or (B, H), or one number; None is
+        at: the point at which gradients are taken, in the factor's shape or one that expands to it; None is
         1."""
         for site in self.sites:
-            shape = (site.heads,) if per == "batch" else (len(queries(self.model, site, batch)), site.heads)
-            factor = self.like.new_ones(shape)
+            sentences, length = queries(self.model, site, batch).shape
+            every = (sentences, site.heads, length)
+            factor = self.like.new_ones({"batch": every[1:2], "sentence": every[:2], "token": every}[per])
             if at is not None:
                 factor *= at[site].to(factor)
             self.factors[site] = factor.requires_grad_(True)
@@ -171,6 +177,7 @@ def gradient_means(
     batches: Iterable[Any],
     of: Callable[[Tensor], Tensor],
     *,
+    per: Per = "sentence",
     loss: Loss = batch_loss,
     kinds: Iterable[str] | None = None,
     closed: HeadMap | None = None,
@@ -179,17 +186,20 @@ def gradient_means(
 ) -> dict[HeadSite, Tensor]:
     """For every site the mean over sentences of a function of the loss's gradients to the heads' factors.
 
-    of: the sum over sentences of that function of gradients (B, H), float64. loss (model, batch): a sum over
-    the batch's sentences, of which none may depend on another. queries (model, site, batch): (B, L) bool,
-    True at positions that are not padding. Of both, batches.py has the default. closed: bool, True for heads
-    whose output is 0. ranks: processes that share the batches out. The model is left as it was. Raises
-    ValueError where it has gates or no heads of the kinds, and without any batch."""
-    device, sentences = next(model.parameters()).device, 0
+    of: the sum over rows of that function of gradients (N, H), float64. per: what a row is of. For "token"
+    the mean is over query positions that are not padding, for "batch" still over sentences. loss (model,
+    batch): a sum over the batch's sentences, of which none may depend on another. queries (model, site,
+    batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the default. closed:
+    bool, True for heads whose output is 0. ranks: processes that share the batches out. The model is left as
+    it was. Raises ValueError where it has gates or no heads of the kinds, and without any batch."""
+    device, counts = next(model.parameters()).device, Counter[HeadSite]()
     sums = {site: of(torch.zeros(0, site.heads, dtype=torch.float64)) for site in sites_of(model, kinds)}
     with head_factors(model, kinds=kinds, closed=closed) as factors:
         for batch in shared(batches, ranks):
             batch = on_device(batch, device)
-            for site, gradient in factors.slopes(loss, batch, per="sentence", queries=queries).items():
-                sums[site] += of(gradient.double()).cpu()
-            sentences += len(gradient)
-    return sentence_means(sums, sentences, ranks)
+            for site, gradient in factors.slopes(loss, batch, per=per, queries=queries).items():
+                rows = (gradient.mT if per == "token" else gradient).reshape(-1, site.heads)
+                sums[site] += of(rows.double()).cpu()  # padding has no gradient
+                real = queries(model, site, batch)  # (B, L)
+                counts[site] += int(real.sum()) if per == "token" else len(real)
+    return sentence_means(sums, counts, ranks)

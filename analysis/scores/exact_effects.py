@@ -26,12 +26,20 @@ from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 
 
-def exact_effects(model: nn.Module, batches: Iterable[Any], **reading: Any) -> HeadMap:
+def exact_effects(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss = batch_loss,
+    queries: Queries = query_tokens,
+    ranks: Ranks | None = None,
+) -> HeadMap:
     """Return the mean rise of the loss of every head closed alone, in nats a sentence.
 
     Arguments and errors are those of `loss_rises`."""
     alone = [closing([head]) for head in all_heads(model)]
-    return closing(all_heads(model)).like(loss_rises(model, batches, alone, **reading))
+    rises = loss_rises(model, batches, alone, loss=loss, queries=queries, ranks=ranks)
+    return closing(all_heads(model)).like(rises)
 
 
 def loss_rises(
@@ -52,4 +60,4 @@ def loss_rises(
     for batch, losses in values_without(model, shared(batches, ranks), [HeadMap({}), *closings], loss):
         rises += losses[1:] - losses[0]
         sentences += len(queries(model, site, batch))
-    return sentence_means({site: rises}, sentences, ranks)[site]
+    return sentence_means({site: rises}, {site: sentences}, ranks)[site]

@@ -84,4 +84,4 @@ def weighted_slopes(
                 for site, slope in factors.slopes(loss, batch, per="batch", queries=queries, at=at).items():
                     sums[site] -= weight * slope.double().cpu()
             sentences += len(queries(model, next(iter(sites)), batch))
-    return HeadMap(sentence_means(sums, sentences, ranks))
+    return HeadMap(sentence_means(sums, dict.fromkeys(sums, sentences), ranks))

@@ -1,8 +1,9 @@
-"""Michel's importance and Fisher information against the slow way, one backward pass a sentence;
-rearrangement against a search over all choices."""
+"""Michel's importance and Fisher information against the slow way, one backward pass a sentence or
+a query position; rearrangement against a search over all choices."""
 
 import copy
-from itertools import combinations
+import inspect
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped_mask
 from headgates.analysis.scores.importance import importance, raw_importance
 from headgates.analysis.scores.integrated import gradient
+from headgates.data.batch import Batch
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, detach
 from headgates.models.transformer import Transformer
-from tests.worlds.one_by_one import in_batches, random_model, random_pairs
+from tests.worlds.one_by_one import assert_equal, in_batches, random_model, random_pairs
 
 PAIRS = random_pairs()[:7]
 BATCHES = in_batches(PAIRS, 3)
@@ -30,18 +32,21 @@ def model() -> Transformer:
     return random_model()
 
 
-def by_sentence(model: Transformer) -> dict[HeadSite, Tensor]:
-    """(sentences, H): dL(x) / dxi of each sentence alone, L the plain sum of -log p."""
-    xi = {site: torch.ones(site.heads, requires_grad=True) for site in sites_of(model, None)}
+def gradients(model: Transformer, batch: Batch, xi: dict[HeadSite, Tensor], leaves: list[Tensor]) -> tuple:
+    """d loss / d leaves with the gates xi; the loss is the plain sum of -log p."""
     attach(model, gate="mask").assign(xi)
-    rows = []
-    for batch in in_batches(PAIRS, 1):
-        logits, padding = model(batch.source, batch.target_in), SpecialTokens().padding
-        loss = F.cross_entropy(
-            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
-        )
-        rows.append(torch.autograd.grad(loss, list(xi.values())))
+    logits, padding = model(batch.source, batch.target_in), SpecialTokens().padding
+    loss = F.cross_entropy(
+        logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
+    )
     detach(model)
+    return torch.autograd.grad(loss, leaves)
+
+
+def by_sentence(model: Transformer) -> dict[HeadSite, Tensor]:
+    """(sentences, H): dL(x) / dxi of each sentence alone, with one (H,) xi a site."""
+    xi = {site: torch.ones(site.heads, requires_grad=True) for site in sites_of(model, None)}
+    rows = [gradients(model, batch, xi, list(xi.values())) for batch in in_batches(PAIRS, 1)]
     return {site: torch.stack(each).double() for site, each in zip(xi, zip(*rows, strict=True), strict=True)}
 
 
@@ -57,9 +62,42 @@ def test_the_papers_score_is_the_mean_size_over_sentences_divided_by_each_layers
         torch.testing.assert_close(raw_importance(model, batches)[site], raw, rtol=1e-5, atol=1e-6)
 
 
-def test_closed_heads_score_zero_and_the_others_are_scored_with_them_closed(model):
+@pytest.mark.parametrize("size", [1, 3, len(PAIRS)])
+def test_of_batches_the_absolute_value_is_that_of_a_whole_batchs_gradient(model, size):
+    sums = {s: sum(some.sum(0).abs() for some in rows.split(size)) for s, rows in by_sentence(model).items()}
+    loop = HeadMap({site: total / len(PAIRS) for site, total in sums.items()})
+    assert_equal(raw_importance(model, in_batches(PAIRS, size), absolute="batch"), loop)
+    assert_equal(importance(model, in_batches(PAIRS, size), absolute="batch"), loop.l2_per_layer())
+
+
+def test_of_tokens_it_is_that_of_one_backward_pass_for_each_query_position(model):
+    totals = {site: torch.zeros(site.heads) for site in sites_of(model, None)}
+    counts = dict.fromkeys(totals, 0)
+    for batch, site in product(in_batches(PAIRS[:3], 1), totals):
+        length = (batch.source if site.kind == "enc-self" else batch.target_in).shape[1]
+        for position in range(length):
+            leaf = torch.ones(site.heads, requires_grad=True)
+            here = torch.where(torch.arange(length) == position, leaf[:, None], 1.0)[None]  # (1, H, L)
+            totals[site] = totals[site] + gradients(model, batch, {site: here}, [leaf])[0].abs()
+        counts[site] += length
+    loop = HeadMap({site: totals[site].double() / counts[site] for site in totals})
+    for size in (1, 3):  # with padding on both sides
+        assert_equal(raw_importance(model, in_batches(PAIRS[:3], size), absolute="token"), loop)
+    with pytest.raises(ValueError, match="unknown absolute 'tokens'; did you mean 'token'"):
+        raw_importance(model, [], absolute="tokens")
+
+
+@pytest.mark.parametrize("score", [importance, raw_importance, exact_effects])
+def test_help_of_a_public_score_names_its_arguments(score):
+    assert {"loss", "queries", "ranks"} < {*inspect.signature(score).parameters}
+
+
+@pytest.mark.parametrize("absolute", ["sentence", "token", "batch"])
+def test_closed_heads_score_zero_and_the_others_are_scored_with_them_closed(model, absolute):
     closed = HeadMap({site: torch.arange(site.heads) == 1 for site in sites_of(model, None)})
-    some, every = (raw_importance(model, BATCHES, closed=each).flat() for each in (closed, None))
+    some, every = (
+        raw_importance(model, BATCHES, absolute=absolute, closed=each).flat() for each in (closed, None)
+    )
     shut = closed.flat()
     assert (some[shut] == 0).all()
     assert (some[~shut] > 0).all()
