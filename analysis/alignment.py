@@ -46,16 +46,18 @@ class Alignment:
     """Counts how often each cross head agrees with the gold alignments; other kinds of attention are passed
     over.
 
-    gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`)."""
+    gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`), or in
+    the order of the split."""
 
-    def __init__(self, gold: Mapping[int, Links]):
-        self._gold = gold
+    def __init__(self, gold: Mapping[int, Links] | Sequence[Links]):
+        self._gold = dict(gold if isinstance(gold, Mapping) else enumerate(gold))
         self._hits = HeadMeans("alignment")
         self._offsets: Counter[int] = Counter()  # offset -> aligned tokens that have a link there
         self.tokens = 0  # aligned target tokens
 
     def add(self, attention: AttentionBatch) -> None:
-        """Count one batch. Raises ValueError for links beyond a pair's sentences."""
+        """Count one batch. Raises ValueError for a pair without gold links, and for links beyond its
+        sentences."""
         sites = [site for site in attention.weights if site.kind == "cross"]
         if not sites:
             return
@@ -81,6 +83,10 @@ class Alignment:
         pieces = target[:, :, None] & source[:, None]
         aligned = torch.zeros_like(pieces)
         for row, number in enumerate(attention.batch.index.tolist()):
+            if number not in self._gold:
+                raise ValueError(
+                    f"there is no alignment for pair {number} of the split; give one for every pair"
+                )
             for s, t in self._gold[number]:
                 if not pieces[row, t : t + 1, s : s + 1].any():
                     raise ValueError(

@@ -70,7 +70,12 @@ def causal_gates(
     loss (model, batch): a sum over the batch's sentences, of which none may depend on another. lam: lambda,
     in nats a sentence. A pass over a batch serves the fits of all seeds, each with sentences of its own; but
     one fit where an attention takes no gates that differ by sentence. Other arguments and errors are those of
-    `gradient_means`. Raises ValueError without any batch."""
+    `gradient_means`. Raises ValueError without any batch, and unless seeds and updates are at least 1 and lam
+    is above 0."""
+    if min(seeds, updates) < 1 or not lam > 0:
+        raise ValueError(
+            f"expected seeds and updates of at least 1 and lam above 0, got {seeds=}, {updates=}, {lam=}"
+        )
     device = next(model.parameters()).device
     if not (text := [on_device(batch, device) for batch in batches]):
         raise ValueError("causal gates need at least one batch of sentence pairs, got none")

@@ -30,6 +30,8 @@ def close_to(
     says, or all; neurons close in blocks of so many, put together by their scores, as products of such widths
     are faster. Of a number between two, the larger stays. Raises ValueError at a number that cannot be kept,
     an unknown kind, or scores that are not finite."""
+    if multiple < 1:
+        raise ValueError(f"multiple: expected at least 1, got {multiple}")
     group = 1 if model is None else shared_by(model)
     parts = [scores]
     if isinstance(keep, Mapping):

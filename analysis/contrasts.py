@@ -65,10 +65,20 @@ class SetEffect:
 def set_effects(
     model: nn.Module, batches: Iterable[Any], heads: HeadMap, value: Value, *, sets: int = 100, seed: int = 1
 ) -> tuple[SetEffect, SetEffect]:
-    """Necessity and sufficiency of these heads (True), some of the model's but not all: closing them only,
-    and closing all others."""
+    """Necessity and sufficiency of these heads (True): closing them only, and closing all others.
+
+    Raises ValueError where they are none or all, or for sites that the model lacks."""
     none = closing(all_heads(model)).map(torch.zeros_like)
+    if unknown := [site for site in heads if site not in none]:
+        raise ValueError(
+            f"the model has no {unknown[0].name} of {unknown[0].heads} heads; take heads of this model"
+        )
     named = HeadMap({**none, **heads})
+    if not 0 < named.count() < named.heads_total:
+        raise ValueError(
+            f"expected some heads of {named.heads_total}, got {named.count()}; a set is compared with random "
+            "ones"
+        )
     chosen = [named, *random_sets(named, sets, seed)]
     means = pair_values(model, batches, [*chosen, *map(HeadMap.__invert__, chosen)], value).mean(1)
     necessity, sufficiency = means.split(len(chosen))

@@ -63,7 +63,9 @@ def knee(drops: Sequence[Drop], max_drop: float) -> Drop | None:
     """The acceptable point with the fewest open heads, None where no point is acceptable.
 
     A point with more heads that is not acceptable does not matter: what counts is that these few heads were
-    enough."""
+    enough. Raises ValueError unless max_drop is finite and at least 0."""
+    if not (np.isfinite(max_drop) and max_drop >= 0):
+        raise ValueError(f"expected a largest drop of at least 0 points, got {max_drop}")
     return min(
         (each for each in drops if each.acceptable(max_drop)), key=lambda each: each.heads_open, default=None
     )

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,7 @@ from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
+from headgates.gates.names import check_name
 
 Aggregation = Literal["step", "sum"]
 ALMOST_NOTHING = 1e-300  # a denominator of 0 becomes this
@@ -156,7 +157,8 @@ def relevance(
     walk (model, batch): the ratio rule in place of the gate's gradient; it conserves relevance to 1e-4
     in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
     processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
-    ValueError at kinds without a head, or no generation step at all."""
+    ValueError at an unknown name, kinds without a head, or no generation step at all."""
+    check_name("aggregation", aggregation, get_args(Aggregation))
     sites = sites_of(model, kinds)
     device = next(model.parameters()).device
     make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)

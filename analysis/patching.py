@@ -24,8 +24,11 @@ from headgates.analysis.batches import Value, on_device, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.exchange import exchanged
+from headgates.gates.names import check_name
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import blocks_of, heads_per_key, projection
+
+RECEIVER_PARTS = ("q", "k", "v")
 
 
 class Patching:
@@ -91,7 +94,8 @@ class Patching:
         """The value where the senders (True) reach the output directly or, with `into` ("q", "k" or "v" ->
         heads), the receivers' q, k or v.
 
-        Raises ValueError where receivers share a key head with heads that are none."""
+        Raises ValueError at an unknown part, and where receivers share a key head with heads that are
+        none."""
         masks = self.masks(senders)
         frozen = {
             site: torch.where(masks[site], self.other[site], own) if site in masks else own
@@ -107,7 +111,14 @@ class Patching:
             return self.measured()
 
     def masks(self, heads: HeadMap) -> dict[HeadSite, Tensor]:
-        """Site -> (H, 1) bool, of the sites that have any of the heads."""
+        """Site -> (H, 1) bool, of the sites that have any of the heads. Raises ValueError at a site that the
+        model lacks."""
+        for site in heads:
+            if site not in self.sites:
+                raise ValueError(
+                    f"the model has no {site.name} of {site.heads} heads; it has "
+                    f"{', '.join(each.name for each in self.sites)}"
+                )
         return {site: row[:, None].to(self.own[site].device) for site, row in heads.items() if row.any()}
 
     # ------------------------------------------------------------ receivers
@@ -117,6 +128,7 @@ class Patching:
         `path`."""
         found: dict[nn.Module, list[bool]] = {}
         for part, heads in into.items():
+            check_name("part of a receiver", part, RECEIVER_PARTS)
             for site in self.masks(heads):
                 module, rule = self.sites[site], rule_of(self.sites[site])
                 shared = 1 if part == "q" else heads_per_key(module, rule)

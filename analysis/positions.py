@@ -34,9 +34,14 @@ class BestOffset(NamedTuple):
 
 class Positions:
     """Counts the offsets of the largest weights, from -window to +window; those further away count as queries
-    alone."""
+    alone. Raises ValueError for a window below 1."""
 
     def __init__(self, window: int = 10):
+        if window < 1:
+            raise ValueError(
+                f"the window is the largest offset that is counted on its own: expected at least 1, got "
+                f"{window}"
+            )
         self.window = window
         self._looks: defaultdict[HeadSite, Any] = defaultdict(int)  # (H, O) largest weights at each offset
         self._inside: defaultdict[HeadSite, Any] = defaultdict(int)  # (O,) queries with a key at each offset

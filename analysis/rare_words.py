@@ -37,9 +37,14 @@ class RareWords:
     """Counts how often each head of the encoder looks at rare words; other kinds of attention are passed
     over.
 
-    counts (V,): how often each source piece occurs in the training text."""
+    counts (V,): how often each source piece occurs in the training text. Raises ValueError for a rank
+    below 1."""
 
     def __init__(self, counts: Tensor | Sequence[int], rank: int = 500):
+        if rank < 1:
+            raise ValueError(
+                f"rank is the number of pieces that are not rare: expected at least 1, got {rank}"
+            )
         self.rank = rank
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
         self._different = 0  # pieces that occur in the training text
@@ -48,11 +53,16 @@ class RareWords:
         self._chance = torch.zeros(2, dtype=torch.float64)
 
     def add(self, attention: AttentionBatch) -> None:
-        """Count one batch."""
+        """Count one batch. Raises ValueError for a piece that the counts do not have."""
         sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
         source, specials = attention.batch.source.cpu(), attention.source_specials
+        if (largest := int(source.max())) >= len(self.counts):
+            raise ValueError(
+                f"counts are of {len(self.counts)} pieces, but a source has piece {largest}; count the "
+                "training text with the source vocabulary of this model"
+            )
         ordered = self.counts[specials.is_piece(torch.arange(len(self.counts)))].sort().values
         self._different = int((ordered > 0).sum())
         word = specials.is_piece(source)  # (B, S)

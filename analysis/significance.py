@@ -103,7 +103,12 @@ def score_changed(
     base: Scored, drafts: Sequence[str], changed: Mapping[int, str], references: Sequence[str]
 ) -> Scored:
     """The `score` of the drafts with some lines changed (number -> output); base: the score of the drafts.
-    Only lines that differ from their draft are scored again."""
+    Only lines that differ from their draft are scored again. Raises ValueError unless base, drafts and
+    references have the same number of lines."""
+    if not len(base) == len(drafts) == len(references):
+        raise ValueError(
+            f"expected drafts and references of {len(base)} lines, got {len(drafts)} and {len(references)}"
+        )
     lines = [i for i in sorted(changed) if changed[i] != drafts[i]]
     if not lines:
         return base

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import comb, prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from headgates.analysis.extras import Extra
 from headgates.gates import KINDS, HeadMap, HeadSite
+from headgates.gates.headmap import check_kinds
+from headgates.gates.names import check_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +89,9 @@ def survive_longer(
     kind, within, runs, specialised and others (numbers of heads), lifetime_specialised and lifetime_others
     (mean number of runs in which a head is open), difference, p_value, ways (the number of permutations; 1 /
     ways is the smallest possible p). Means, difference and p are None without specialised heads or without
-    others. Raises ValueError for maps that are not bool or do not fit each other."""
+    others. Raises ValueError for maps that are not bool or do not fit each other, and for an unknown
+    `within`."""
+    check_name("within", within, get_args(Within))
     sites = common_sites(runs, kinds)
     label = flat_bools("specialised", specialised, sites)  # (N,)
     lifetime = np.sum([flat_bools(run, heads, sites) for run, heads in runs.items()], axis=0)  # (N,)
@@ -152,20 +156,29 @@ def heads_by_kind(sites: list[HeadSite]) -> dict[str, NDArray[np.bool_]]:
 
 
 def common_sites(runs: Mapping[str, HeadMap], kinds: Iterable[str] | None) -> list[HeadSite]:
-    """Return the sites of these kinds. Raises ValueError where the runs do not all have the same."""
+    """Return the sites of these kinds. Raises ValueError where the runs do not all have the same, and without
+    a run or a site."""
+    if not runs:
+        raise ValueError("survival is counted over runs, got none")
     first, *others = (list(head_map.select(kinds)) for head_map in runs.values())
     if any(sites != first for sites in others):
         raise ValueError(
             f"the runs {', '.join(runs)} do not have the same heads; compare runs on one base with the same "
             "kinds gated"
         )
+    if not first:
+        raise ValueError(f"the runs have no heads of the kinds {', '.join(check_kinds(kinds))}")
     return first
 
 
 def flat_bools(name: str, heads: HeadMap, sites: list[HeadSite]) -> NDArray[np.bool_]:
-    """(N,) bool over the sites; False where the map has no row. Raises ValueError for numbers."""
-    rows = [heads[site] if site in heads else torch.zeros(site.heads, dtype=torch.bool) for site in sites]
-    flat = torch.cat(rows).numpy()
-    if flat.dtype != bool:
-        raise ValueError(f"{name!r} must hold one bool for each head; of gates take xi > 0")
-    return flat
+    """(N,) bool over the sites; False where the map has no row. Raises ValueError for numbers, and for the
+    sites of another model."""
+    known = {site.name: site for site in sites}
+    for site, row in heads.items():
+        if site.name in known and (site != known[site.name] or row.dtype != torch.bool):
+            raise ValueError(
+                f"{name!r} must hold one bool for each of the {known[site.name].heads} heads of {site.name}, "
+                f"got {site.heads} of {row.dtype}; take the roles of the runs' own base, and of gates xi > 0"
+            )
+    return np.concatenate([heads[site] if site in heads else np.zeros(site.heads, bool) for site in sites])

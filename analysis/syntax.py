@@ -150,7 +150,8 @@ class Syntax:
         present = clear_labels(trees.values())
         for label in labels:
             if CLEAR_NAMES.get(label, label) not in present:
-                hint = nearest(label, sorted(present) or ["none"])
+                own = sorted({each for tree in trees.values() for each in tree.labels})
+                hint = nearest(label, own or ["none"])
                 raise ValueError(f"no word of the parses has the label {label!r}{hint}")
 
     def add(self, attention: AttentionBatch) -> None:

@@ -19,9 +19,14 @@ def lowest_in_blocks(
     lowest mean first, equal ones in the order of sites.
 
     multiples: how many of each site make a block; its lowest block is shorter where H is no multiple.
-    at_least: how many stay at each site, so that fewer than `count` may close."""
+    at_least: how many stay at each site, so that fewer than `count` may close. Raises ValueError when a value
+    is not finite."""
     if not rows:
         return []
+    if not all(bool(row.isfinite().all()) for row in rows):
+        raise ValueError(
+            "scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN"
+        )
     orders = [row.double().sort(stable=True) for row in rows]
     means, sizes, may = [], [], []
     for (values, _), multiple in zip(orders, multiples, strict=True):

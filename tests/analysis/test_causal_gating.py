@@ -117,3 +117,11 @@ def test_means_spreads_and_the_file_are_those_of_all_seeds():
 
     with pytest.raises(ValueError, match="at least one batch"):
         causal_gates(model, [])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"seeds": 0}, {"updates": 0}, {"lam": 0.0}, {"lam": float("nan")}], ids=str
+)
+def test_numbers_that_fit_nothing_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected seeds and updates of at least 1 and lam above 0"):
+        causal_gates(random_model(), [], **wrong)

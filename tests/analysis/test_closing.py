@@ -54,3 +54,10 @@ def test_heads_of_one_key_head_close_together():
 def test_what_cannot_be_kept_is_refused(keep, message):
     with pytest.raises(ValueError, match=message):
         close_to(SCORES, keep)
+
+
+def test_a_multiple_of_nothing_and_scores_of_nan_in_blocks_are_refused():
+    with pytest.raises(ValueError, match="multiple: expected at least 1, got 0"):
+        close_to(SCORES, 3, multiple=0)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        close_to(HeadMap({ENC: [0.1, float("nan"), 0.2]}), 1, multiple=2)

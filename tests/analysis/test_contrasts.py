@@ -91,3 +91,13 @@ def test_a_percentile_counts_the_random_sets_that_do_less_and_half_of_the_ties()
     assert (more.percentile, more.p_value) == (2.5 / 4, 3 / 5)
     assert (less.percentile, less.p_value) == (1.5 / 4, 4 / 5)
     assert more.random == less.random == 3.0
+
+
+@pytest.mark.parametrize("which", ["none", "all", "unknown"])
+def test_a_set_of_no_heads_all_heads_or_heads_of_another_model_is_refused(which):
+    model = random_model()
+    heads = {"none": [], "all": all_heads(model), "unknown": [(HeadSite.at("cross", 9, 2), 0)]}[which]
+    with pytest.raises(
+        ValueError, match=r"no decoder\.9\.cross" if which == "unknown" else "expected some heads of"
+    ):
+        set_effects(model, in_batches(PAIRS, 3), closing(heads), lead)

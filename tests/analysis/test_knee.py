@@ -57,3 +57,9 @@ CURVE = [(48, -0.1, 0.3), (36, 0.1, 0.5), (24, 0.28, 0.9), (12, 0.9, 1.6), (6, 5
 def test_the_knee_is_the_acceptable_point_with_the_fewest_heads(points, max_drop, heads):
     found = knee([Drop(*point, detectable=0.5) for point in points], max_drop)
     assert (found and found.heads_open) == heads
+
+
+@pytest.mark.parametrize("limit", [-0.1, float("nan"), float("inf")])
+def test_a_limit_that_is_no_drop_is_refused(limit):
+    with pytest.raises(ValueError, match="at least 0"):
+        knee([], limit)

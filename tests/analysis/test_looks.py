@@ -165,3 +165,18 @@ def test_a_text_in_which_no_word_is_rare_and_rare_words_without_the_encoder_are_
         observed(RareWords([0] * 4 + [3] * 7 + [0] * 20)).chance()
     with pytest.raises(ValueError, match="add the kind enc-self"):
         RareWords(COUNTS).two_rarest()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RareWords([1] * 6, 1), "counts are of 6 pieces, but a source has piece"),
+        (lambda: RareWords(COUNTS, 0), "expected at least 1, got 0"),
+        (lambda: Positions(0), "expected at least 1, got 0"),
+        (lambda: Alignment({1: [(0, 0)]}), "there is no alignment for pair 0"),
+        (lambda: Alignment([[]]), "there is no alignment for pair"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_text_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        observed(make())

@@ -163,6 +163,8 @@ def test_a_logit_of_exactly_zero_loses_its_seed_to_eps_and_eps_must_be_positive(
         RatioWalk(model, batch, eps=0.0)
 
 
-def test_no_text_is_refused(make_model):
+def test_no_text_and_a_misspelt_aggregation_are_refused(make_model):
     with pytest.raises(ValueError, match="relevance starts at target tokens, got no batch with one"):
         relevance(make_model(), [])
+    with pytest.raises(ValueError, match="unknown aggregation 'steps'; did you mean 'step'"):
+        relevance(make_model(), [], aggregation="steps")

@@ -146,6 +146,11 @@ def test_what_cannot_be_patched_is_refused_in_words():
         Patching(model, batch, collate([(pair[0][1:], pair[1]) for pair in OTHERS], [0, 1], 1), logits)
     with pytest.raises(ValueError, match="calls the output projection of MultiHeadAttention 2 times"):
         Patching(model, batch, other, lambda *given: logits(*given) - logits(*given))
+    patching = Patching(model, batch, other, logits)
+    with pytest.raises(ValueError, match=r"part of a receiver.*'z'"):
+        patching.path(every(model), into={"z": every(model)})
+    with pytest.raises(ValueError, match=r"no decoder\.7\.cross of 3 heads"):
+        patching.activation(HeadMap({HeadSite.at("cross", 7, 3): [True] * 3}))
     attach(model, gate="mask")
     with pytest.raises(ValueError, match=r"0 times.*Detach gates first"):
         Patching(model, batch, other, logits)

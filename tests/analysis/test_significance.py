@@ -204,6 +204,8 @@ def test_lines_that_do_not_pair_up_are_refused():
     for references in (["a", "b"], []):
         with pytest.raises(ValueError, match="as many hypotheses as references, at least one; got"):
             score(references[1:], references)
+    with pytest.raises(ValueError, match=f"drafts and references of {N} lines, got {N - 1} and {N}"):
+        score_changed(BASE, BASELINE[1:], {}, REFERENCES)
 
 
 def test_a_model_that_learned_nothing_passes_as_learned_at_most_as_often_as_planted():

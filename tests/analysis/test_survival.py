@@ -96,14 +96,18 @@ def test_p_is_the_share_of_all_permutations(within, seed):
 
 SCORES = HeadMap({site: [0.5] * site.heads for site in SITES})
 LESS = RUNS["weak"].select(["enc-self", "dec-self"])
+WIDE = HeadMap({HeadSite.at("cross", 0, 7): [True] * 7})
 
 
 @pytest.mark.parametrize(
     ("runs", "roles", "message"),
     [
-        ({"weak": SCORES}, ROLES, "'weak' must hold one bool for each head"),
+        ({"weak": SCORES}, ROLES, "'weak' must hold one bool for each of the 5 heads of"),
         (RUNS, {"rare": SCORES}, "must hold one bool"),
         (RUNS | {"b": LESS}, ROLES, "do not have the same heads"),
+        (RUNS, {"aligned": WIDE}, r"3 heads of .*cross, got 7"),
+        ({}, ROLES, "got none"),
+        ({"empty": HeadMap({})}, ROLES, "the runs have no heads of the kinds enc-self, dec-self, cross"),
     ],
 )
 def test_maps_that_do_not_fit_are_refused(runs, roles, message):
@@ -111,3 +115,8 @@ def test_maps_that_do_not_fit_are_refused(runs, roles, message):
         survive_longer(runs, next(iter(roles.values())))
     with pytest.raises(ValueError, match=message):
         survivors(runs, roles)
+
+
+def test_a_misspelt_group_of_permutations_is_refused():
+    with pytest.raises(ValueError, match="unknown within 'layers'; did you mean 'layer'"):
+        survive_longer(RUNS, ROLES["positional"], within="layers")

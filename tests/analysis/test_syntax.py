@@ -178,3 +178,8 @@ def test_what_does_not_fit_is_refused():
         Syntax({}, {}, ["advmod"])
     with pytest.raises(ValueError, match="sentence 0 of the split has 1 pieces and its map of words 2"):
         observed(TREES, [([5], [7])], {0: [0, 0]})
+
+
+def test_the_hint_at_an_unknown_label_lists_the_labels_of_the_parses():
+    with pytest.raises(ValueError, match=r"has the label 'xyz'; known: nsubj:pass, root"):
+        one("a b", "2 0", "nsubj:pass root", [0, 1], ["xyz"])
