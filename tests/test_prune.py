@@ -10,7 +10,7 @@ from headgates.commands import prune
 from headgates.gates import Subnet, find_sites
 from headgates.lightning_modules import stage as training
 from headgates.models.translator import Translator
-from headgates.pruning import base
+from headgates.pruning import base, grid
 from headgates.pruning.closing import Calibration
 from headgates.records.folder import RunFolder
 from headgates.records.source import Source
@@ -168,8 +168,6 @@ def test_a_run_that_cannot_be_pruned_is_one_line_that_says_why(tiny, prune_here,
     [
         ("--runtime int8", 2, "give --speedup too"),
         ("--by importanc --heads 4", 2, "did you mean 'importance'"),
-        ("--heads 99,4 --by random", 1, "cannot keep 99 of 16 heads"),
-        ("--heads cross=5,enc-self=1,dec-self=1", 1, "cannot keep 5 of 4 heads of cross"),
         ("--heads 4 --runs /dev/null/runs", 1, "cannot write in /dev/null/runs"),
     ],
 )
@@ -180,6 +178,23 @@ def test_what_cannot_be_is_one_line_before_anything_is_opened(
     found, _, error = prune_here(tiny_runs / BASE, *flags.split())
     assert found == code
     assert_one_line(error.splitlines()[0], said)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--heads 4,99 --by random", "--heads: cannot keep 99 of 16 heads"),
+        ("--heads cross=5,enc-self=1,dec-self=1", "--heads: cannot keep 5 of 4 heads of cross"),
+        ("--neurons 96,99999 --kinds ffn", "--neurons: cannot keep 99999 of"),
+    ],
+)
+def test_more_than_the_model_has_is_one_line_before_anything_is_scored(
+    tiny_runs, prune_here, monkeypatch, flags, said
+):
+    monkeypatch.setattr(grid, "make", None)
+    code, _, error = prune_here(tiny_runs / BASE, *flags.split())
+    assert code == 1
+    assert_one_line(error.splitlines()[-1], said)
 
 
 def test_a_setting_that_is_the_bases_alone_is_refused(tiny_runs, prune_here):

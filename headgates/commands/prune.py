@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from headgates.commands import start
 from headgates.configs.fields import REQUIRED, setting
 from headgates.configs.grid import GridOptions
-from headgates.configs.kinds import KINDS
 from headgates.configs.recipe import Budget, Recipe, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
@@ -75,7 +74,6 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
 
     join(options.devices, options.num_nodes)
     check_run(options.source)
-    check_heads(options)
     check_data_dir(options.data_dir)
     check_texts(options.trim_vocabulary)
     beside = "runs" not in given and not is_foreign(options.source)
@@ -98,30 +96,12 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     return compare_recipes(options, given, settings, base)
 
 
-def check_heads(options: PruneOptions) -> None:
-    """Raises ValueError where more heads are to stay than a finished base of ours has, by its own row."""
-    from headgates.records.folder import RunFolder
-
-    base = RunFolder(options.source)
-    if is_foreign(options.source) or not base.finished() or (row := base.own_row()) is None:
-        return
-    for recipe in options.recipes(options.by, options.seed):
-        if isinstance(recipe.budget, Units):
-            counts = recipe.budget.counts
-            for word in {"heads", *KINDS} & counts.keys():
-                kinds = recipe.kinds if word == "heads" else [word]
-                has = sum(row.heads_by_kind.get(kind, 0) for kind in kinds)
-                if counts[word] > has:
-                    raise ValueError(
-                        f"--heads: cannot keep {counts[word]} of {has} heads of {', '.join(kinds)}; give a "
-                        "smaller number"
-                    )
-
-
 def compare_recipes(
     options: PruneOptions, given: Mapping[str, Any], settings: Settings, base: "RunFolder"
 ) -> int:
+    from headgates.gates import heads_left
     from headgates.lab.lab import Lab
+    from headgates.pruning.by_score import check_counts
     from headgates.pruning.grid import rows_of, without_repeats
     from headgates.report.compared import show_compared
 
@@ -130,6 +110,10 @@ def compare_recipes(
         recipes = without_repeats(
             options.recipes(options.by, settings.seed, default=usual_budgets(lab, base, options.kinds))
         )
+        model = lab.text.load(base).model
+        for recipe in recipes:  # all of them before anything is scored
+            if isinstance(recipe.budget, Units):
+                check_counts(heads_left(model, recipe.kinds), recipe.budget.counts)
         for said in filter(None, dict.fromkeys(map(way, recipes))):
             say(said)
         lab.asked = recipes[0] if len(recipes) == 1 else None
