@@ -160,6 +160,7 @@ def at_cost(run: Run, recipe: Recipe) -> Choice:
     what the budget allows; the lowest close until the model itself does."""
     learned, gates = LEARNED[recipe.choose], run.settings.gates
     predictor, planning = run.load(), Planning(run, run.text.source(run.base), recipe)
+    planning.tell_time(losses=False)
     options = learned.gate_options(gates)
     bank = attach(predictor.model, learned.gate, recipe.kinds, multiple=WIDTH, **options)
     bank.budget = TargetBudget({"": planning.limit(predictor.model)}, gates.lambda_warmup)

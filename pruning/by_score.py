@@ -38,6 +38,7 @@ def by_score(run: Run, recipe: Recipe) -> Choice:
     budget = recipe.budget
     if isinstance(budget, Speed | Share):
         planning = Planning(run, source, recipe)
+        planning.tell_time(losses=False)
         return planning.lowest_first(planning.order(recipe.choose))
     request = request_of(run, recipe, source)
     scores = scores_of(recipe, request, source)

@@ -7,7 +7,7 @@ models are.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -108,13 +108,7 @@ class Planning:
             measure = parameters if self.budget == "params" else self.multiply_adds
             return cost_table(model, measure, unit=unit, padded=False)
         padded = self.runtime != "torch"
-        name = f"speed/costs-{self.runtime}-b{self.batch}-k{self.beam}-t{self.threads}.json"
-        key = {
-            "weights": self.source.weights,
-            "device": device_name(),
-            "versions": self.run.lab.provenance(self.recipe.seed)["versions"],
-            "batches": [[len(each.sources), each.written] for each in self.text.batches],
-        }
+        name, key = self.table_file
 
         def make() -> CostTable:
             say(f"timing layers of other widths: {self.search}")
@@ -124,6 +118,35 @@ class Planning:
         if missing := {site.stack for site in find_sites(model)} - table.layers.keys():
             raise self.source.folder.foreign(name, f"it has no cost of a layer of the {min(missing)}")
         return table
+
+    @cached_property
+    def table_file(self) -> tuple[str, dict[str, Any]]:
+        """The name of the file of measured times, and what it is made of."""
+        return f"speed/costs-{self.runtime}-b{self.batch}-k{self.beam}-t{self.threads}.json", {
+            "weights": self.source.weights,
+            "device": device_name(),
+            "versions": self.run.lab.provenance(self.recipe.seed)["versions"],
+            "batches": [[len(each.sources), each.written] for each in self.text.batches],
+        }
+
+    def levels_file(self, kinds: Iterable[str]) -> tuple[str, dict[str, Any]]:
+        """The name of the file of the losses of all widths of these kinds, and what it is made of."""
+        settings, together = self.run.settings, {*self.recipe.kinds} == {*ALL_KINDS}
+        word = "heads" if {*kinds} <= {*KINDS} else "all"
+        return f"speed/levels-{word}-s{self.recipe.seed}.json", {
+            "weights": self.source.weights,
+            "kinds": sorted({*kinds}),
+            "layers": "together" if together else None,
+            "calibration": [settings.calibration_sentences, settings.calibration_targets],
+            "text": self.source.corpus.digest(),
+        }
+
+    def is_kept(self, name: str, cache_key: dict[str, Any]) -> bool:
+        """Whether the base's folder has this table, of this machine and these settings."""
+        folder = self.source.folder
+        return first(
+            lambda: (folder / name).is_file() and folder.read_json(name).get("cache_key") == plain(cache_key)
+        )
 
     def kept(self, name: str, shape: type[T], cache_key: dict[str, Any], make: Callable[[], T]) -> T:
         """A table of the base's folder; made again where it is of another machine or of other settings."""
@@ -143,16 +166,8 @@ class Planning:
 
     def planner(self, order: HeadMap) -> Planner:
         """With the losses of all widths, which are kept too. Layers may go where all of them may close."""
-        source, settings, whole_layers = self.source, self.run.settings, {*self.recipe.kinds} == {*ALL_KINDS}
-        valid = valid_batches(source, VALID)
-        kinds = "heads" if set(order.kinds) <= set(KINDS) else "all"
-        key = {
-            "weights": source.weights,
-            "kinds": sorted(order.kinds),
-            "layers": "together" if whole_layers else None,
-            "calibration": [settings.calibration_sentences, settings.calibration_targets],
-            "text": source.corpus.digest(),
-        }
+        source, valid = self.source, valid_batches(self.source, VALID)
+        name, key = self.levels_file(order.kinds)
         return Planner(
             source.model,
             order,
@@ -161,10 +176,8 @@ class Planning:
             valid,
             loss=source.task.loss,
             units=sum(batch.target_tokens for batch in valid),
-            whole_layers=whole_layers,
-            kept=lambda make: self.kept(
-                f"speed/levels-{kinds}-s{self.recipe.seed}.json", LevelsRecord, key, make
-            ),
+            whole_layers={*self.recipe.kinds} == {*ALL_KINDS},
+            kept=lambda make: self.kept(name, LevelsRecord, key, make),
             report=say,
         )
 
@@ -187,25 +200,29 @@ class Planning:
     # ---------------------------------------------------------------- plans
 
     def tell_time(self, losses: bool) -> None:
-        """Say about how long the choice takes, by one timing and one pass of the loss, unless it is short.
-        losses: whether widths and layers are looked at by their loss."""
+        """Say about how long the choice takes, by one timing and one pass of the loss, unless it is short;
+        what is on disk already takes none. losses: whether widths and layers are looked at by their
+        loss."""
         model, sites = self.source.model, [*find_sites(self.source.model, self.recipe.kinds)]
-        layers = [len(getattr(model, stack).layers) for stack in STACKS]
+        layers, budget = [len(getattr(model, stack).layers) for stack in STACKS], self.recipe.budget
+        plans = PLANS * (len(budget.speeds or SPEEDS) if isinstance(budget, MaxDrop) else 1)
         passes = timings = seconds = 0.0
         if losses:
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
-            passes = sum(len(widths_of(site)) for site in sites) / 2 + PLANS * (SHAPES_LOOKED_AT + TRIES)
-            passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
+            passes = plans * (SHAPES_LOOKED_AT + TRIES)
+            if not self.is_kept(*self.levels_file({site.kind for site in sites})):
+                passes += sum(len(widths_of(site)) for site in sites) / 2
+                passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
             valid, begin = valid_batches(self.source, VALID), time.perf_counter()
             text_loss(model, valid, self.source.task.loss)
             seconds = passes * (time.perf_counter() - begin)
         if self.budget == "speedup":
             kinds = len({site.kind for site in sites})
-            timings = PLANS + 2 + len(MEASURED_SHARES) * kinds
+            timings = plans + (0 if self.is_kept(*self.table_file) else 2 + len(MEASURED_SHARES) * kinds)
             seconds += timings * self.timer.seconds_each
         if seconds > LONG:
             parts = [f"{timings:.0f} timings"] * bool(timings) + [f"{passes:.0f} losses"] * bool(passes)
-            say(f"planning takes at most about {minutes(seconds)}: {' and '.join(parts)}, which are kept")
+            say(f"planning takes about {minutes(seconds)}: {' and '.join(parts)}")
 
     def searched(self) -> Choice:
         """The plan of least loss for the budget; of a largest drop the fastest that loses no more. Raises
@@ -244,7 +261,6 @@ class Planning:
     def lowest_first(self, order: HeadMap) -> Choice:
         """The model in which the lowest of an order closed first, until it costs no more than the budget.
         Raises ValueError where that is not met."""
-        self.tell_time(losses=False)
         planner = self.planner(order)
         return self.chosen(self.reached(planner, planner.lowest_first, self.target))
 

@@ -335,9 +335,25 @@ def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
     assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
     assert speed.result.speed["runtime"] == "torch"
     said = capsys.readouterr().out
-    assert 0 < said.index("planning takes at most about") < said.index("timing layers")
+    assert 0 < said.index("planning takes about") < said.index("timing layers")
     with pytest.raises(ValueError, match="nothing costs"):
         made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
+
+
+@pytest.mark.parametrize(
+    ("choose", "first"), [("importance", "planning.head_scores"), ("l0", "by_gates.choose_on_frozen")]
+)
+def test_the_time_of_planning_is_told_before_scores_and_gates(
+    made, at_once, monkeypatch, capsys, choose, first
+):
+    def stop(*given):
+        raise ValueError("begun")
+
+    monkeypatch.setattr(planning, "LONG", 0.0)
+    monkeypatch.setattr(f"headgates.pruning.{first}", stop)
+    with pytest.raises(ValueError, match="begun"):
+        made(choose, Speed(1.2, "torch", 7), ALL_KINDS)
+    assert "planning takes about" in capsys.readouterr().out
 
 
 def test_new_models_have_random_weights_in_the_shape_or_the_size_of_a_pruned_one(made, at_once, shared):
