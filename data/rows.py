@@ -18,6 +18,7 @@ from headgates.data.text_file import json_lines, opened, unpacked_name, whole_li
 Row = tuple[int, dict[str, Any]]  # its number or line in the file, from 1
 TABLES = (".parquet", ".arrow")
 ROW_ENDINGS = (".tsv", ".jsonl", ".tmx", *TABLES)
+SIDE_NAMES = (("src", "tgt"), ("source", "target"))  # columns of source and target, in any language
 COLUMN = "translation"  # of which each language is a field
 MOST_ROWS = 2**20  # that any table may have; more need a byte each
 AT_ONCE = 8  # rows of a table in memory: one long value in few bytes may stand in every row
@@ -36,7 +37,10 @@ def pairs_of_rows(files: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[s
     for path in files:
         for number, row in rows_of(path, src, tgt):
             languages = row[COLUMN] if isinstance(row.get(COLUMN), dict) else row
-            sides = [languages.get(code, languages.get(name)) for code, name in ((src, "src"), (tgt, "tgt"))]
+            sides = [
+                next((languages[name] for name in names if name in languages), None)
+                for names in zip((src, tgt), *SIDE_NAMES, strict=True)
+            ]
             if not all(isinstance(side, str) for side in sides):
                 raise DataError(
                     f"{path}, row {number}: expected a column {COLUMN} with {src} and {tgt}, or a column of "
@@ -50,38 +54,40 @@ def rows_of(path: Path, src: str, tgt: str) -> Iterator[Row]:
     """The rows of one file of parallel text. Raises DataError where it is broken."""
     ending = row_ending(path)
     if ending in TABLES:
-        return table_rows(path, (COLUMN, src, tgt, "src", "tgt"))
+        return table_rows(path, (COLUMN, src, tgt, *(name for names in SIDE_NAMES for name in names)))
     if ending == ".jsonl":
         return json_lines(path)
     if ending == ".tmx":  # a unit may lack a language
         return ((number, {src: "", tgt: ""} | row) for number, row in tmx_rows(path))
-    return tab_rows(path, (src, tgt))
+    return tab_rows(path, (src, tgt), headers=((src, tgt), *SIDE_NAMES))
 
 
-def tab_rows(path: Path, columns: Sequence[str], *, named_by: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of a .tsv file, empty lines left out. A first line that holds all of `named_by` (unless given,
-    all of the columns) says what the columns are called; else they are the first of `columns`. Raises
-    DataError, naming the line, where one has more or fewer columns than the first."""
+def tab_rows(path: Path, columns: Sequence[str], *, headers: Sequence[Sequence[str]]) -> Iterator[Row]:
+    """The rows of a .tsv file, empty lines left out. A first line that holds all names of one of `headers`
+    says what the columns are called; else they are the first of `columns`. Raises DataError, naming the line,
+    where one has more or fewer columns than the first, or the first has more than there are names."""
     names: Sequence[str] = ()
     for number, line in enumerate(whole_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if not any(cells):
             continue
-        if not names and set(named_by or columns) <= set(cells):
+        if not names and any(set(header) <= set(cells) for header in headers):
             names = cells
             continue
+        rule = "as in the first line" if names else "or a first line that names the columns"
         names = names or columns[: len(cells)]
         if len(cells) != len(names):
             expected, came = " TAB ".join(names), f"{len(cells)} columns: {shortened(cells)}"
-            raise line_error(path, number, f"expected {expected}, as in the first line; got {came}")
+            raise line_error(path, number, f"expected {expected}, {rule}; got {came}")
         yield number, dict(zip(names, cells, strict=True))
 
 
 def tmx_rows(path: Path) -> Iterator[Row]:
     """The translation units of a TMX file: en-US is both en-US and en. Raises DataError where it is torn."""
     number, above = 0, list[ElementTree.Element]()
+    errors = ElementTree.ParseError, LookupError, ValueError  # the last two: an encoding that Python lacks
     with (
-        reworded(f"{path} is no whole TMX", "copy or export it again", ElementTree.ParseError),
+        reworded(f"{path} is no whole TMX", "copy it again, or export it as UTF-8", *errors),
         opened(path) as file,
     ):
         for event, element in ElementTree.iterparse(file, ("start", "end")):

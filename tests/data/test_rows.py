@@ -108,11 +108,35 @@ def test_compressed_lines_and_two_columns_without_names_are_parallel_text(tmp_pa
         assert pairs_of(load_corpus(folder, src="en", tgt="de").train) == READ
 
 
+@pytest.mark.parametrize("header", ["src\ttgt", "source\ttarget", "id\tsource\ttarget"])
+def test_a_first_line_of_sides_is_a_header_and_no_pair(tmp_path, header):
+    first = "7\t" * header.startswith("id")
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text(f"{header}\n{first}a dog\tein Hund\n")
+    assert pairs_of(load_corpus(tmp_path, src="en", tgt="de").train) == [("a dog", "ein Hund")]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("train.tsv", b"a\tb\na b\n", r"train\.tsv, line 2: expected en TAB de, .* got 1 columns"),
+        (
+            "train.tsv",
+            b"a\tb\tc\n",
+            "line 1: expected en TAB de, or a first line that names the columns; got 3 columns",
+        ),
         ("train.tmx", b"<tmx><tu>", r"train\.tmx is no whole TMX \(no element found"),
+        (
+            "train.tmx",
+            b'<?xml version="1.0" encoding="foo"?><tmx/>',
+            r"train\.tmx .*\(unknown encoding: foo\)",
+        ),
+        (
+            "train.tmx",
+            b'<?xml version="1.0" encoding="GBK"?><tmx/>',
+            r"train\.tmx .*\(multi-byte encodings are not supported\); .*UTF-8",
+        ),
+        ("train.tmx.gz", gzip.compress(b"<tmx/>")[:-5], r"^\S+train\.tmx\.gz is damaged"),
         ("train.tmx", b"<tu/>", "no pair has text on both sides.* in en and de"),
         ("train.tsv.zst", pa.compress(b"a\tb\n" * 99, "zstd", asbytes=True)[:-5], "is damaged"),
     ],
