@@ -29,8 +29,8 @@ LabelledRow = tuple[str, Mapping[str, Any]]  # where it stands, and its fields
 
 
 def labelled_corpus(place: str | None) -> Corpus:
-    """The corpus of a folder with {train,valid,test}.tsv or .jsonl, plain or .gz (valid may be called val or
-    dev), or of hf:NAME.
+    """The corpus of a folder with {train,valid,test}.tsv or .jsonl, plain, .gz or .zst (valid may be called
+    val or dev), or of hf:NAME.
 
     Raises DataError where a split is missing, an example is not as above, or validation or test have a label
     that training lacks."""
@@ -53,7 +53,7 @@ def place_name(place: str) -> str:
 def labels_of(text: ParallelText) -> list[str]:
     """The labels of a text, each once: numbers by size, others by name."""
     numbers = {label for label in text.targets if label.isdecimal()}
-    return sorted(numbers, key=int) + sorted(set(text.targets) - numbers)
+    return sorted(numbers, key=lambda label: (int(label), label)) + sorted(set(text.targets) - numbers)
 
 
 def split_text(place: str | None, split: str, *, like: ParallelText | None) -> ParallelText:
@@ -66,7 +66,7 @@ def split_text(place: str | None, split: str, *, like: ParallelText | None) -> P
     if place is None or not Path(place).is_dir():
         raise DataError(
             f"no labelled text at {place}: expected a folder of train, valid and test as .tsv (label TAB "
-            f"sentence) or .jsonl, plain or .gz, or {HUB}NAME for the package datasets"
+            f"sentence) or .jsonl, plain, .gz or .zst, or {HUB}NAME for the package datasets"
         )
     files = named_split(split_parts(Path(place), LABELLED_ENDINGS), split, place)
     return read_labelled(*files, like=like)
@@ -94,7 +94,7 @@ def read_labelled(*paths: Path, like: ParallelText | None = None) -> ParallelTex
     for path in paths:
         empty += read_lines(path).count("")
         tabs = row_ending(path) == ".tsv"
-        own = tab_rows(path, TAB_COLUMNS, named_by=(LABEL_FIELD,)) if tabs else json_lines(path)
+        own = tab_rows(path, TAB_COLUMNS, headers=((LABEL_FIELD,),)) if tabs else json_lines(path)
         rows += [(f"{path}, line {number}", row) for number, row in own]
     return checked_examples(rows, like, str(paths[0]), empty=empty)
 

@@ -98,6 +98,11 @@ def test_numbers_are_labels_in_their_own_order():
     assert labels_of(ParallelText(["a"] * 4, ["10", "2", "no", "2"])) == ["2", "10", "no"]
 
 
+def test_labels_of_one_number_have_one_order():
+    spelt = ["0" * zeros + "1" for zeros in range(9)]
+    assert labels_of(ParallelText(["a"] * 9, spelt)) == spelt[::-1]
+
+
 @pytest.mark.parametrize("place", [None, "toy", "nowhere/at/all"])
 def test_no_text_is_one_error(place):
     with pytest.raises(DataError, match=r"no labelled text at .*: expected a folder"):
