@@ -21,6 +21,8 @@ class Size:
     settings: dict[str, Any]
 
 
+PAIR_TOKENS = 25  # about so many has the longer side of a pair
+LARGEST_WARMUP = 0.2  # of the steps of training
 SIZES = (
     Size(
         10_000,
@@ -41,6 +43,17 @@ SIZES = (
             "text": {"vocab_size": 8000, "max_tokens": 3000},
             "train": {"warmup_steps": 800, "average": 0.998},
             "finetune": {"lr": 5e-4},
+        },
+    ),
+    Size(
+        1_000_000,  # the model of configs/multi30k-256.yaml, in larger batches
+        seen=4_000_000,
+        epochs=(4, 20),
+        settings={
+            "model": {"d_model": 256, "ffn": 1024, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.15},
+            "text": {"vocab_size": 16_000, "max_tokens": 6000},
+            "train": {"lr": 2e-3, "warmup_steps": 2000, "average": 0.998},
+            "finetune": {"lr": 4e-4},
         },
     ),
     Size(
@@ -67,4 +80,13 @@ def suited(settings: Settings, pairs: int, given: Collection[str]) -> tuple[Sett
     # a small text has no more pieces to give
     chosen["text.vocab_size"] = min(chosen["text.vocab_size"], max(300, pairs // 200 * 100))
     chosen = {name: value for name, value in chosen.items() if name not in given}
+    if "train.warmup_steps" in chosen:
+        steps = expected_steps(from_dict(Settings, merged(to_dict(settings), nested(chosen))), pairs)
+        chosen["train.warmup_steps"] = min(chosen["train.warmup_steps"], int(LARGEST_WARMUP * steps))
     return from_dict(Settings, merged(to_dict(settings), nested(chosen))), chosen
+
+
+def expected_steps(settings: Settings, pairs: int) -> int:
+    """About how many steps the training of a base takes on so many pairs."""
+    tokens = settings.text.max_tokens * settings.train.accumulate
+    return settings.train.epochs * max(1, pairs * PAIR_TOKENS // tokens)
