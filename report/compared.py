@@ -9,7 +9,7 @@ from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.own_file import own_file
 from headgates.configs.program import program
-from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed, kinds_words
+from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed
 from headgates.configs.recipe_flags import LEARNED_EPOCHS
 from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
@@ -85,11 +85,13 @@ def show_compared(
     kept = [
         row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE and not row.result.is_endless
     ]
-    lines = [trained_command(base, row.recipe) for row in made if row.result.missed and row.recipe]
+    missed = (row.recipe for row in made if row.result.missed and row.recipe)
+    lines = [*dict.fromkeys(trained_command(base, recipe) for recipe in missed)]
     lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
     speeds = [row for row in made if row.recipe and isinstance(row.recipe.budget, Speed)]
     if lab.task.searches and not is_unlearned(base) and not speeds:
-        lines.append(f"{program('prune')} {base.path} --speedup 2 --epochs 3 makes one that is twice as fast")
+        command = f"{program('prune')} {base.path} --speedup 2 --epochs 3"
+        lines.append(f"{command} looks for one that is twice as fast")
     if not runs:
         lines.append(f"{program('prune')} {base.path} closes heads by importance and compares")
     print("next:", *lines, sep="\n  ")
@@ -97,15 +99,8 @@ def show_compared(
 
 def trained_command(base: RunFolder, recipe: Recipe) -> str:
     """What makes the same with more training."""
-    flags = recipe.budget.flags | {"batch": None, "epochs": recipe.epochs + LEARNED_EPOCHS}
-    if recipe.choose != "plan":
-        flags = {"by": recipe.choose} | flags
-    if kinds_words(recipe.kinds, recipe.budget):
-        flags["kinds"] = ",".join(recipe.kinds)
-    words = (
-        f"--{name.replace('_', '-')} {value}" for name, value in flags.items() if value not in (None, "auto")
-    )
-    return f"{program('prune')} {base.path} {' '.join(words)} trains it, which it lacks"
+    words = replace(recipe, epochs=recipe.epochs + LEARNED_EPOCHS).words()
+    return f"{program('prune')} {base.path} {' '.join(words)} trains it for {LEARNED_EPOCHS} epochs more"
 
 
 def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from headgates.configs.recipe import Lambda, Recipe, Units
+from headgates.configs.recipe import Lambda, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.lab.lab import Lab
 from headgates.pruning.grid import Failed
 from headgates.pruning.make import Row, row_of
 from headgates.records.folder import RunFolder
-from headgates.report.compared import bases_of, show_compared
+from headgates.report.compared import bases_of, show_compared, trained_command
 from tests.report.made_runs import made_run, toy_base
 
 LEARNED, SCORED = Recipe("l0", Lambda(0.015), epochs=1), Recipe("importance", Units(42))
@@ -72,6 +72,14 @@ def test_several_rows_are_written_under_the_name_of_the_base_and_failures_are_to
     assert sorted(pages) == sorted([base.path.name, *(row.run.path.name for row in rows)])
     with pytest.raises(ValueError, match="no recipe could be made; the first: learned gates"):
         show_compared(lab, base, [], [Failed(LEARNED, "no room")])
+
+
+def test_more_training_keeps_the_refit_and_the_seed_of_what_missed_its_speed(tmp_path):
+    recipe = Recipe("plan", Speed(2.0), refit="out+ffn+v", seed=2)
+    said = trained_command(toy_base(tmp_path), recipe)
+    assert "--speedup=2.0 " in said
+    assert "--refit=out+ffn+v --epochs=3 --seed=2" in said
+    assert said.endswith(" trains it for 3 epochs more")
 
 
 def test_a_base_alone_is_a_table_with_its_result(tmp_path, lab, capsys, monkeypatch):
