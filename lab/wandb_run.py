@@ -8,7 +8,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from headgates.lab import wandb_tables
 from headgates.models.progress import say
@@ -107,9 +107,20 @@ class FollowedRun:
             self.attempt({"the end of the run": lambda: self.run.finish(exit_code=exit_code)})
 
 
-def state_of(folder: RunFolder) -> dict[str, Any]:
+class State(TypedDict):
+    """wandb.json."""
+
+    project: str
+    entity: str | None
+    id: str
+    logged: bool
+
+
+def state_of(folder: RunFolder) -> Mapping[str, Any]:
     """The content of wandb.json; an empty dictionary if the folder has no W&B run."""
-    return folder.read_json(STATE, dict[str, Any]) if (folder / STATE).is_file() else {}
+    if not (folder / STATE).is_file():
+        return {}
+    return folder.read_json(STATE, State, cure="remove it, and the run is logged anew")
 
 
 def open_followed(folder: RunFolder, kind: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:

@@ -20,7 +20,7 @@ from headgates.lab.tracker import (
     Tracker,
     make_tracker,
 )
-from headgates.lab.wandb_run import FollowedRun, mode_without_asking
+from headgates.lab.wandb_run import FollowedRun, mode_without_asking, state_of
 from headgates.lab.wandb_stage import WandbWatcher
 from headgates.lab.wandb_tables import artifact_name
 from headgates.lightning_modules import stage as stages
@@ -50,6 +50,12 @@ FACTS = {"commit": "abc1234", "device": "a chip", "versions": {"python": "3"}}
 def offline(tmp_path_factory):
     with without_login(tmp_path_factory.mktemp("home")) as home:
         yield home
+
+
+def test_a_state_without_its_project_is_said_to_be_broken(tmp_path):
+    RunFolder(tmp_path).write_json("wandb.json", {"id": "a", "logged": True})
+    with pytest.raises(ValueError, match=r"wandb\.json: entity is missing; remove it"):
+        state_of(RunFolder(tmp_path))
 
 
 @pytest.fixture(scope="module")
