@@ -8,7 +8,7 @@ from typing import Any
 from headgates.data.contrast import NAMED, names_for, read_contrasts
 from headgates.explain.sentence_model import SentenceModel
 from headgates.gates import HeadMap
-from headgates.pruning.scores import ScoresRecord, checked_scores
+from headgates.pruning.scores import ScoreRequest, ScoresRecord, checked_scores, score_file
 from headgates.records.row import BASE
 from headgates.records.source import Source
 from headgates.report.cards import kept_cards
@@ -48,12 +48,16 @@ def known(source: Source) -> Known:
 
 
 def costs(source: Source) -> HeadMap:
-    """What closing each head alone adds to the loss, of a base's scores/; no head where that is not kept."""
-    files = sorted(source.folder.path.glob("scores/loss*.json")) if source.system == BASE else []
-    if not files:
+    """What closing each head alone adds to the loss on the base's own text, of its scores/; no head where
+    that is not kept, or cannot be read."""
+    if source.system != BASE or not any(source.folder.path.glob("scores/loss*.json")):
         return HeadMap({})
-    file = f"scores/{files[0].name}"
-    return checked_scores(source, file, source.folder.read_json(file, ScoresRecord), None)[""]
+    try:
+        request = ScoreRequest(source, sentences=source.config.get("sentences", 0))
+        file = f"scores/{score_file('loss', request)}.json"
+        return checked_scores(source, file, source.folder.read_json(file, ScoresRecord), None)[""]
+    except (ValueError, OSError):
+        return HeadMap({})
 
 
 def explore_page(models: Sequence[SentenceModel], kept: Sequence[Known], number: int, token: str) -> str:
