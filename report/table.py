@@ -67,8 +67,10 @@ def interval_text(interval: Sequence[float] | None, form: str = "+.2f") -> str:
 
 
 def reference_of(run: RunFolder) -> ResultRow:
-    """The row that the others of a run are compared with."""
-    return run.row_of(str(run.result().get("reference")))
+    """The row that the others of a run are compared with. Raises ValueError where result.json names none."""
+    if (reference := run.result().get("reference")) is None:
+        raise run.foreign("result.json", "it names no reference")
+    return run.row_of(reference)
 
 
 def is_unlearned(run: RunFolder) -> bool:
