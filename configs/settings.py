@@ -275,11 +275,6 @@ class Settings:
             raise ValueError(
                 "--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw"
             )
-        if self.strategy == "fsdp" and self.ranks == 1:
-            raise ValueError(
-                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave "
-                "it out"
-            )
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]
         if wrong or len(set(self.dynamics)) < len(self.dynamics):
             raise ValueError(

@@ -101,8 +101,13 @@ def run_stage(
 
 def strategy(settings: Settings, *, gated: bool) -> Strategy | str:
     """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which DDP must be told to
-    look for."""
+    look for. Raises ValueError where there is nobody to share with."""
     if settings.strategy == "fsdp":
+        if settings.ranks == 1:
+            raise ValueError(
+                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave "
+                "it out"
+            )
         return Sharded()
     return DDPStrategy(find_unused_parameters=gated) if settings.ranks > 1 else "auto"
 

@@ -11,6 +11,7 @@ import torch
 
 from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
+from headgates.lightning_modules.stage import strategy as strategy_of
 from tests.worlds.rank_jobs import trained
 from tests.worlds.ranks import on_ranks
 
@@ -88,7 +89,7 @@ def resumed(*arguments):
 
 def test_what_cannot_be_sharded_is_refused():
     with pytest.raises(ValueError, match="--strategy fsdp shares out one model over processes"):
-        Settings(strategy="fsdp")
+        strategy_of(Settings(strategy="fsdp"), gated=False)
     for stage in ("train", "finetune"):
         muon = {stage: replace(getattr(Settings(), stage), optimizer="muon")}
         with pytest.raises(ValueError, match="--strategy fsdp: muon needs whole matrices"):
