@@ -85,11 +85,7 @@ def tab_rows(path: Path, columns: Sequence[str], *, headers: Sequence[Sequence[s
 def tmx_rows(path: Path) -> Iterator[Row]:
     """The translation units of a TMX file: en-US is both en-US and en. Raises DataError where it is torn."""
     number, above = 0, list[ElementTree.Element]()
-    errors = ElementTree.ParseError, LookupError, ValueError  # the last two: an encoding that Python lacks
-    with (
-        reworded(f"{path} is no whole TMX", "copy it again, or export it as UTF-8", *errors),
-        opened(path) as file,
-    ):
+    with reworded(f"{path} is no whole TMX", "copy it again, or export it as UTF-8"), opened(path) as file:
         for event, element in ElementTree.iterparse(file, ("start", "end")):
             if event == "start":
                 above.append(element)

@@ -21,12 +21,12 @@ class DataError(ValueError):
 def reworded(what: str, cure: str, *errors: type[Exception]) -> Iterator[None]:
     """Raise an error of the block as a DataError, `WHAT (REASON); CURE`.
 
-    errors: the classes that are meant; unless given, all, because broken files send most libraries anywhere.
-    A DataError stays as it is: its words say enough."""
+    errors: the classes that are meant. Unless given, all but DataError, whose words say enough: broken files
+    send most libraries anywhere."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, DataError) or (errors and not isinstance(error, errors)):
+        if not isinstance(error, errors) if errors else isinstance(error, DataError):
             raise
         reason = getattr(error, "strerror", None) or one_line(error)
         raise DataError(f"{what} ({reason}); {cure}") from error
