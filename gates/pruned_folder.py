@@ -316,8 +316,8 @@ def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, l
 
 
 def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -> None:
-    """Remove the heads that are not listed; with `of` given the model was built without them, and is told
-    which they were."""
+    """Remove the heads that are not listed. With `of` given the model was built without them, and only their
+    numbers are noted."""
     rows = {}
     for name, row in heads.items():
         now, _ = named_site(find_sites(model, ALL_KINDS), name)

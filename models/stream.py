@@ -73,8 +73,8 @@ def split_lines(
 
     "\r", U+2028 and the like inside a line do not end it. What follows the last "\n" is a line unless it is
     empty. Raises DataError, naming `name` and the line's number, from 1, at a line over LONGEST_LINE bytes
-    and at bytes that are not UTF-8. With `left_empty` a line of such bytes is empty, and `left_empty` is told
-    so in words, unless the first line shows another kind of file."""
+    and at bytes that are not UTF-8. With `left_empty` a line of such bytes is empty, and `left_empty` is
+    called with the reason, unless the first line shows another kind of file."""
     number, rest = 0, b""
     for chunk in chunks:
         if not chunk:
@@ -150,8 +150,8 @@ def translated(
     which is empty.
 
     longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer
-    one is translated as an empty line and `left_empty` is told so in words; without, it raises DataError,
-    naming its number, from 1, after the lines before it have come out. `tell` hears once of lines in a
+    one is translated as an empty line and `left_empty` is called with the reason; without, it raises
+    DataError, naming its number, from 1, after the lines before it have come out. `tell` hears once of lines in a
     language or script that the vocabulary does not know."""
     done = 0
     for lines in texts:
