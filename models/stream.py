@@ -151,8 +151,8 @@ def translated(
 
     longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer
     one is translated as an empty line and `left_empty` is called with the reason; without, it raises
-    DataError, naming its number, from 1, after the lines before it have come out. `tell` hears once of lines in a
-    language or script that the vocabulary does not know."""
+    DataError, naming its number, from 1, after the lines before it have come out. `tell` hears once of lines
+    in a language or script that the vocabulary does not know."""
     done = 0
     for lines in texts:
         stop, pieces = None, translator.source_vocab.encode(lines)
