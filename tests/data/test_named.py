@@ -97,7 +97,7 @@ def test_copies_in_data_dir_are_used_without_asking_the_server(home, tmp_path, i
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (gzip.compress(b"something else\n"), r"its 35 bytes have the SHA-256 .*"),
+        (gzip.compress(b"something else\n", mtime=0), r"its 35 bytes have the SHA-256 .*"),
         (HTTPError("url", 404, "Not Found", Message(), None), r"Not Found \(HTTP 404\).*"),
         (IncompleteRead(b"half"), "IncompleteRead"),
         (Endless(), "its 10,000 bytes have"),
