@@ -104,13 +104,18 @@ def kept_evaluation(run: RunFolder, key: EvaluationRecord) -> RunFolder:
 
 
 def evaluated(run: RunFolder, key: EvaluationRecord, system: str) -> tuple[RunFolder, ResultRow] | None:
-    """The row of a run's own model on the test lines and with the search of a key, and the folder of its
-    outputs; None where there is none yet. system: its name among what the run keeps."""
-    for folder, name in ((kept_evaluation(run, key), system), (run, first(run.own_system))):
+    """The row of a run's own model, called `system`, on the test lines and with the search of a key, and the
+    folder of its outputs; None where there is none yet."""
+    for folder in (kept_evaluation(run, key), run):
         for row in first(folder.rows):
-            if row.system == name and row.evaluation == key:
+            if row.system == system and row.evaluation == key:
                 return folder, row
     return None
+
+
+def measured_here() -> dict[str, Any]:
+    """What a row's seconds depend on beside the model."""
+    return {"device": device_name(), "threads": torch.get_num_threads()}
 
 
 def stage_of(run: RunFolder) -> StageRecord | None:
@@ -196,9 +201,8 @@ class Evaluation:
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
         """Add the row and outputs of a base run, which may be a smaller model itself, under another name;
         they are made anew if they were made with settings other than this configuration's."""
-        weights, kept = run / "best.pt", kept_evaluation(run, self.fingerprint)
-        here = {"device": device_name(), "threads": torch.get_num_threads()}
-        if (found := evaluated(run, self.fingerprint, system)) is not None:
+        weights, own, here = run / "best.pt", first(run.own_system), measured_here()
+        if (found := evaluated(run, self.fingerprint, own)) is not None:
             folder, row = found
             measured = first(folder.result)
             same = all(measured.get(name) == value for name, value in here.items())
@@ -207,12 +211,12 @@ class Evaluation:
             of_base |= {} if same else {"seconds": None}
             self.copy_row(row, folder, row.system, weights, None, **of_base)
             return
-        own = first(run.own_system)
         predictor = self.task.load_predictor(run.path, run.weights_of(own), settings)
         row = self.add(system, weights, predictor, None, stage=stage_of(run))
+        kept = kept_evaluation(run, self.fingerprint)
         with suppress(OSError):  # a base may be another user's
-            kept.write_outputs(system, self.folder.outputs(system))
-            kept.write_json("result.json", {"rows": [row.to_json()], **here})
+            kept.write_outputs(own, self.folder.outputs(system))
+            kept.write_json("result.json", {"rows": [replace(row, system=own).to_json()], **here})
 
     def choose_reference(self) -> None:
         """Compare every row with the base whose full-validation loss is lower. A base that others trained has

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +27,14 @@ from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
 from headgates.data.ranks import first, is_first
 from headgates.lab.distilled_text import distilled_data, distilled_seconds
-from headgates.lab.evaluation import Evaluation, evaluated, evaluation_key, kept_evaluation, stage_of
+from headgates.lab.evaluation import (
+    Evaluation,
+    evaluated,
+    evaluation_key,
+    kept_evaluation,
+    measured_here,
+    stage_of,
+)
 from headgates.lab.experiment_text import ExperimentText
 from headgates.lab.tracker import make_tracker
 from headgates.lightning_modules.distilling import Distilling
@@ -133,19 +142,32 @@ class Lab:
         key = evaluation_key(settings, text.test)
         if (found := evaluated(run, key, own)) is not None:
             return found
-        kept = kept_evaluation(run, key)
+        kept = first(lambda: self.writable(kept_evaluation(run, key)))
         say(
             f"{run.path}: its result is of other test lines or another search; the {len(text.test[0]):,} "
             f"lines are translated now, into {kept.path}"
         )
         evaluation = Evaluation(kept, self.task, text.test, settings)
         row = evaluation.add(own, run.weights_of(own), predictor, None, stage=stage_of(run))
-        kept.write_json("result.json", {"rows": [row.to_json()], "system": own})
+        kept.write_json("result.json", {"rows": [row.to_json()], "system": own, **measured_here()})
         return kept, row
 
     def complete(self, folder: RunFolder, kind: str, base: RunFolder) -> None:
         """Let the tracker log what is not logged yet of the run that the command is for."""
         self.tracker.complete(folder, kind, base, self.text.test)
+
+    def writable(self, folder: RunFolder) -> RunFolder:
+        """The folder, made; another one where that cannot be, as a base may be another user's."""
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return RunFolder(Path(self.scratch.name) / folder.path.name)
+        return folder
+
+    @cached_property
+    def scratch(self) -> TemporaryDirectory[str]:
+        """For what cannot be kept beside a base; gone with the lab."""
+        return TemporaryDirectory(prefix="headgates-")
 
     def close(self) -> None:
         self.tracker.close()
