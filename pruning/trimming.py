@@ -22,6 +22,7 @@ from headgates.lab.lab import Run
 from headgates.models.progress import reported, say
 from headgates.models.translator import Translator
 from headgates.models.trimmed import cut_otherwise, trim_model
+from headgates.records.named_paths import no_line_of
 from headgates.records.row import BASE, PRUNED
 from headgates.records.source import Lines, Source
 
@@ -108,7 +109,7 @@ def read_texts(places: Sequence[str], source: Source) -> Lines:
             raise DataError(f"--trim-vocabulary {place}: expected a file, SOURCE:TARGET, or a folder")
         sources, targets = sources + list(text.sources), targets + list(text.targets)
     if not any(sources):
-        raise DataError(f"--trim-vocabulary {','.join(places)}: there is no line with text in it")
+        raise no_line_of(places)
     return sources, targets
 
 

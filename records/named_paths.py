@@ -39,11 +39,27 @@ def check_files(*paths: str | None) -> None:
 
 def check_texts(places: Sequence[str]) -> None:
     """Raises DataError unless each place of --trim-vocabulary is there: a file or folder, or two files
-    SOURCE:TARGET."""
+    SOURCE:TARGET; and where all are blank files."""
+    sources = []
     for place in places:
         files = [place] if Path(place).exists() else place.split(":")
+        sources.append(Path(files[0]))
         if not Path(place).is_dir() and len(files) <= 2:  # more are refused where they are read
             check_files(*files)
+    if places and all(map(is_blank, sources)):
+        raise no_line_of(places)
+
+
+def is_blank(path: Path) -> bool:
+    """Whether it is a file without text. A pipe, which can be read once, is not looked at."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return all(line.isspace() for line in file)
+
+
+def no_line_of(places: Sequence[str]) -> DataError:
+    return DataError(f"--trim-vocabulary {','.join(places)}: there is no line with text in it")
 
 
 def check_data_dir(data_dir: str | None) -> None:

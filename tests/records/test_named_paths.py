@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = "examples/toy_run/toy-en-de-none-s1"
 MISMATCHED = "MISMATCHED"  # a folder whose two training files have different numbers of lines
 HEAVY = ("torch", "pytorch_lightning", "matplotlib")
+BLANK = "MISMATCHED/blank.txt"
 WRONG = [
     (["fit.py", "--data", "multi31k"], "did you mean 'multi30k'?"),
     (["fit.py", "--data", "docs"], "docs has no parallel text"),
@@ -24,6 +25,7 @@ WRONG = [
         ["prune.py", "examples/toy_run/toy-en-de-non-s1"],
         "did you mean 'examples/toy_run/toy-en-de-none-s1'?",
     ),
+    (["prune.py", RUN, "--trim-vocabulary", BLANK], "there is no line with text in it"),
     (["fit.py", "--runs", "LICENSE"], "--runs: expected the folder of all runs, got the file LICENSE"),
     (["prune.py", "nowhere"], "no run at nowhere"),
     (["analyze.py", RUN, "nowhere"], "no run at nowhere"),
@@ -48,6 +50,7 @@ for sys.argv in json.loads(sys.argv[1]):
 def test_wrong_paths_and_text_are_found_before_torch_is_imported(tmp_path):
     for name in ("train.en", "train.de", "valid.en", "valid.de", "test.en", "test.de"):
         (tmp_path / name).write_text("a dog\n" * (2 if name == "train.en" else 1))
+    (tmp_path / "blank.txt").write_text(" \n\n")
     commands = json.dumps([words for words, _ in WRONG]).replace(MISMATCHED, str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", STARTED.format(names=set(HEAVY)), commands],
