@@ -111,7 +111,7 @@ class RunFolder:
         return folder
 
     def config(self) -> dict[str, Any]:
-        """The settings of the run, as fit.py wrote them. Raises ValueError where the file holds none or
+        """The settings of the run, as `fit` wrote them. Raises ValueError where the file holds none or
         values of other types, or cannot be read."""
         path = self / "config.yaml"
         content = load_yaml(path)
@@ -286,7 +286,7 @@ class RunFolder:
         *,
         tokenizer: str = "vocab*",
     ) -> None:
-        """Make this folder, with best.pt and the tokenizer in it, the run of a finished base that fit.py did
+        """Make this folder, with best.pt and the tokenizer in it, the run of a finished base that `fit` did
         not train. result: what result.json holds beside."""
         self.add_system("base", self / "best.pt", None, tokenizer=tokenizer)
         self.write_text("config.yaml", to_yaml(from_dict(Settings, dict(settings)), run_hash=run_hash))
@@ -375,7 +375,7 @@ def far_base(run: Path) -> Path:
 
 def base_of(folder: RunFolder) -> RunFolder:
     """The base: the run itself, or the run that its recipe started from, which lies
-    beside it, or where this user's own fit.py found it (`far_base`): results are written to it, and a run of
+    beside it, or where this user's own command found it (`far_base`): results are written to it, and a run of
     others may name any folder. Raises ValueError if that base is gone, or is another one by now."""
     config = folder.config()
     if not is_made(config):
