@@ -29,9 +29,10 @@ from .attach_modes import check_ungated
 from .evaluation_mode import evaluation_mode
 from .headmap import ALL_KINDS, KINDS
 from .position_bias import share_out_bias
-from .proof import Inputs, outputs, short_sentence, unchanged
+from .proof import outputs, unchanged
 from .remove import left_of
 from .rules import rule_of
+from .short_example import Inputs, short_example
 from .site_walk import SKIPPED
 from .sites import find_sites
 
@@ -114,8 +115,8 @@ def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None 
 
 
 def runs_of(model: nn.Module, inputs: Inputs | None) -> list[ModelPass]:
-    """Forward passes of what was given and of a short sentence, and `generate` from either."""
-    given = [each for each in (inputs, short_sentence(model)) if each is not None]
+    """Forward passes of what was given and of a short example, and `generate` from either."""
+    given = [each for each in (inputs, short_example(model)) if each is not None]
     runs: list[ModelPass] = [partial(outputs, inputs=each) for each in given]
     if getattr(model, "can_generate", bool)():
         runs += [partial(generated, inputs=each) for each in given]

@@ -1,15 +1,13 @@
 """A removal by a rule that no test of headgates covers is proved: the model without the heads gives what it
 gave with masks on them, or it is put back as it was.
 
-The forward pass is of a short sentence or image for a Hugging Face model, else of the last inputs that the
-gates saw.
+The forward pass is of inputs that the caller gives, of a short example for a Hugging Face model, or of the
+last inputs that the gates saw.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,39 +15,40 @@ from torch import Tensor, nn
 from .evaluation_mode import evaluation_mode
 from .headmap import HeadMap
 from .rules import is_tested
+from .short_example import Inputs, short_example
 from .sites import attach, detach
-
-Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @contextmanager
 def proved(
-    model: nn.Module, changed: Iterable[nn.Module], xi: HeadMap, seen: Inputs | None
+    model: nn.Module,
+    changed: Iterable[nn.Module],
+    xi: HeadMap,
+    inputs: Inputs | None,
+    seen: Inputs | None = None,
 ) -> Iterator[None]:
     """Around the removal of heads from the attentions that are `changed`, of a model without gates.
 
-    xi: the gates of all heads, 0 where one goes. seen: the inputs of an earlier forward pass. Warns where no
-    forward pass could be run. Raises ValueError, and puts the model back, where the outputs differ."""
+    xi: the gates of all heads, 0 where one goes. inputs, seen: of a forward pass, those given and those of
+    an earlier one. Raises ValueError where no forward pass can be run and, with the model put back, where
+    the outputs differ."""
     names = ", ".join(sorted({type(each).__name__ for each in changed if not is_tested(each)}))
     if not names:
         yield
         return
-    tried = [each for each in (short_sentence(model), seen) if each is not None]
+    tried = [each for each in (inputs, short_example(model), seen) if each is not None]
     proofs = ((inputs, masked_outputs(model, xi, inputs)) for inputs in tried)
-    inputs, expected = next((proof for proof in proofs if proof[1]), (None, None))
-    if inputs is None or expected is None:
-        warnings.warn(
-            f"the rule of {names} is not proved, as no forward pass was seen to run again: compare the "
-            "outputs with those of the gates before you trust the model without these heads",
-            stacklevel=4,
+    used, expected = next((proof for proof in proofs if proof[1]), (None, None))
+    if used is None or expected is None:
+        raise ValueError(
+            f"the rule of {names} is not proved, as no forward pass could be run before and after its heads "
+            "go; give the arguments of one as inputs=((), {'input_ids': ids})"
         )
-        yield
-        return
     cure = (
         "The model is as it was; its heads can be gated. Look for sizes in its forward that the rule lacks, "
         "such as widths=(...) or arguments=(...)"
     )
-    proof = [(partial(outputs, inputs=inputs), expected)]
+    proof = [(partial(outputs, inputs=used), expected)]
     with unchanged(model, proof, f"the rule of {names} does not fit: without the heads", cure):
         yield
 
@@ -103,22 +102,6 @@ def differ(expected: list[Tensor], got: list[Tensor]) -> None:
         size = float(one.detach().float().abs().max()) if one.numel() else 0.0
         slack = max(1e-3, 20 * torch.finfo(one.dtype).eps) * size  # heads of another layer move far more
         torch.testing.assert_close(other, one, rtol=0.0, atol=slack)
-
-
-def short_sentence(model: nn.Module) -> Inputs | None:
-    """Inputs for a Hugging Face model of text or images, None for any other."""
-    config, name = getattr(model, "config", None), getattr(model, "main_input_name", "")
-    device = next((each.device for each in model.parameters()), torch.device("cpu"))
-    if device.type == "meta":
-        return None
-    if name == "pixel_values" and isinstance(size := getattr(config, "image_size", None), int):
-        return (), {name: torch.linspace(-1, 1, 3 * size * size, device=device).view(1, 3, size, size)}
-    words = getattr(config, "vocab_size", 0)
-    if name != "input_ids" or words < 2:
-        return None
-    ids = torch.arange(3, 10, device=device)[None] % words
-    both = getattr(config, "is_encoder_decoder", False)
-    return (), {name: ids, **({"decoder_input_ids": ids.flip(1)} if both else {})}
 
 
 def memory_of(model: nn.Module) -> Callable[[], None]:

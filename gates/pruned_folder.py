@@ -35,7 +35,7 @@ from .attach_modes import check_ungated
 from .folder_sizes import check_folder
 from .headmap import ALL_KINDS, KINDS, HeadMap, HeadSite, is_rising
 from .position_bias import OwnColumns
-from .remove import heads_left, named_site, remove, set_heads_left
+from .remove import cut_heads, heads_left, named_site, set_heads_left
 from .rules import rule_of
 from .site_rule import heads_per_key
 from .sites import find_sites
@@ -328,4 +328,4 @@ def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -
             )
         rows[site] = torch.zeros(site.heads, dtype=torch.bool)
         rows[site][torch.tensor(row, dtype=torch.long)] = True
-    remove(model, ~HeadMap(rows)) if of is None else set_heads_left(model, HeadMap(rows))
+    cut_heads(model, ~HeadMap(rows)) if of is None else set_heads_left(model, HeadMap(rows))

@@ -29,6 +29,7 @@ from .position_bias import share_out_bias
 from .proof import proved
 from .refit import LEFT
 from .rules import rule_of
+from .short_example import Inputs
 from .site_rule import (
     SiteRule,
     attribute,
@@ -62,6 +63,7 @@ def remove(
     *,
     fold: HeadMap | None = None,
     original: bool = False,
+    inputs: Inputs | None = None,
 ) -> Removed:
     """Take the heads where `closed` is True, or that the gates of a bank close, out of the model, in place.
     Sites that a map lacks keep their heads.
@@ -75,7 +77,8 @@ def remove(
     Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of
     heads that the model does not have, `closed` that is not bool, `fold` outside (0, 1], or an attention
     whose weights do not fit its rule. A rule that no test of headgates covers is proved by a forward pass
-    before and after (proof.py)."""
+    before and after (proof.py). inputs: (args, options) of a forward pass, for a model that does not take
+    a short sentence, an image or a sound alone; ValueError where none can be run."""
     given, closed = (closed, closed.closed()) if isinstance(closed, GateBank) else (None, closed)
     check_model(model)
     bank = getattr(model, BANK, None)
@@ -86,9 +89,10 @@ def remove(
         gone, xi, changes = planned(sites, closed, fold, original)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         changed = [each for site, each in sites.items() if not (xi[site] == 1).all()]
-        with proved(model, changed, xi, None if bank is None else bank.inputs):
+        saw = bank if given is None else given
+        with proved(model, changed, xi, inputs, None if saw is None else saw.inputs):
             apply(model, sites, changes)
-        warn_of_open(bank if given is None else given, closed)
+        warn_of_open(saw, closed)
     except ValueError:
         if bank is not None:
             reattach(model, bank)
@@ -112,6 +116,12 @@ def warn_of_open(bank: GateBank | None, closed: HeadMap) -> None:
             "bank.binarise(), so that the model gets used to it",
             stacklevel=3,
         )
+
+
+def cut_heads(model: nn.Module, closed: HeadMap) -> None:
+    """`remove` without its proof and what it says, of a model without gates."""
+    sites = find_sites(model, ALL_KINDS)
+    apply(model, sites, planned(sites, closed, None, False)[2])
 
 
 def kinds_with(*maps: Mapping[HeadSite, Any] | None) -> set[str]:

@@ -22,8 +22,9 @@ from .attach_modes import check_ungated
 from .depth import StackLayers, cut_layers, drop_layers, skipped, stacks_of
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, is_rising
 from .outputs import closing_outputs
-from .proof import Inputs, memory_of
-from .remove import apply, planned, remove
+from .proof import memory_of
+from .remove import cut_heads, remove
+from .short_example import Inputs
 from .sites import detach, find_sites
 
 Rows = Mapping[str, tuple[bool, ...]]
@@ -179,7 +180,7 @@ class Subnet:
         put_back = memory_of(model)
         try:
             drop_layers(model, self.dropped, inputs=inputs)
-            remove(model, self.moved_closing)
+            remove(model, self.moved_closing, inputs=inputs)
         except ValueError:
             put_back()
             raise
@@ -196,8 +197,7 @@ class Subnet:
         detach(bare)
         self.check(bare)
         cut_layers(bare, self.dropped)
-        sites = find_sites(bare, ALL_KINDS)
-        apply(bare, sites, planned(sites, self.moved_closing, None, False)[2])
+        cut_heads(bare, self.moved_closing)
         return sum(parameter.numel() for parameter in bare.parameters())
 
     def check(self, model: nn.Module) -> None:

@@ -1,10 +1,13 @@
 """Rules that no test covers are proved before they are used; layouts tell unknown classes."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from headgates.gates import SITE_RULES, HeadMap, SiteRule, attach, find_sites, heads_left, remove
+from headgates.gates import SITE_RULES, HeadMap, SiteRule, attach, detach, find_sites, heads_left, remove
 from tests.gates.family_checks import close, gated, opened, readme_lines, uneven
 from tests.worlds.families import BY_NAME, HEADS, D, causal, masked
 from tests.worlds.plain_attention import ReadAttention
@@ -66,12 +69,34 @@ def test_a_rule_that_does_not_fit_is_refused_and_the_model_with_its_gates_is_as_
     close(model(x), expected)
 
 
-def test_a_rule_is_said_to_be_unproved_where_no_forward_pass_was_seen(monkeypatch):
-    monkeypatch.setitem(SITE_RULES, "MixingAttention", SiteRule(**RULE))
-    model = Encoder()
+def test_a_rule_that_no_forward_pass_proves_is_refused_until_inputs_are_given(monkeypatch):
+    monkeypatch.setitem(SITE_RULES, "MixingAttention", SiteRule(**RULE, widths=("inner",), fused="heads"))
+    model, x = Encoder().eval(), torch.randn(2, 5, D)
     closed = HeadMap({site: torch.tensor([True, False, False]) for site in find_sites(model)})
-    with pytest.warns(UserWarning, match="the rule of MixingAttention is not proved"):
+    with pytest.raises(ValueError, match=r"the rule of MixingAttention is not proved.* as inputs=\(\(\), "):
         remove(model, closed)
+    assert heads_left(model).count() == 6
+    bank = attach(model, gate="mask", xi=opened(closed))
+    expected = model(x)
+    detach(model)
+    for proof in ({"inputs": ((x,), {})}, {}):  # given, or seen by gates that are taken off
+        one = copy.deepcopy(model)
+        remove(one, closed if proof else bank, **proof)
+        close(one(x), expected)
+
+
+@pytest.mark.parametrize("name", ["Wav2Vec2", "Whisper", "Speech2Text", "ViT"])
+def test_a_wrong_rule_of_a_model_of_sound_or_images_is_refused_though_no_gates_are_attached(
+    name, monkeypatch
+):
+    family = BY_NAME[name]
+    model, batch = family.model(), family.batch(2)
+    cls = family.classes
+    monkeypatch.setitem(SITE_RULES, cls, replace(SITE_RULES[cls], widths=("head_dim",)))
+    expected = gated(family, model, batch, {site: torch.ones(family.heads) for site in family.outs})
+    with pytest.raises(ValueError, match=f"the rule of {cls} does not fit: without the heads"):
+        remove(model, uneven(model))
+    assert torch.equal(family.output(model, batch), expected)
 
 
 XGLM = causal("XGLM", "XGLM", "model.layers.{}.self_attn.out_proj", ffn_dim=17)

@@ -1,6 +1,8 @@
 """Attention classes lose heads by a rule: values of another width, a class that needs a head. The families
 have the rest: one weight for q, k and v, other names, nested projections, turned weights."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,6 @@ from torch import nn
 from headgates.gates import SITE_RULES, HeadMap, HeadSite, SiteRule, heads_left, remove
 from tests.worlds.plain_attention import PlainAttention
 
-pytestmark = pytest.mark.filterwarnings("ignore:the rule of WideValueAttention is not proved")
 HEADS, WIDTH = 3, 7
 D = HEADS * WIDTH
 SITE = HeadSite.at("enc-self", 0, HEADS)
@@ -22,7 +23,8 @@ def model_of(monkeypatch, **changes) -> nn.Module:
     rule = SiteRule(heads="num_heads", mode="hook", **changes)
     monkeypatch.setitem(SITE_RULES, "WideValueAttention", rule)
     torch.manual_seed(0)
-    return nn.ModuleDict({"encoder": nn.ModuleDict({"attention": WideValueAttention(D, HEADS, WIDTH, 11)})})
+    attention = WideValueAttention(D, HEADS, WIDTH, 11)
+    return nn.Sequential(OrderedDict(encoder=nn.Sequential(OrderedDict(attention=attention))))
 
 
 def closing(*row: bool) -> HeadMap:
@@ -33,20 +35,20 @@ def closing(*row: bool) -> HeadMap:
 def test_removing_heads_is_zeroing_their_columns_of_W_O(closed, monkeypatch):
     model, unpruned = (model_of(monkeypatch) for _ in range(2))
     x, xi = torch.randn(2, 5, D), torch.tensor([0.25, 0.5, 1.0])
-    weight = unpruned["encoder"]["attention"].out_proj.weight
+    weight = unpruned.encoder.attention.out_proj.weight
     with torch.no_grad():
         weight.mul_((xi * ~torch.tensor(closed)).repeat_interleave(weight.shape[1] // HEADS))
-    remove(model, closing(*closed), fold=HeadMap({SITE: xi}))
-    torch.testing.assert_close(model["encoder"]["attention"](x), unpruned["encoder"]["attention"](x))
+    remove(model, closing(*closed), fold=HeadMap({SITE: xi}), inputs=((x,), {}))
+    torch.testing.assert_close(model.encoder.attention(x), unpruned.encoder.attention(x))
     assert heads_left(model) == ~closing(*closed)
 
 
 def test_a_class_that_needs_a_head_is_not_left_without_any(monkeypatch):
     model, x = model_of(monkeypatch), torch.randn(2, 5, D)
     with pytest.warns(UserWarning, match="a head stays at encoder.0.enc-self .WideValueAttention."):
-        remove(model, closing(True, True, True))
+        remove(model, closing(True, True, True), inputs=((x,), {}))
     assert heads_left(model).flat().tolist() == [True, False, False]
-    attention = model["encoder"]["attention"]
+    attention = model.encoder.attention
     torch.testing.assert_close(attention(x), attention.out_proj.bias.expand(2, 5, D))
 
 
@@ -70,6 +72,6 @@ def test_a_rule_that_does_not_fit_is_named(changes, message, monkeypatch):
 
 def test_heads_that_share_keys_are_refused_without_a_group(monkeypatch):
     model = model_of(monkeypatch)
-    model["encoder"]["attention"].k_proj = nn.Linear(D, WIDTH)
+    model.encoder.attention.k_proj = nn.Linear(D, WIDTH)
     with pytest.raises(ValueError, match=r"expected as many rows for q as for k"):
         remove(model, closing(True, False, False))
