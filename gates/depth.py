@@ -29,7 +29,7 @@ from .attach_modes import check_ungated
 from .evaluation_mode import evaluation_mode
 from .headmap import ALL_KINDS, KINDS
 from .position_bias import share_out_bias
-from .proof import outputs, unchanged
+from .proof import differ, outputs, unchanged
 from .remove import left_of
 from .rules import rule_of
 from .short_example import Inputs, short_example
@@ -47,8 +47,12 @@ OF_MODEL = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 LAYER_LISTS = (
     *("layer_types", "mlp_layer_types", "attention_layers", "no_rope_layers", "layers_block_type"),
     *("layer_rope_theta", "layers_num_experts", "num_attention_heads_per_layer"),
-    *("num_key_value_heads_per_layer",),
+    *("num_key_value_heads_per_layer", "per_layer_config", "kv_sharing_modes", "indexer_types"),
+    *("sliding_windows", "swiglu_limits", "swiglu_limits_shared"),
 )
+# fields that say how many of the first layers are of another sort, and fields that list numbers of layers
+FIRST_LAYERS = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+LISTED_LAYERS = ("mlp_only_layers", "cross_attention_layers")
 LAYER_NUMBERS = ("layer_idx", "layer_id", "layer_number", "layer_num")  # attributes with a layer's own number
 
 
@@ -89,24 +93,31 @@ def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None 
     """Take these layers out of the model, in place; those after them move up, in their sites' names too.
 
     Weights that stay are the same parameters; the model gets configurations of its own. Layers of another
-    library are proved: a forward pass, and three tokens of `generate` where the model has it, give without
-    the layers what they gave with the layers skipped. inputs: (args, options) of a forward pass, for a model
-    that does not take token ids or images alone. Raises ValueError as `skipped` does, at a model with gates,
-    and, the model as it was, where nothing proves the removal."""
+    library are proved: a forward pass, three tokens of `generate` where the model has it, and a forward pass
+    of the model that its class builds from the new configuration, give without the layers what they gave
+    with the layers skipped. inputs: (args, options) of a forward pass, for a model that does not take a short
+    sentence, an image or a sound alone. Raises ValueError as `skipped` does, at a model with gates, and, the
+    model as it was, where nothing proves the removal."""
     chosen = {stack: own for stack, own in checked_layers(model, layers).items() if own}
     check_ungated(model)
     if all(skips_itself(layer) for own in chosen.values() for layer in own.values()):
         cut_layers(model, chosen)
         return
+    examples = [each for each in (inputs, short_example(model)) if each is not None]
+    builds = [each for each in examples if is_rebuilt(model, each)]
     with skipped(model, chosen):
-        expected = [(run, found) for run in runs_of(model, inputs) if (found := tried(run, model))]
+        expected = [(run, found) for run in runs_of(model, examples) if (found := tried(run, model))]
+        expected += [
+            (partial(rebuilt_outputs, inputs=each), tried(partial(outputs, inputs=each), model))
+            for each in builds
+        ]
     if not expected:
         raise ValueError(
             f"layers of {type(model).__name__} cannot be dropped, as no forward pass could be run that "
             "proves the removal; give the arguments of one as inputs=((), {'input_ids': ids})"
         )
     what = f"layers of {type(model).__name__} cannot be dropped: without them"
-    cure = "The model is as it was; its layers can be skipped. Look for what else counts them in its forward"
+    cure = "The model is as it was; its layers can be skipped, or others dropped"
     with unchanged(model, expected, what, cure):
         cut_layers(model, chosen)
 
@@ -114,12 +125,11 @@ def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None 
 # ---------------------------------------------------------------- what proves it
 
 
-def runs_of(model: nn.Module, inputs: Inputs | None) -> list[ModelPass]:
-    """Forward passes of what was given and of a short example, and `generate` from either."""
-    given = [each for each in (inputs, short_example(model)) if each is not None]
-    runs: list[ModelPass] = [partial(outputs, inputs=each) for each in given]
+def runs_of(model: nn.Module, examples: Iterable[Inputs]) -> list[ModelPass]:
+    """Forward passes, and `generate` where the model has it."""
+    runs: list[ModelPass] = [partial(outputs, inputs=each) for each in examples]
     if getattr(model, "can_generate", bool)():
-        runs += [partial(generated, inputs=each) for each in given]
+        runs += [partial(generated, inputs=each) for each in examples]
     return runs
 
 
@@ -140,6 +150,31 @@ def generated(model: nn.Module, inputs: Inputs) -> list[Tensor]:
             *inputs[0], **given, **length, return_dict_in_generate=True, output_logits=True
         )
     return [*found.logits]
+
+
+def is_rebuilt(model: nn.Module, inputs: Inputs) -> bool:
+    """Whether its class builds the same model from its configuration, as it does for a folder."""
+    try:
+        differ(outputs(model, inputs), rebuilt_outputs(model, inputs))
+    except Exception:  # of whatever kind: a model of another library, or one that was changed
+        return False
+    return True
+
+
+def rebuilt_outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    """What a model gives that its class builds from its configuration with its weights. Raises ValueError
+    where the class builds one of other weights."""
+    with torch.device("meta"):  # needs no memory
+        built = type(model)(copy.deepcopy(model.config))
+    shapes = ({name: each.shape for name, each in one.state_dict().items()} for one in (model, built))
+    if wrong := sorted(name for name, _ in set.symmetric_difference(*(set(each.items()) for each in shapes))):
+        raise ValueError(
+            f"its class builds {wrong[0]} otherwise where there are fewer layers, so no folder could be read"
+        )
+    for one, other in zip(model.modules(), built.modules(), strict=True):
+        other._parameters.update(one._parameters)
+        other._buffers.update(one._buffers)
+    return outputs(built, inputs)
 
 
 # ---------------------------------------------------------------- the change itself
@@ -203,6 +238,13 @@ def count_layers(stacks: "Mapping[str, Stack]", stack: str, keep: Sequence[bool]
         for name in () if shared else LAYER_LISTS:
             if isinstance(row := getattr(config, name, None), list) and len(row) == len(keep):
                 set_config_field(owner, name, list(itertools.compress(row, keep)))
+        for name in () if shared else FIRST_LAYERS:
+            if isinstance(first := getattr(config, name, None), int):
+                set_config_field(owner, name, sum(keep[:first]))
+        for name in () if shared else LISTED_LAYERS:
+            if isinstance(row := getattr(config, name, None), list):
+                staying = [number for number in row if number < len(keep) and keep[number]]
+                set_config_field(owner, name, [sum(keep[:number]) for number in staying])
     for name in OF_MODEL:
         if vars(owners[-1]).get(name) == len(keep):
             setattr(owners[-1], name, sum(keep))

@@ -9,8 +9,25 @@ from torch import nn
 from headgates.gates import HeadMap, find_sites, load_pruned, remove, save_pruned
 from headgates.gates.depth import drop_layers, layers_left, skipped
 from tests.gates.family_checks import close, closing, generated
-from tests.worlds.families import BY_NAME, Family
+from tests.worlds.families import BY_NAME, Family, causal, llama, masked
 
+EXPERTS = dict(moe_intermediate_size=8, n_routed_experts=2, num_experts=2, num_experts_per_tok=1)
+OUT = "model.layers.{}.self_attn.o_proj"
+FAMILIES = BY_NAME | {
+    family.name: family
+    for family in (
+        causal("GLM 4", "Glm4Moe", OUT, **EXPERTS, first_k_dense_replace=1, n_group=1, topk_group=1),
+        causal("Qwen2, experts", "Qwen2Moe", OUT, **EXPERTS, mlp_only_layers=[1], decoder_sparse_step=1),
+        llama(  # layers with caches of two kinds
+            "Gemma 3, hybrid",
+            "Gemma3",
+            config="Gemma3Text",
+            layer_types=["sliding_attention", "full_attention"],
+            sliding_window=3,
+        ),
+        masked("ESM C", "Esmc", "esmc.layers.{}.attn.out_proj"),
+    )
+}
 FIRST = {"encoder": [0], "decoder": [0]}
 # a family for each way in which layers are held -> paths of its lists; fields that say one layer fewer, by
 # hand; what the first layer makes for all
@@ -36,6 +53,22 @@ BY_HAND: dict[str, tuple[dict[str, str], dict[str, object], list[str]]] = {
         {"encoder": "encoder.block", "decoder": "decoder.block"},
         {"num_layers": 1, "num_decoder_layers": 1},
         ["relative_attention_bias"],
+    ),
+    "Whisper": (  # proved by a sound
+        {"encoder": "model.encoder.layers", "decoder": "model.decoder.layers"},
+        {"encoder_layers": 1, "decoder_layers": 1},
+        [],
+    ),
+    "Wav2Vec2": ({"encoder": "wav2vec2.encoder.layers"}, {"num_hidden_layers": 1}, []),
+    "GLM 4": (  # a number of first layers without experts
+        {"decoder": "model.layers"},
+        {"num_hidden_layers": 1, "first_k_dense_replace": 0},
+        [],
+    ),
+    "Qwen2, experts": (  # the numbers of the layers without experts
+        {"decoder": "model.layers"},
+        {"num_hidden_layers": 1, "mlp_only_layers": [0]},
+        [],
     ),
     "SeamlessM4T, text": (  # whose common name for a number of layers is the decoder's
         {"encoder": "text_encoder.layers", "decoder": "text_decoder.layers"},
@@ -65,7 +98,7 @@ def built_without(family: Family, model: nn.Module) -> nn.Module:
 @pytest.mark.filterwarnings("ignore::UserWarning:transformers")
 @pytest.mark.parametrize("name", BY_HAND)
 def test_a_model_without_its_first_layers_is_the_one_built_without_them(name, tmp_path):
-    family = BY_NAME[name]
+    family = FAMILIES[name]
     model = family.model()
     batch, expected, like = family.batch(2), built_without(family, model), copy.deepcopy(model)
     layers = {stack: FIRST[stack] for stack in BY_HAND[name][0]}
@@ -90,8 +123,9 @@ def test_a_model_without_its_first_layers_is_the_one_built_without_them(name, tm
     close(family.output(pruned, batch), family.output(model, batch))
 
 
-def test_a_static_cache_finds_keys_and_values_by_the_new_layer_numbers():
-    family = BY_NAME["Llama"]
+@pytest.mark.parametrize("name", ["Llama", "Gemma 3, hybrid"])
+def test_a_static_cache_finds_keys_and_values_by_the_new_layer_numbers(name):
+    family = FAMILIES[name]
     model = family.model()
     drop_layers(model, {"decoder": [0]})
     options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, **family.batch(2)}
@@ -161,6 +195,26 @@ def test_a_model_whose_forward_needs_all_layers_is_put_back():
         drop_layers(model, {"encoder": [0]}, inputs=((x,), {}))
     assert torch.equal(model(x), expected)
     assert len(model.layers) == model.num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "ModernBERT",
+            r"its class builds model\.layers\.0\.attn_norm\.weight otherwise",
+        ),  # no norm in the first
+        ("ESM C", "not close"),  # the residual stream is scaled by the number of layers
+    ],
+)
+def test_layers_stay_where_no_configuration_says_that_they_are_gone(name, said):
+    family = FAMILIES[name]
+    model, batch = family.model(), family.batch(2)
+    expected = family.output(model, batch)
+    with pytest.raises(ValueError, match=f"cannot be dropped: .*{said}"):
+        drop_layers(model, {"encoder": [0]})
+    assert torch.equal(family.output(model, batch), expected)
+    assert layers_left(model) == {"encoder": [True, True]}
 
 
 def test_layers_that_several_passes_share_are_refused():
