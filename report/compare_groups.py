@@ -1,9 +1,9 @@
 """The numbers of a comparison: rows that differ in their seed alone are one group, with a mean, a range, and
 an interval.
 
-A group's score is the mean over its seeds. Intervals and p-values count the luck of test sentences and that
-of seeds (analysis/seed_luck.py); the luck of a seed is pooled over the recipes of the same size and as much
-training. Differences that are asked about together are adjusted together (Holm): those of all recipes at one
+A group's score is the mean over its seeds. Intervals and p-values count the luck of test sentences and, of a
+group of several seeds, that of its seeds (analysis/seed_luck.py). Between recipes of one seed no lead is
+called. Differences that are asked about together are adjusted together (Holm): those of all recipes at one
 size, and those of all rows of a table from their reference.   Letters: R resamples, N sentences.
 """
 
@@ -18,12 +18,13 @@ import numpy as np
 from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from headgates.analysis.metrics import Floats
-from headgates.analysis.seed_luck import SeedVariance, difference_of_means, seed_variance
+from headgates.analysis.seed_luck import difference_of_means, seed_variance
 from headgates.analysis.significance import holm
 from headgates.configs.recipe import UNPRUNED, Recipe, Share, Speed, Units
 from headgates.pruning.make import Row
 from headgates.records.row import BASE, Interval, ResultRow
 
+UNKNOWN = "no verdict on one seed"
 ITSELF = Recipe(UNPRUNED, Units())  # the base
 ComparedBudget = (
     Units | Speed | Share
@@ -33,16 +34,19 @@ ComparedBudget = (
 @dataclass(frozen=True)
 class Difference:
     """A group's score minus another's. interval: 95%; p: two-sided; p_holm: adjusted for those that were
-    asked about together."""
+    asked about together; seeds: whether both groups have several, of recipes."""
 
     value: float
     interval: Interval
     p: float
     p_holm: float | None = None
+    seeds: bool = True
 
     @property
     def verdict(self) -> str:
-        """ahead, behind or tie, at 0.05."""
+        """ahead, behind or tie, at 0.05; unknown where a recipe has one seed."""
+        if not self.seeds:
+            return UNKNOWN
         if (self.p if self.p_holm is None else self.p_holm) >= 0.05:
             return "tie"
         return "ahead" if self.value > 0 else "behind"
@@ -67,9 +71,7 @@ def together(differences: Sequence[Difference]) -> list[Difference]:
 
 class Group:
     """Rows that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in each
-    resample. luck: of a seed, None where it is not known."""
-
-    luck: SeedVariance | None = None
+    resample."""
 
     def __init__(self, rows: Sequence[Row], counts: Floats):
         self.rows, self.counts = list(rows), counts
@@ -111,8 +113,10 @@ class Group:
 
     @staticmethod
     def difference(value: float, sampled: Floats, *groups: "Group") -> Difference:
-        lucks = [(group.luck, len(group.rows)) for group in groups]
-        return Difference(value, *difference_of_means(value, sampled, lucks))
+        lucks = [seed_variance(group.values, group.resampled) for group in groups]
+        # the base is one model, and what is made of it is compared with that one
+        several = all(luck or group.first.system == BASE for luck, group in zip(lucks, groups, strict=True))
+        return Difference(value, *difference_of_means(value, sampled, *lucks), seeds=several)
 
     def overlap(self, other: "Group") -> float | None:
         """Jaccard overlap of the open heads, the mean over pairs of seeds; None where a row does not say
@@ -167,13 +171,6 @@ class Compared:
 
     def __init__(self, rows: Sequence[Row], bases: Sequence[Row], counts: Floats):
         self.groups, self.bases = grouped(rows, counts), grouped(bases, counts)
-        alike: dict[Any, list[Group]] = {}  # pooled; a price may leave any number of heads
-        for group in [*self.groups, *self.bases]:
-            alike.setdefault((group.epochs, group.size, group.is_base), []).append(group)
-        for pool in alike.values():
-            luck = seed_variance([group.values for group in pool], [group.resampled for group in pool])
-            for group in pool:
-                group.luck = luck
         self.base = next(group for group in self.bases if group.first.system == BASE)
         self.continued = {group.epochs: group for group in self.bases if group is not self.base}
         self.all_epochs = sorted({group.epochs for group in self.groups} | {*self.continued}) or [0]

@@ -2,9 +2,9 @@
 and training add.
 
 A lead is called one where p, of sentences and seeds and adjusted for the differences that are asked about
-together, is below 0.05; else it is a tie. The best of several methods is the one with the lowest loss on
-validation; where that is not known, it is chosen on the lines that it is measured on, and the last sentence
-says so.
+together, is below 0.05; else it is a tie. Between recipes of one seed neither is said. The best of several
+methods is the one with the lowest loss on validation; where that is not known, it is chosen on the lines
+that it is measured on, and the last sentence says so.
 """
 
 from collections import Counter
@@ -15,7 +15,14 @@ from statistics import fmean
 from typing import Any
 
 from headgates.configs.closing import ZERO
-from headgates.report.compare_groups import Compared, ComparedBudget, Difference, Group, together
+from headgates.report.compare_groups import (
+    UNKNOWN,
+    Compared,
+    ComparedBudget,
+    Difference,
+    Group,
+    together,
+)
 from headgates.report.table import interval_text
 
 
@@ -75,6 +82,7 @@ def best_at(compared: Compared, epochs: int, size: ComparedBudget, metric: str) 
     text = f"{where} {best.label} is the best{how}, {score_text(best, metric)}, {against}"
     difference = compared.pair(best, others[0])
     words = {"ahead": "a lead", "tie": "a tie", "behind": "which is ahead on the test set"}
+    words[UNKNOWN] = UNKNOWN
     next_one = f"next is {others[0].label} with {score_text(others[0], metric)}"
     return f"{text}; {next_one}: {words[difference.verdict]}, {gap(difference)}."
 
@@ -149,7 +157,7 @@ def added_text(pairs: Sequence[GroupPair], metric: str) -> str:
     """The mean gain of the first over the second of each pair, its range, and how many are leads."""
     differences = together([group.minus(other) for group, other in pairs])
     gains = [difference.value for difference in differences]
-    words = {"ahead": "better", "tie": "tie", "behind": "worse"}
+    words = {"ahead": "better", "tie": "tie", "behind": "worse", UNKNOWN: "of one seed"}
     found = Counter(words[difference.verdict] for difference in differences)
     counted = ", ".join(f"{found[name]} {name}" for name in words.values() if found[name])
     ends = f"{min(gains):+.2f} to {max(gains):+.2f}"
@@ -181,7 +189,10 @@ def caution(compared: Compared) -> str:
         "Intervals count the luck of test sentences and, where a method has seeds, of seeds, on this base. "
     )
     if max((len(group.rows) for group in compared.groups), default=1) == 1 and any(compared.all_epochs):
-        text = "One seed says nothing of the luck of training: intervals are of test sentences alone. "
+        text = (
+            "One seed says nothing of the luck of training: intervals are of test sentences alone, and no "
+            "lead is called. "
+        )
     if len(compared.groups) == 1:
         return text.strip()
     text += "Leads are adjusted for all that are asked about together (Holm)"

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -47,12 +48,22 @@ def test_p_values_and_intervals_of_noise_are_right_about_as_often_as_they_say():
     rows = mean_changes(noise, 1000)
     wrong = [row["p_value"] < 0.05 for row in rows], [not row["low"] <= 0 <= row["high"] for row in rows]
     for each in wrong:
-        assert 0.02 < sum(each) / 400 < 0.095  # a bootstrap of 41 rejects a little more than 5%
+        assert 0.025 < sum(each) / 400 < 0.075
     assert sum(row["p_value_holm"] < 0.05 for row in rows) <= 2
     planted = mean_changes(torch.cat([noise[:9] + 1.0, noise[9:40], torch.zeros(1, 41)]), 10_000)
     assert all(row["p_value_holm"] < 0.01 and row["low"] > 0 for row in planted[:9])
     assert planted[0]["mean"] == pytest.approx(float(noise[0].mean()) + 1)
     assert planted[-1] == {"mean": 0, "low": 0, "high": 0, "p_value": 1, "p_value_holm": 1}
+
+
+@pytest.mark.parametrize("freedom", [3, 300])
+def test_of_heads_without_effect_one_is_named_by_few_pairs_no_oftener_than_at_the_level(freedom):
+    drawn = np.random.default_rng(freedom).standard_t(freedom, size=(200, 48, 20))
+    named = [
+        any(row["p_value_holm"] < 0.05 for row in mean_changes(torch.from_numpy(each), 10_000))
+        for each in drawn
+    ]
+    assert sum(named) / 200 < 0.075 + 2 * (0.05 * 0.95 / 200) ** 0.5
 
 
 def test_random_sets_have_as_many_heads_at_each_site():

@@ -6,7 +6,7 @@ import pytest
 from headgates.configs.recipe import Lambda
 from headgates.report.compare_files import leads
 from headgates.report.compare_summary import summary
-from tests.worlds.compared import LINES, compared, made, right, scattered
+from tests.worlds.compared import LINES, compared, made, right, scattered, twice
 
 RANKED = {"importance": 50, "random": 40}
 
@@ -21,15 +21,22 @@ def said(points, about: str, **bases) -> list[str]:
 @pytest.mark.parametrize(
     ("ours", "theirs", "words"),
     [
-        (range(140), range(100), "next is random with 50.00 accuracy: a lead, +20.00 (+"),
-        (scattered(101, 1), scattered(100, 2), "next is random with 50.00 accuracy: a tie, +0.50 (-"),
+        (range(140), range(100), "50.00 to 50.00): a lead, +20.00 (+"),
+        (scattered(101, 1), scattered(100, 2), "50.00 to 50.00): a tie, +0.50 (-"),
     ],
 )
 def test_a_planted_lead_is_called_a_lead_and_a_tie_a_tie(ours, theirs, words):
     points = [made("importance", 11, right(ours)), made("random", 11, right(theirs))]
-    (sentence,) = said(points, "At 11 heads")
+    (sentence,) = said(twice(points), "At 11 heads")
     assert "importance is the best" in sentence
-    assert f") against unpruned; {words}" in sentence
+    assert ") against unpruned; next is random with 50.00 accuracy (2 seeds" in sentence
+    assert words in sentence
+
+
+def test_between_recipes_of_one_seed_no_lead_is_called():
+    points = [made("importance", 11, right(range(140))), made("random", 11, right(range(100)))]
+    assert "no verdict on one seed, +20.00 (+" in said(points, "At 11 heads")[0]
+    assert "no verdict on one seed" in said([*twice(points[:1]), points[1]], "At 11 heads")[0]
 
 
 def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
@@ -39,23 +46,18 @@ def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
             made("importance", 11, right(scattered(100, 2 * draw))),
             made("random", 11, right(scattered(100, 2 * draw + 1))),
         ]
-        leads += any("a lead" in sentence for sentence in said(points, "At 11 heads"))
+        leads += any("a lead" in sentence for sentence in said(twice(points), "At 11 heads"))
     assert leads <= 16  # of 200 tests at .05, with a chance of .97
-
-
-def learned(lines) -> list:
-    return [
-        made("subset", 5, right(lines), epochs=1),
-        made("importance", 5, right(range(80)), epochs=1),
-    ]
 
 
 @pytest.mark.parametrize(
     ("lines", "verdict"), [(range(120), "ahead"), (range(40), "behind"), (scattered(81, 1), "tie")]
 )
 def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same_training(lines, verdict):
-    worse, untrained = made("random", 5, right(range(20)), epochs=1), made("importance", 5, right(range(180)))
-    (sentence,) = said([*learned(lines), worse, untrained], "learned subset against")
+    found = (("subset", lines), ("importance", range(80)), ("random", range(20)))
+    trained = [made(choose, 5, right(own), epochs=1) for choose, own in found]
+    untrained = made("importance", 5, right(range(180)))
+    (sentence,) = said(twice([*trained, untrained]), "learned subset against")
     assert f"against importance, the best of the others: {verdict}, " in sentence
 
 
@@ -63,13 +65,13 @@ def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
     points = [made("importance", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
     points += [made("importance", heads, right(range(n)), refit="out") for heads, n in ((11, 120), (5, 100))]
     points += [made("random", 5, right(range(10)), refit="out")]  # without a pair
-    (sentence,) = said(points, "in place of")
+    (sentence,) = said(twice(points), "in place of")
     assert "+10.00 accuracy on average over 2 pairs of rows (+0.00 to +20.00; 1 better, 1 tie)" in sentence
 
 
 def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
     points = [made("importance", 5, right(range(40))), made("importance", 5, right(range(100)), epochs=1)]
-    (sentence,) = said(points, "adds", continued=range(196))
+    (sentence,) = said(twice(points), "adds", continued=range(196))
     assert sentence.startswith("1 epoch of training adds +30.00 accuracy for importance (+")
     assert "; 1 better); the base itself changes by +3.00 (+" in sentence
 
@@ -108,7 +110,7 @@ def test_of_a_base_that_learned_nothing_no_lead_is_told():
 
 
 def test_the_training_that_rows_share_is_told_and_what_they_do_not_share():
-    points = learned(range(90))
+    points = [made(choose, 5, right(range(90)), epochs=1) for choose in ("subset", "importance")]
     for each in points:
         each.result.stage = {"steps": 7, "losses": [1.0], "best_epoch": 0}
     (sentence,) = said(points, "the same 7 steps")

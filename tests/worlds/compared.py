@@ -1,6 +1,7 @@
 """Rows of a comparison with planted truth: how many of 200 test lines each system has right."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,15 @@ def made(
     """The row of a recipe. heads: those that are open, and asked for unless there is another budget."""
     budget = budget or Units(heads)
     return row_of(Recipe(choose, budget, refit=refit, epochs=epochs, seed=seed), heads, scored, loss, runs)
+
+
+def twice(rows: Iterable[Row]) -> list[Row]:
+    """Each row, and the same of another seed."""
+    return [
+        row_of(replace(row.recipe, seed=seed), row.result.heads_open, row.scored, row.result.loss, NOWHERE)
+        for row in rows
+        for seed in (1, 2)
+    ]
 
 
 def row_of(recipe: Recipe | None, heads: int, scored: Scored, loss: float | None, runs: Path) -> Row:
