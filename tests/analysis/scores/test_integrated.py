@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.analysis.scores.integrated import gauss_legendre, gradient, integrated
 from headgates.configs.settings import ModelConfig
 from headgates.gates import find_sites
@@ -31,7 +32,7 @@ MODELS = {
     "ours, pre-norm": ours("pre"),
     "ours, post-norm": ours("post"),
     "T5": hugging_face("T5", "T5", GENERATION, pairs, *T5, **START),
-    **{name: BY_NAME[name] for name in ("BART", "GPT-2", "Llama")},
+    **{name: BY_NAME[name] for name in ("Marian", "BART", "BERT", "GPT-2", "Llama")},
 }
 POINTS = {"T5": 128, "Llama": 64}  # root mean squares near 0 bend the path
 
@@ -41,7 +42,7 @@ def queries(model: nn.Module, site: object, batch: object) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_integrals_sum_to_the_loss_without_all_heads_and_one_step_is_the_slope_at_open_gates(name):
+def test_three_identities_tie_gradients_to_the_loss_without_heads(name):
     family, target = MODELS[name], ids(SENTENCES, 3).flatten()
     model, batch = family.model().double(), family.batch(SENTENCES)
     sites = list(find_sites(model))
@@ -66,6 +67,18 @@ def test_integrals_sum_to_the_loss_without_all_heads_and_one_step_is_the_slope_a
     torch.testing.assert_close(
         gradient(model, [batch] * 2, **given).flat(), -torch.cat(slopes), rtol=1e-5, atol=1e-5
     )
+    # the path of one gate, the others open, is the head's exact effect
+    points = POINTS.get(name, 40)
+    for site, head in ((sites[0], 0), (sites[-1], sites[-1].heads - 1)):
+        path = 0.0
+        for node, weight in zip(*gauss_legendre(points), strict=True):
+            at = {each: row.detach().clone() for each, row in one.items()}
+            at[site][head] = node
+            at[site].requires_grad_()
+            (slope,) = torch.autograd.grad(mean_loss(at), at[site])
+            path -= float(weight * slope[head])
+        effect = exact_effects(model, [batch], **given)[site][head]
+        assert float(effect) == pytest.approx(path, abs=1e-5)
 
 
 def test_nodes_and_weights_integrate_powers_up_to_twice_their_number_exactly():
