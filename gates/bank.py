@@ -1,5 +1,6 @@
 """All the gates of a model, as one module: what `attach` returns."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ class GateBank(nn.Module):
         super().__init__()
         self.kind = kind
         self.budget: Any = None  # the LambdaBudget or TargetBudget of `loss`, where `attach` was given one
+        self.move = False  # whether an optimizer is known to hold the gates
+        self._first: tuple[int, list[tuple[Tensor, Tensor]]] | None = None  # step of `loss`, gates and a copy
         self.handle: RemovableHandle | None = None  # of the model's forward pre-hook, while attached
         self.keeps_inputs = False  # whether `inputs` are those of the model's last forward pass
         self.inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -122,7 +125,8 @@ class GateBank(nn.Module):
         the penalty times lambda, or what leads to the numbers of heads and neurons that `attach` was given; 0
         once the gates are binarised. Every micro-batch of a step may ask for it.
 
-        Raises ValueError where `attach` was given neither, and what `cost` does."""
+        Warns once, after some steps, if no gate has moved. Raises ValueError where `attach` was given
+        neither, and what `cost` does."""
         if self.budget is None:
             raise ValueError(
                 "nothing says how many heads stay: give attach(..., heads=24) or lam=0.01, or add lam * "
@@ -130,8 +134,27 @@ class GateBank(nn.Module):
             )
         if all(gate.binarised for _, gate in self.items()):
             return self.penalty().detach() * 0
+        if not self.move:
+            self.look_for_moves(step)
         price: Tensor = self.budget.loss(self, step)
         return price
+
+    def look_for_moves(self, step: int) -> None:
+        """Warn where all gates are, some steps after the first, what they were at the first."""
+        if self._first is None:
+            learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
+            self._first = step, [(gate, gate.detach().clone()) for gate in learned]
+        begin, gates = self._first
+        if step < begin + _PATIENCE:
+            return
+        self.move, self._first = True, None  # it is said once
+        if gates and all(torch.equal(now, before.to(now.device)) for now, before in gates):
+            warnings.warn(
+                f"no gate has moved in {step - begin} steps, so the optimizer does not hold the gates: make "
+                "it after attach, of bank.param_groups(lr=...). In a Trainer, hg.hf.HeadGates or "
+                "hg.lightning.HeadGates trains them",
+                stacklevel=3,
+            )
 
     def unasked(self) -> list[str]:
         """The sites of learned gates that no forward pass has asked in so many steps that no chance, as of

@@ -2,7 +2,7 @@
 H heads, L query positions, N heads of all sites."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,11 @@ def hard_top_k(scores: Tensor, k: int) -> Tensor:
     chosen = torch.zeros_like(scores)
     chosen[scores.argsort(descending=True, stable=True)[:k]] = 1
     return chosen
+
+
+def as_row(start: float | Tensor, heads: int) -> Tensor:
+    """Where gates start, a number or (H,), as a row (H,) in float32, whatever torch's default is."""
+    return torch.as_tensor(start, dtype=torch.float32).expand(heads).clone()
 
 
 class HeadGate(nn.Module):
@@ -64,6 +69,17 @@ class HeadGate(nn.Module):
                 f"{self.target_heads}"
             )
         self.peers = peers
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "HeadGate":
+        """Gates keep their precision where the model is cast: in bfloat16 a log_alpha of 2.5 cannot hold a
+        step below 0.008. xi is cast where it multiplies."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            there = fn(tensor)
+            return there if there.dtype == tensor.dtype else tensor.to(there.device)
+
+        super()._apply(moved, recurse)
+        return self
 
     # ---------------------------------------------------------------- in training
 

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import HeadGate
+from .base import HeadGate, as_row
 
 _U_MIN = 1e-6  # keeps logit(u) finite
 
@@ -78,7 +78,7 @@ class HardConcrete(HeadGate):
                 f"need a temperature beta > 0, got {beta=}; Louizos et al. use 2/3, Voita et al. 0.33"
             )
         self.beta, self.gamma, self.zeta, self.target_heads = beta, gamma, zeta, target_heads
-        self.log_alpha = nn.Parameter(torch.zeros(heads) + torch.as_tensor(log_alpha, dtype=torch.float32))
+        self.log_alpha = nn.Parameter(as_row(log_alpha, heads))
 
     def sample(self) -> Tensor:
         """xi (H,) in [0, 1] with fresh noise."""

@@ -21,7 +21,7 @@ class HeadMask(HeadGate):
 
     def __init__(self, heads: int, xi: Tensor | None = None):
         super().__init__(heads)
-        self.register_buffer("xi", torch.ones(heads), persistent=True)
+        self.register_buffer("xi", torch.ones(heads, dtype=torch.float32), persistent=True)
         if xi is not None:
             self.assign(xi)
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import HeadGate, hard_top_k
+from .base import HeadGate, as_row, hard_top_k
 
 _BISECTIONS = 60  # halvings of the interval that holds the threshold: below what float64 can tell
 
@@ -76,7 +76,7 @@ class Subset(HeadGate):
             )
         self.target_heads, self.anneal_steps = target_heads, anneal_steps
         self.first_temperature, self.final_temperature = temperature, final_temperature
-        self.score = nn.Parameter(torch.zeros(heads) + torch.as_tensor(score, dtype=torch.float32))
+        self.score = nn.Parameter(as_row(score, heads))
         self.register_buffer("sampled_steps", torch.zeros((), dtype=torch.long))
 
     @property

@@ -2,9 +2,11 @@
 
 import json
 import pickle
+import warnings
 
 import pytest
 import torch
+from torch import nn
 
 from headgates.gates import HeadSite, attach, find_sites
 from headgates.gates.sites import BANK
@@ -71,3 +73,49 @@ def test_the_saved_file_holds_every_head_s_log_alpha_probability_value_and_decis
     assert [head["head"] for head in heads] == [0, 1, 2]
     assert set(heads[0]) == {"head", "log_alpha", "open_prob", "value", "open"}
     assert (heads[0]["log_alpha"], heads[0]["open"]) == (2.5, True)
+
+
+# ---------------------------------------------------------------- in training
+
+
+@pytest.mark.parametrize("cast", ["bfloat16", "half", "default"])
+def test_gates_of_a_model_that_is_cast_learn_in_float32(cast):
+    torch.manual_seed(0)
+    x, attention = torch.randn(3, 5, 8), nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    dtype = torch.float16 if cast == "half" else torch.bfloat16
+    try:
+        if cast == "default":
+            attention.to(dtype)
+            torch.set_default_dtype(dtype)
+        bank = attach(attention, lam=0.01, log_alpha=2.5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    if cast != "default":
+        getattr(attention, cast)()
+    bank.sample()
+    assert attention(x.to(dtype)).dtype == attention.linear1.weight.dtype == dtype
+    optimizer = torch.optim.SGD(bank.parameters(), lr=0.01)  # a step that bfloat16 cannot hold
+    for step in range(3):
+        optimizer.zero_grad()
+        bank.loss(step).backward()
+        optimizer.step()
+    (log_alpha,) = bank.parameters()
+    p = float(torch.sigmoid(torch.tensor(2.5) - 0.33 * torch.tensor(0.1 / 1.1).log()))
+    assert log_alpha.dtype == torch.float32
+    assert (2.5 - log_alpha).tolist() == pytest.approx([3 * 0.01 * 0.01 * p * (1 - p)] * 2, rel=0.05)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_optimizer_without_the_gates_is_noticed_and_said_once(model, held):
+    before = torch.optim.AdamW(model.parameters())  # made before attach
+    bank = attach(model, lam=0.01)
+    optimizer = torch.optim.AdamW(bank.param_groups(lr=0.1)) if held else before
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(60):
+            optimizer.zero_grad()
+            bank.loss(step).backward()
+            optimizer.step()
+    said = [str(each.message) for each in caught]
+    assert len(said) == (0 if held else 1)
+    assert held or "no gate has moved in 20 steps, so the optimizer does not hold the gates" in said[0]
