@@ -16,7 +16,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 from headgates.configs.learned import LEARNED
 from headgates.configs.stages import GateConfig, StageConfig
 from headgates.data.batch import Batch
-from headgates.gates import LambdaBudget, attach
+from headgates.gates import attach
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.models.transformer import Transformer
@@ -61,12 +61,13 @@ class ProductStep:
         self.plugin = MixedPrecision("bf16-mixed", device) if precision == "bf16" else Precision()
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """The step's loss per target token, with the penalty where there are gates."""
+        """The step's loss per target token."""
         context: AbstractContextManager[Any] = self.plugin.forward_context()
         with context:
             loss = self.module.training_step(batch, 0)
         self.optimizer.zero_grad()
         loss.backward()
+        self.module.on_before_optimizer_step(self.optimizer)
         self.module.configure_gradient_clipping(self.optimizer)
         self.optimizer.step()
         self.scheduler.step()
@@ -103,6 +104,7 @@ def gated_step(
     precision: str,
 ) -> ProductStep:
     """Attach Hard Concrete gates to the model and return its steps."""
-    attach(model, gate="l0", **LEARNED["l0"].gate_options(gates))
-    gating = Gating(gates, LambdaBudget(lam, gates.lambda_warmup), epochs=stage.epochs)
+    options = LEARNED["l0"].gate_options(gates)
+    bank = attach(model, gate="l0", lam=lam, warmup=gates.lambda_warmup, **options)
+    gating = Gating(gates, bank, epochs=stage.epochs)
     return product_step(model, stage, precision, gating)

@@ -18,6 +18,7 @@ from .budget import GateWatch, LambdaBudget, Limit, NotANumber, TargetBudget
 from .hard_concrete import HardConcrete
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
 from .mask import HeadMask, gate_heads
+from .optimizer import CollectedGradients, GateOptimizer
 from .pruned_folder import load_pruned, save_pruned
 from .reconstruct import Refit, fold_mean, reconstruct, zero_heads
 from .registry import GATES
@@ -35,7 +36,9 @@ __all__ = [
     "GATES",
     "KINDS",
     "SITE_RULES",
+    "CollectedGradients",
     "GateBank",
+    "GateOptimizer",
     "GateWatch",
     "HardConcrete",
     "HeadGate",

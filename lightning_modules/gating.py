@@ -4,29 +4,38 @@ alone."""
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from headgates.configs.stages import GateConfig
-from headgates.gates import FFN_KINDS, KINDS, GateBank, GateWatch, LambdaBudget, TargetBudget
+from headgates.gates import FFN_KINDS, KINDS, GateBank, GateOptimizer, GateWatch, LambdaBudget, TargetBudget
 from headgates.lightning_modules.remembers import Remembers
 
 
-class Gating(Remembers):
-    """Gates beside a task, for one stage. The bank is that of the model that trains.
+class StageGates(GateOptimizer):
+    """The gates' optimizer within a stage."""
 
-    `state_dict` is all that a resumed stage needs beside the bank."""
+    def noise_seed(self) -> int:
+        return int(np.random.SeedSequence([self.seed, self.number]).generate_state(1)[0])
+
+
+class Gating(Remembers):
+    """Gates beside a task, for one stage. The bank is that of the model that trains, with its budget.
+
+    `state_dict` is all that a resumed stage needs beside the bank and its optimizer."""
 
     remembered = ("stopped", "binarised_step")
 
     def __init__(
         self,
         gates: GateConfig,
-        budget: LambdaBudget | TargetBudget,
+        bank: GateBank,
         *,
         epochs: int,
     ):
-        self.gates, self.budget, self.epochs = gates, budget, epochs
-        self.watch = GateWatch(budget)
+        self.gates, self.epochs = gates, epochs
+        self.budget: LambdaBudget | TargetBudget = bank.budget
+        self.watch = GateWatch(self.budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
         # end is without both. The latest epoch to begin that; the number of epochs: never
@@ -58,11 +67,6 @@ class Gating(Remembers):
         bank.binarise()
         self.binarised_step = step
 
-    def penalty(self, bank: GateBank, *, step: int) -> Tensor | None:
-        """What the loss of this optimiser step grows by, in nats per unit of the loss; None once gates stand
-        at 0 or 1."""
-        return None if self.is_binarised else self.budget.loss(bank, step)
-
     def numbers(self, bank: GateBank, step: int) -> dict[str, float]:
         """What is logged: expected and exact open heads and neurons, in all and by kind."""
         expected, exact = bank.open_prob(), bank.open()
@@ -86,5 +90,4 @@ class Gating(Remembers):
         )
 
     def parts(self) -> dict[str, Any]:
-        budget = {"budget": self.budget} if isinstance(self.budget, TargetBudget) else {}
-        return {"watch": self.watch, **budget}
+        return {"watch": self.watch}

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from headgates.configs.stages import StageConfig
 from headgates.data.ranks import all_sum
 from headgates.gates import GateBank, NotANumber
 from headgates.lightning_modules.distilling import Distilling
-from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.gating import Gating, StageGates
 from headgates.lightning_modules.generators import seed_generators
 from headgates.lightning_modules.optimizers import inverse_sqrt, make_optimizer
 from headgates.tasks.base import Predictor, Task
@@ -51,10 +50,13 @@ class StageModule(pl.LightningModule):
         # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
         self.twin: list[Any] = []
         self.validator = task.validator(self.model)
+        # what moves the gates: they have a rate of their own, no weight decay, and are not clipped
+        self.gates: StageGates | None = None
+        if gating is not None:
+            self.gates = StageGates(self.gate_bank, lr=gating.gates.lr, seed=seed)
         # since the last logged row: the loss and its units; no buffer: each rank's
         self.sums = torch.zeros(2)
         self._last_logged = 0  # optimiser step
-        self._sampled = -1  # the optimiser step whose gates were sampled last
         # called once everything of a batch is done, its logged row too
         self.after_batch: Callable[[], None] | None = None
 
@@ -97,20 +99,9 @@ class StageModule(pl.LightningModule):
         if index == 0:
             seed_generators((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
-    def sample_gates(self) -> None:
-        """One sample of the gates a step: its micro-batches, on whatever rank, have the noise of the seed and
-        the step's number."""
-        seed = int(
-            np.random.SeedSequence([self.seed, self.global_step]).generate_state(1)[0]
-        )  # torch uses 32 bits of a seed on CPUs
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            self.gate_bank.sample(again=self._sampled == self.global_step)
-        self._sampled = self.global_step
-
     def training_step(self, batch: Any, index: int) -> Tensor:
-        if self.gating is not None:
-            self.sample_gates()
+        if self.gates is not None:
+            self.gates.sample()
         loss = self.twin[0](self.loss, batch) if self.twin else self.loss(self.model, batch)
         units = batch.target_tokens
         if not units:  # of a rank that has no batch left in this step
@@ -119,10 +110,11 @@ class StageModule(pl.LightningModule):
         self.sums[1] += units
         # Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by the
         # step's units already
-        scale = self.stage.accumulate * self.trainer.world_size
-        penalty = self.gating and self.gating.penalty(self.gate_bank, step=self.global_step)
-        # a batch carries the share of the penalty that its units are of the step's
-        return (loss if penalty is None else loss + units * penalty) / batch.step_tokens * scale
+        return loss / batch.step_tokens * (self.stage.accumulate * self.trainer.world_size)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        if self.gates is not None:
+            self.gates.step()
 
     def loss(self, model: Any, batch: Any) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
@@ -206,29 +198,18 @@ class StageModule(pl.LightningModule):
     # ---------------------------------------------------------------- optimiser
 
     def configure_optimizers(self) -> Any:
-        lr, weight_decay = self.stage.lr, self.stage.weight_decay
-        if self.gating is not None:  # gates have a rate of their own and no weight decay
-            bank, gate_lr = self.trained.head_gates, self.gating.gates.lr
-            groups = bank.param_groups(lr=lr, gate_lr=gate_lr, weight_decay=weight_decay)
-        else:
-            weights = [parameter for parameter in self.trained.parameters() if parameter.requires_grad]
-            groups = [{"params": weights, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
+        gates = set(self.gates.gates) if self.gates is not None else set()
+        weights = [p for p in self.trained.parameters() if p.requires_grad and p not in gates]
+        if not weights:  # all are frozen, and the stage counts the steps of an optimiser
+            weights = [nn.Parameter(torch.zeros(0))]
+        groups = [{"params": weights, "lr": self.stage.lr, "weight_decay": self.stage.weight_decay}]
         optimizer = make_optimizer(self.trained, groups, self.stage)
-
-        def warm(step: int) -> float:
-            return inverse_sqrt(step, self.stage.warmup_steps)
-
-        # gates keep their rate, or late ones could no longer close
-        factors: list[Callable[[int], float]] = [
-            warm if group["name"] == "model" else lambda _: 1.0 for group in optimizer.param_groups
-        ]
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: inverse_sqrt(step, self.stage.warmup_steps)
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        # gates are not clipped: the norm of the model's gradient says nothing about them
         if self.stage.clip:
-            weights = [
-                p for group in optimizer.param_groups if group["name"] == "model" for p in group["params"]
-            ]
+            weights = [p for group in optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(weights, self.stage.clip)

@@ -27,7 +27,7 @@ def inverse_sqrt(step: int, warmup: int) -> float:
 
 
 def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: StageConfig) -> Optimizer:
-    """One optimiser over the groups ({"params", "lr", "weight_decay", "name"}), in the stage's manner."""
+    """One optimiser over the groups ({"params", "lr", "weight_decay"}), in the stage's manner."""
     betas, eps = (0.9, 0.98), 1e-9
     if stage.optimizer == "adamw":
         return AdamW(groups, betas=betas, eps=eps, fused=True)

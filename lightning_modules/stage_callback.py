@@ -59,7 +59,7 @@ class StageCallback(Remembers, pl.Callback):
         # a checkpoint of another run or stage is not gone on from
         self.origin = {"run_hash": folder.run_hash(), "stage": stage}
         self.average = WeightAverage(module.stage.average)
-        self.gating = module.gating
+        self.gating, self.gates = module.gating, module.gates
         self.history = GateHistory(folder / "gates_history.npz")
         self.best = float("inf")
         self.best_epoch = -1
@@ -84,7 +84,7 @@ class StageCallback(Remembers, pl.Callback):
     # ---------------------------------------------------------------- the state of a checkpoint
 
     def parts(self) -> dict[str, Any]:
-        gates = {} if self.gating is None else {"gating": self.gating, "history": self.history}
+        gates = {"gating": self.gating, "gates": self.gates, "history": self.history} if self.gating else {}
         return {"average": self.average, **gates}
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def train_gates(
         **(learned.gate_options(gates) | started),
     )
     if recipe.refit is None and recipe.epochs:
-        gating = Gating(gates, bank.budget, epochs=recipe.epochs)
+        gating = Gating(gates, bank, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
         return bank, run.train_on(name, predictor, stage, prefix=prefix, gating=gating), seconds
     return bank, None, seconds + choose_on_frozen(run, f"{name}: choice", predictor, bank)
@@ -108,7 +108,7 @@ def choose_on_frozen(run: Run, name: str, predictor: Predictor, bank: GateBank) 
     stage = replace(run.settings.finetuning(gates.choose_epochs), average=0.0)
     model.requires_grad_(False)
     bank.requires_grad_(True)
-    gating = Gating(replace(gates, settle=0.0), bank.budget, epochs=stage.epochs)
+    gating = Gating(replace(gates, settle=0.0), bank, epochs=stage.epochs)
     result = run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
     model.requires_grad_(True)
     return result.seconds

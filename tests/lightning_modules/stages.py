@@ -51,9 +51,9 @@ def train(
     data.accumulate = stage.accumulate
     gating = None
     if gates is not None:
-        attach(translator.model, **{"gate": "l0"} | (options or {}))
-        budget = budget or LambdaBudget(0.1, gates.lambda_warmup)
-        gating = Gating(gates, budget, epochs=stage.epochs)
+        bank = attach(translator.model, **{"gate": "l0"} | (options or {}))
+        bank.budget = budget or LambdaBudget(0.1, gates.lambda_warmup)
+        gating = Gating(gates, bank, epochs=stage.epochs)
         gating.watch.patience = watch_patience or gating.watch.patience
     task = task or Translation()
     module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module or {})

@@ -97,31 +97,31 @@ def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_train
     monkeypatch.setattr(HardConcrete, "sample", HardConcrete.test_value)
     module = gated(translator, accumulate=len(sizes))
     p = module.gate_bank.open_prob().flat()[0]
-    found = one_step(module, cut(data.train_pairs, sizes), quiet_trainer)
-    gates = torch.cat([grad for name, grad in found.items() if name.startswith("head_gates.")])
-    assert gates.tolist() == pytest.approx([float(BUDGET.weight(0) * p * (1 - p))] * 21, rel=1e-4)
+    found = []
+    module.gates.adam.register_step_pre_hook(lambda *_: found.extend(p.grad for p in module.gates.gates))
+    one_step(module, cut(data.train_pairs, sizes), quiet_trainer)
+    assert torch.cat(found).tolist() == pytest.approx([float(BUDGET.weight(0) * p * (1 - p))] * 21, rel=1e-4)
 
 
 def gated(translator, **stage):
-    attach(translator.model, gate="l0")
+    bank = attach(translator.model, gate="l0", lam=BUDGET.lam, warmup=BUDGET.warmup)
     stage = replace(STAGE, **stage)
-    return StageModule(TASK, translator, stage, seed=1, gating=Gating(GateConfig(lr=0.3), BUDGET, epochs=1))
+    return StageModule(TASK, translator, stage, seed=1, gating=Gating(GateConfig(lr=0.3), bank, epochs=1))
 
 
-def test_gates_are_a_group_of_their_own_with_their_own_constant_rate_and_no_weight_decay(translator):
+def test_each_weight_has_one_optimizer_and_gates_one_of_their_own_without_weight_decay(translator):
     module = gated(translator)
     made = module.configure_optimizers()
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
     assert made["lr_scheduler"]["interval"] == "step"
+    (weights,), (gates,) = optimizer.param_groups, module.gates.adam.param_groups
     for step in range(23):
-        groups = {group["name"]: group for group in optimizer.param_groups}
-        assert groups["model"]["lr"] == pytest.approx(STAGE.lr * inverse_sqrt(step, STAGE.warmup_steps))
-        assert groups["gates"]["lr"] == pytest.approx(0.3)
+        assert weights["lr"] == pytest.approx(STAGE.lr * inverse_sqrt(step, STAGE.warmup_steps))
         optimizer.step()
         scheduler.step()
-    assert (groups["model"]["weight_decay"], groups["gates"]["weight_decay"]) == (0.03, 0)
-    assert sum(p.numel() for p in groups["gates"]["params"]) == 21
-    ids = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert (gates["lr"], weights["weight_decay"], gates["weight_decay"]) == (0.3, 0.03, 0)
+    assert sum(p.numel() for p in gates["params"]) == 21
+    ids = [id(p) for group in (weights, gates) for p in group["params"]]
     assert len(set(ids)) == len(ids) == len(list(module.model.parameters()))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headgates.configs.stages import GateConfig
-from headgates.gates import LambdaBudget, TargetBudget
+from headgates.gates import LambdaBudget, TargetBudget, attach
 from headgates.lightning_modules.averaging import WeightAverage
 from headgates.lightning_modules.gating import Gating
 from headgates.models.checkpoint import load_file
@@ -33,7 +33,7 @@ def test_a_stage_ends_with_the_number_of_heads_and_settles_in_time(translator, d
     assert module.gate_bank.open().count() == heads
     assert result.stopped is None
     assert result.settled == 2 * data.sampler().steps
-    assert module.gating.penalty(module.gate_bank, step=99) is None
+    assert module.gate_bank.loss(99).item() == 0
     history = [float(row["gates/open_heads"]) for row in rows(tmp_path / "run") if row["gates/open_heads"]]
     assert set(history[result.settled // 20 + 1 :]) == {heads}
 
@@ -52,7 +52,7 @@ def test_a_resumed_stage_settles_as_an_uninterrupted_one(
     left, right = (load_file(tmp_path / run / "last.pt") for run in ("whole", "cut"))
     assert equal(left["state_dict"], right["state_dict"])
     left, right = (each["callbacks"]["StageCallback"] for each in (left, right))
-    assert all(equal(left[part], right[part]) for part in ("gating", "history", "average"))
+    assert all(equal(left[part], right[part]) for part in ("gating", "gates", "history", "average"))
     assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
 
 
@@ -71,8 +71,8 @@ def test_the_average_begins_anew_where_the_noise_ends(translator, data, tmp_path
     assert begun == [result.settled]
 
 
-def test_a_stage_that_never_settles_keeps_no_weights_from_before_its_number_was_reached():
-    aiming = Gating(replace(DECIDED, settle=0.0), TargetBudget(6), epochs=3)
+def test_a_stage_that_never_settles_keeps_no_weights_from_before_its_number_was_reached(model):
+    aiming = Gating(replace(DECIDED, settle=0.0), attach(model, heads=6), epochs=3)
     aiming.budget.errors[""] = 1.5
     assert [aiming.eligible(epoch) for epoch in range(3)] == [False, False, True]
     aiming.budget.errors[""] = -0.9

@@ -101,9 +101,10 @@ def trained(
     gating = None
     if gate is not None:
         options = {"target_heads": 9, "anneal_steps": 5} if gate == "subset" else {}
-        attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
+        bank = attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
+        bank.budget = BUDGETS[gate]()
         gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.0 if gate == "l0-frozen" else 0.34)
-        gating = Gating(gates, BUDGETS[gate](), epochs=stage.epochs)
+        gating = Gating(gates, bank, epochs=stage.epochs)
         if gate == "l0-frozen":  # heads are chosen on frozen weights
             translator.model.requires_grad_(False)
             translator.model.head_gates.requires_grad_(True)
