@@ -26,7 +26,7 @@ from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.exchange import exchanged
 from headgates.gates.names import check_name
 from headgates.gates.rules import rule_of
-from headgates.gates.site_rule import blocks_of, heads_per_key, projection
+from headgates.gates.site_rule import columns_of, heads_per_key, projection, rows_of, sizes_of
 
 RECEIVER_PARTS = ("q", "k", "v")
 
@@ -124,7 +124,7 @@ class Patching:
     # ------------------------------------------------------------ receivers
 
     def blocks(self, into: Mapping[str, HeadMap]) -> dict[nn.Module, list[bool]]:
-        """Projection -> for each head's block of its outputs, whether it is a receiver's. Errors are those of
+        """Projection -> for each of its outputs, whether it is a receiver's. Errors are those of
         `path`."""
         found: dict[nn.Module, list[bool]] = {}
         for part, heads in into.items():
@@ -139,11 +139,13 @@ class Patching:
                         "them as receivers"
                     )
                 name = getattr(rule, part)
+                where = projection(module, name)
+                width = columns_of(projection(module, rule.out), rule) // site.heads
+                rows = sizes_of(where, rule)[0]
                 own = [
                     kind == part and bool(groups[number].all())
-                    for kind, number in blocks_of(module, rule, name, site.heads)
+                    for kind, number in rows_of(module, rule, name, site.heads, rows=rows, width=width)
                 ]
-                where = projection(module, name)
                 found[where] = [a or b for a, b in zip(own, found.get(where, own), strict=True)]
         return found
 
@@ -159,8 +161,7 @@ class Patching:
             found[module] = output
             if module not in given:
                 return None
-            theirs, own = (each.unflatten(-1, (len(receives), -1)) for each in (given[module], output))
-            return torch.where(torch.tensor(receives, device=own.device)[:, None], theirs, own).flatten(-2)
+            return torch.where(torch.tensor(receives, device=output.device), given[module], output)
 
         handles = []
         try:

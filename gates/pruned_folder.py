@@ -35,6 +35,7 @@ from .attach_modes import check_ungated
 from .folder_sizes import check_folder
 from .headmap import ALL_KINDS, KINDS, HeadMap, HeadSite, is_rising
 from .position_bias import OwnColumns
+from .refit import Refitted
 from .remove import cut_heads, heads_left, named_site, set_heads_left
 from .rules import rule_of
 from .site_rule import heads_per_key
@@ -200,6 +201,11 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             super().__init__(config, *args, **more)
             with torch.device("cpu"):  # transformers builds on the device meta, where a bool has no value
                 take_out(self, heads, of)
+
+        def _init_weights(self, module: nn.Module) -> None:
+            # SigLIP's asks its attention for a weight that a refit took; all of these are in the folder
+            if not any(isinstance(part, Refitted) for part in (module, *module.children())):
+                super()._init_weights(module)
 
     # transformers renames weights (GPT-NeoX's) for classes that are called and lie as its own
     Pruned.__name__ = Pruned.__qualname__ = cls.__name__

@@ -12,6 +12,7 @@ width, D model width.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -33,12 +34,12 @@ from .short_example import Inputs
 from .site_rule import (
     SiteRule,
     attribute,
-    blocks_of,
     check_columns,
     check_own_weights,
     group_of,
     heads_per_key,
     plain_projection,
+    rows_of,
     sizes_of,
 )
 from .sites import BANK, detach, find_sites, reattach
@@ -206,7 +207,6 @@ def cut(
             f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and "
             "v; add q=, k= and v= to it in SITE_RULES"
         )
-    blocks = {name: blocks_of(module, rule, name, site.heads) for name in names}
     stays = {"q": keep, "k": kept_keys(site, keep, module, rule)}
     stays["v"] = stays["k"]
     refit = rule.refit(module) if rule.refit else {}
@@ -216,11 +216,22 @@ def cut(
     columns = out.weight.shape[1 - side]  # H * K
     changes: list[AttributeChange] = [(module, name, value) for name, value in refit.items()]
     norms, whole = cut_norms(module, rule, into, stays)
-    width = {name: sizes[name] / len(blocks[name]) for name in names}  # of a block of rows
+    width = columns // site.heads
+    rows = {
+        name: rows_of(module, rule, name, site.heads, rows=sizes[name], width=width)
+        for name in names
+        if name not in whole
+    }
+    number = {name: Counter(part for part, _ in labels) for name, labels in rows.items()}
+    shared_by = heads_per_key(module, rule)
     if (
-        any(sizes[name] % len(blocks[name]) for name in names if name not in whole)
-        or (not rule.inner and width[rule.q] != width[rule.k] and not whole)
-        or any(width[name] * site.heads != columns for name in rule.inner or [rule.v])
+        columns % site.heads
+        or not all(rows.values())
+        or any(number[name]["v"] * shared_by != columns for name in rule.inner or [rule.v])
+        or (
+            not (rule.inner or rule.own_widths or whole)
+            and number[rule.q]["q"] != number[rule.k]["k"] * shared_by
+        )
     ):
         shown = ", ".join(f"{name} {size}" for name, size in {**sizes, rule.out: columns}.items())
         shared = f" divided by {group}, the heads of one key head" if group > 1 else ""
@@ -229,10 +240,9 @@ def cut(
             f"many rows for q as for k, and for v as W_O has columns{shared}; look at the rule of "
             f"{class_name} in SITE_RULES"
         )
-    for name, each in into.items():
-        if name not in whole:
-            rows = torch.tensor([bool(stays[part][head]) for part, head in blocks[name]])
-            changes += cut_rows(each, rows, side)
+    for name, labels in rows.items():
+        left = torch.tensor([bool(stays[part][head]) for part, head in labels])
+        changes += cut_rows(into[name], left, side)
     changes += norms
     for name in rule.also:
         changes += cut_beside(module, name, keep)
@@ -241,14 +251,14 @@ def cut(
     if xi is not None:
         weight = scale_columns(weight, xi[keep], transposed=rule.transposed)
     changes += resized(out, weight, side)
-    left = int(keep.sum())
+    heads = int(keep.sum())
     for name in filter(None, (rule.heads, *rule.widths)):
         size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
-        changes.append(size_change(module, name, size // site.heads * left))
+        changes.append(size_change(module, name, size // site.heads * heads))
     if rule.keys:
         changes.append(size_change(module, rule.keys, int(stays["k"].sum())))
     if rule.group and len(stays["k"]) == 1:  # the only key head serves those that are left
-        changes.append(size_change(module, rule.group, left))
+        changes.append(size_change(module, rule.group, heads))
     return changes
 
 
@@ -295,9 +305,9 @@ def cut_rows(linear: nn.Module, keep: Tensor, side: int) -> list[AttributeChange
 def cut_beside(module: nn.Module, path: str, keep: Tensor) -> list[AttributeChange]:
     """What else has numbers for each head, where the module has it."""
     owner, _, last = path.rpartition(".")
-    holder = attrgetter(owner)(module) if owner else module
+    holder = dict(module.named_modules()).get(owner)
     found = getattr(holder, last, None)
-    if found is None:
+    if holder is None or found is None:
         return []
     if isinstance(found, nn.Embedding):  # (buckets, H)
         index = kept_rows(keep, found.weight.shape[1]).to(found.weight.device)
@@ -305,7 +315,9 @@ def cut_beside(module: nn.Module, path: str, keep: Tensor) -> list[AttributeChan
         return [(found, "weight", weight), (found, "embedding_dim", weight.shape[1])]
     if isinstance(found, nn.Module):
         return cut_rows(found, keep, 0)
-    return [(holder, last, found.detach().index_select(0, kept_rows(keep, len(found)).to(found.device)))]
+    side = found.dim() - 1 if found.shape[-1] == len(keep) else 0  # a table's columns, as an embedding's
+    index = kept_rows(keep, found.shape[side]).to(found.device)
+    return [(holder, last, found.detach().index_select(side, index))]
 
 
 def kept_keys(site: HeadSite, keep: Tensor, module: nn.Module, rule: SiteRule) -> Tensor:

@@ -81,7 +81,21 @@ LLAMA = SiteRule(
     group="num_key_value_groups",
     norms=("q_norm", "k_norm"),
     causal="is_causal",
+    also=("sinks",),  # GPT-OSS
 )
+GATED_LLAMA = replace(LLAMA, own_widths=True)  # q_proj gives a head's query, then its gate
+LATENT = SiteRule(
+    heads="num_heads",
+    mode="hook",
+    q="q_b_proj",
+    k="kv_b_proj",
+    v="kv_b_proj",
+    fused="heads",
+    own_widths=True,
+    out="o_proj",
+    causal="is_causal",
+)
+LATENTS = (LATENT, replace(LATENT, q="q_proj"))
 PHI = replace(LLAMA, out="dense")
 PHI3 = replace(
     LLAMA,
@@ -93,6 +107,21 @@ PHI3 = replace(
     keys="num_key_value_heads",
 )
 VIT = SiteRule(heads="num_attention_heads", mode="hook", out="o_proj", causal="is_causal")
+DINO = replace(VIT, heads="num_heads")
+BEIT = SiteRule(
+    heads="attention.num_attention_heads",
+    mode="hook",
+    q="attention.query",
+    k="attention.key",
+    v="attention.value",
+    out="output.dense",
+    widths=("attention.all_head_size",),
+    also=("attention.relative_position_bias.relative_position_bias_table",),
+    arguments=("relative_position_bias",),
+)
+MPT = SiteRule(
+    heads="n_heads", mode="hook", q="Wqkv", k="Wqkv", v="Wqkv", out="out_proj", arguments=("position_bias",)
+)
 MODERNBERT = SiteRule(head_width="head_dim", mode="hook", q="Wqkv", k="Wqkv", v="Wqkv", out="Wo")
 BLOOM = SiteRule(
     heads="num_heads",
@@ -120,6 +149,7 @@ GPT2 = SiteRule(
 LAYOUTS = (
     replace(LLAMA, head_width="", heads="num_heads", keys="num_key_value_heads"),  # StableLM
     *(LLAMA, PHI, PHI3, BART, GPTJ, BERT, replace(BERT, causal=""), DEBERTA2, ALBERT, T5, UMT5, VIT),
+    *(*LATENTS, DINO, BEIT, MPT),
     *(DISTILBERT, MODERNBERT, FALCON, BLOOM, replace(BLOOM, arguments=()), NEOX),
 )
 
@@ -135,16 +165,21 @@ WI, GATED_WI = feed_forward("wo", "wi"), feed_forward("wo", "wi_0", "wi_1")
 DENSE = feed_forward("output.dense", "intermediate.dense")
 
 # names of classes -> the rule of each
-SHARED_RULES = {
+SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "MarianAttention BartAttention MBartAttention PegasusAttention WhisperAttention M2M100Attention "
     "OPTAttention PLBartAttention BlenderbotAttention BlenderbotSmallAttention Speech2TextAttention "
-    "Wav2Vec2Attention SeamlessM4TAttention GPTNeoSelfAttention": BART,
+    "Wav2Vec2Attention SeamlessM4TAttention GPTNeoSelfAttention Data2VecAudioAttention "
+    "SiglipAttention": BART,
     "T5Attention MT5Attention SwitchTransformersAttention LongT5Attention LongT5LocalAttention": T5,
-    "BertAttention RobertaAttention XLMRobertaAttention CamembertAttention ElectraAttention": BERT,
+    "BertAttention RobertaAttention XLMRobertaAttention CamembertAttention ElectraAttention "
+    "Data2VecTextAttention": BERT,
     "ViTAttention DeiTAttention": VIT,
+    "Data2VecVisionAttention BeitAttention": BEIT,
+    "DeepseekV2Attention DeepseekV3Attention": LATENTS,
+    "Qwen3NextAttention Qwen3_5Attention Qwen3_5MoeAttention": GATED_LLAMA,
     "LlamaAttention Qwen2Attention Qwen3Attention MistralAttention MixtralAttention GemmaAttention "
     "Gemma2Attention Gemma3Attention GraniteAttention SmolLM3Attention CohereAttention Starcoder2Attention "
-    "Olmo2Attention": LLAMA,
+    "Olmo2Attention GptOssAttention": LLAMA,
     "MarianEncoderLayer MarianDecoderLayer BartEncoderLayer BartDecoderLayer MBartEncoderLayer "
     "MBartDecoderLayer M2M100EncoderLayer M2M100DecoderLayer PegasusEncoderLayer PegasusDecoderLayer "
     "WhisperEncoderLayer WhisperDecoderLayer": FC,
@@ -160,6 +195,8 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     **{name: rule for names, rule in SHARED_RULES.items() for name in names.split()},
     "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
     "headgates.models.transformer.FeedForward": replace(feed_forward("outer", "inner"), mode="slot"),
+    "DINOv3ViTAttention": DINO,
+    "MptAttention": MPT,
     "PhiAttention": PHI,
     "Phi3Attention": PHI3,
     "GPTJAttention": GPTJ,

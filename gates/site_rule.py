@@ -43,8 +43,11 @@ class SiteRule:
     fused: str = "parts"
     group: str = ""  # the attribute that says how many heads in a row share one key and value head
     keys: str = ""  # the attribute with the number of key heads
-    # what has numbers for each head beside the projections, where the module has it: a parameter, a linear
-    # layer's outputs, an embedding's columns
+    # a head's rows of q, of k and of v differ in number: a gate beside each query (Qwen3-Next), rotary
+    # positions that are no rows of k (DeepSeek)
+    own_widths: bool = False
+    # what has numbers for each head beside the projections, where the module has it: a parameter (the rows,
+    # or H columns of a table), a linear layer's outputs, an embedding's columns
     also: tuple[str, ...] = ()
     # the norms of q and of k, where the module has them, over each head or over all heads at once
     norms: tuple[str, ...] = ()
@@ -136,6 +139,27 @@ def blocks_of(module: nn.Module, rule: SiteRule, name: str, heads: int) -> list[
         for part in parts
         for head in (range(key * shared, (key + 1) * shared) if part == "q" else [key])
     ]
+
+
+def rows_of(
+    module: nn.Module, rule: SiteRule, name: str, heads: int, *, rows: int, width: int
+) -> list[tuple[str, int]]:
+    """For each row of one projection, of which part and which of its heads it is, as `blocks_of` says; empty
+    where the rows do not divide so. rows: how many it has. width: of a head's output."""
+    blocks = blocks_of(module, rule, name, heads)
+    own = block_rows([part for part, _ in blocks], rows, width if rule.own_widths else None)
+    return [block for block in blocks for _ in range(own[block[0]])] if own else []
+
+
+def block_rows(parts: list[str], rows: int, width: int | None) -> dict[str, int]:
+    """How many rows a block of each part has: all as many, or those of v `width` and the others the rest.
+    Empty where that does not divide."""
+    of_v = 0 if width is None else parts.count("v")
+    others, rest = len(parts) - of_v, rows - of_v * (width or 0)
+    if rest % max(others, 1) or (rest > 0) != (others > 0):
+        return {}
+    each = rest // max(others, 1)
+    return {part: width if of_v and width and part == "v" else each for part in parts}
 
 
 def columns_of(out: nn.Module, rule: SiteRule) -> int:
@@ -244,7 +268,9 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
     parts = dict(module.named_modules())
     if rule.values in parts:  # a rule for gating alone need not name v
         rows, blocks = sizes_of(parts[rule.values], rule)[0], blocks_of(module, rule, rule.values, heads)
-        if rows * heads != columns * len(blocks):
+        width = columns // heads
+        own = block_rows([part for part, _ in blocks], rows, width if rule.own_widths else None)
+        if own.get("v") != width:
             raise ValueError(
                 f"{rule.out} of {name} has {columns} columns and {rule.values} {rows} rows: expected the "
                 "inputs of W_O to be the heads' outputs; look at `out` and `v` of its SiteRule"

@@ -94,6 +94,8 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
             )
             stack = "encoder" if next(of_layer, "") == "enc-self" else "decoder"
         return "enc-ffn" if stack == "encoder" else "dec-ffn"
+    if "pool" in around[0].lower():  # a learned query reads the encoder's outputs
+        return "cross"
     # multihead_attn: the cross-attention of nn.TransformerDecoderLayer
     in_decoder = stack == "decoder" or "Decoder" in around[0]
     if re.search("cross|encoder|encdec", name.lower()) or (name == "multihead_attn" and in_decoder):

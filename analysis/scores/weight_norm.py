@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headgates.gates import HeadMap, find_sites
 from headgates.gates.rules import rule_of
-from headgates.gates.site_rule import blocks_of, heads_per_key, plain_projection
+from headgates.gates.site_rule import heads_per_key, plain_projection, rows_of
 
 
 @torch.no_grad()
@@ -31,11 +31,12 @@ def weight_norm(
     for site, module in find_sites(model, kinds).items():
         if site.heads:
             rule = rule_of(module)
-            blocks = blocks_of(module, rule, rule.values, site.heads)
-            of_values = [place for place, (part, _) in enumerate(blocks) if part == "v"]
-            w_v = weight_at(module, rule.values).unflatten(0, (len(blocks), -1))[of_values]
-            w_v = w_v.repeat_interleave(heads_per_key(module, rule), 0)  # (H, K, D)
+            w_v = weight_at(module, rule.values)
             w_o = weight_at(module, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
+            rows = rows_of(module, rule, rule.values, site.heads, rows=len(w_v), width=w_o.shape[2])
+            of_values = [row for row, (part, _) in enumerate(rows) if part == "v"]
+            w_v = w_v[of_values].unflatten(0, (-1, w_o.shape[2]))
+            w_v = w_v.repeat_interleave(heads_per_key(module, rule), 0)  # (H, K, D)
             # |A B|^2 = tr(A^T A B B^T), of (K, K) in place of (D, D) a head
             both = (w_o.mT @ w_o) * (w_v @ w_v.mT)
             norms[site] = both.sum((1, 2)).clamp_min(0).sqrt()  # (H,)

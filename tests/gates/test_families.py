@@ -9,7 +9,9 @@ from tests.worlds.families import BY_NAME, FAMILIES
 
 # one row for each mechanism: slot; hook; a shared position bias; (T, B, E) and a refit; projections inside;
 # k and v in one transposed weight; shared key heads, one for all, a norm over all heads, a size in a config;
-# rows head by head, and numbers beside them; position biases of the model's; a layer used twice; weight.
+# rows head by head, and numbers beside them; position biases of the model's; a layer used twice; weight;
+# more rows of q than of k, k and v of other widths in one weight, a parameter and a table beside them, two
+# modes in one model.
 # `python -m tests.gates.family_table` checks them all.
 SLOT = "our own Transformer"
 ROWS = [
@@ -27,6 +29,11 @@ ROWS = [
     "Falcon, ALiBi",
     "MPNet",
     "ALBERT",
+    "Qwen3-Next",
+    "DeepSeek V3",
+    "GPT-OSS",
+    "Data2Vec, vision",
+    "SigLIP, vision",
     "torch.nn.Transformer",
     "fairseq (a stand-in of its layout)",
 ]

@@ -2,7 +2,7 @@
 are by its own code."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -80,8 +80,7 @@ class Family:
         return model
 
     def output(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        result: Any = model(**batch)
-        return result if isinstance(result, Tensor) else result.logits
+        return shown(model(**batch))
 
     def explicitly(self, model: nn.Module, batch: dict[str, Tensor], xi: dict[str, Tensor]) -> Tensor:
         """The output with the columns of head h of every W_O times xi_h; each sentence on its own where xi is
@@ -105,8 +104,14 @@ class Family:
             columns = weight.T if turned else weight
             scaled = columns * xi[site].repeat_interleave(columns.shape[1] // len(xi[site])).to(weight)
             weights[f"{path}.weight"] = scaled.T if turned else scaled
-        result = torch.func.functional_call(model, weights, (), batch)
-        return result if isinstance(result, Tensor) else result.logits
+        return shown(torch.func.functional_call(model, weights, (), batch))
+
+
+def shown(result: Any) -> Tensor:
+    """What a model says at last."""
+    if isinstance(result, Tensor):
+        return result
+    return result.logits if "logits" in result else result.pooler_output
 
 
 def ids(sentences: int, seed: int = 0) -> Tensor:
@@ -211,6 +216,12 @@ T5 = (
 )
 HIDDEN = "transformer.h.{}.self_attention.dense"
 BUCKETS = dict(relative_attention_num_buckets=32)  # MPNet's forward knows no other number
+EXPERTS = dict(
+    num_experts=2, num_experts_per_tok=1, moe_intermediate_size=8, shared_expert_intermediate_size=8
+)
+WAVES: dict[str, Any] = dict(
+    conv_dim=[8], conv_kernel=[4], conv_stride=[4], num_feat_extract_layers=1, apply_spec_augment=False
+)
 RELATIVE = dict(relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=4)
 
 
@@ -241,6 +252,15 @@ def bert_and_gpt2() -> nn.Module:
     config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     config.decoder_start_token_id, config.pad_token_id, config.vocab_size = 0, 0, WORDS
     return transformers.EncoderDecoderModel(config)
+
+
+def siglip() -> Family:
+    """Layers with heads of their own, and torch's attention, by which one query pools what they give."""
+    layers = hugging_face(
+        "SigLIP, vision", "SiglipVision", "Model", images, ENCODER, "encoder.layers.{}.self_attn.out_proj"
+    )
+    outs = {**layers.outs, "decoder.0.cross": "head.attention.out_proj"}
+    return replace(layers, classes="SiglipAttention`, `nn.MultiheadAttention", outs=outs)
 
 
 def own() -> nn.Module:
@@ -332,6 +352,27 @@ FAMILIES = [
     hugging_face(
         "DeiT", "DeiT", "ForImageClassification", images, ENCODER, "deit.layers.{}.attention.o_proj"
     ),
+    hugging_face(
+        "DINOv3",
+        "DINOv3ViT",
+        "Model",
+        images,
+        ENCODER,
+        "model.layer.{}.attention.o_proj",
+        num_register_tokens=1,
+    ),
+    masked("Data2Vec, text", "Data2VecText", "data2vec_text.encoder.layer.{}.attention.output.dense"),
+    hugging_face(
+        "Data2Vec, vision",
+        "Data2VecVision",
+        "ForImageClassification",
+        images,
+        ENCODER,
+        "data2vec_vision.encoder.layer.{}.attention.output.dense",
+        use_relative_position_bias=True,
+        use_shared_relative_position_bias=True,
+        attn_implementation="eager",  # its classes are chosen when it is built
+    ),
     causal(
         "OPT",
         "OPT",
@@ -339,6 +380,30 @@ FAMILIES = [
         word_embed_proj_dim=D,
         ffn_dim=17,
     ),
+    # a number in the softmax for each head
+    llama("GPT-OSS", "GptOss", num_local_experts=2, num_experts_per_tok=1, intermediate_size=16),
+    # a gate beside each query; its other layers have no heads
+    llama("Qwen3-Next", "Qwen3Next", layer_types=["full_attention"] * LAYERS, **EXPERTS),
+    *(
+        causal(
+            name,
+            prefix,
+            "model.layers.{}.self_attn.o_proj",
+            classes=f"{prefix}Attention",
+            head_dim=2,
+            v_head_dim=WIDTH,
+            qk_nope_head_dim=6,
+            qk_rope_head_dim=2,
+            kv_lora_rank=6,
+            q_lora_rank=lora,
+            first_k_dense_replace=LAYERS,
+        )
+        for name, prefix, lora in (
+            ("DeepSeek V3", "DeepseekV3", 5),
+            ("DeepSeek V2, Lite", "DeepseekV2", None),
+        )
+    ),
+    causal("MPT", "Mpt", "transformer.blocks.{}.attn.out_proj", max_seq_len=40),
     causal("GPT-J", "GPTJ", "transformer.h.{}.attn.out_proj", rotary_dim=2),
     causal(
         "GPT-Neo",
@@ -403,14 +468,23 @@ FAMILIES = [
         waves,
         ENCODER,
         "wav2vec2.encoder.layers.{}.attention.out_proj",
-        conv_dim=[8],
-        conv_kernel=[4],
-        conv_stride=[4],
-        num_feat_extract_layers=1,
+        **WAVES,
         num_conv_pos_embedding_groups=2,
         num_conv_pos_embeddings=4,
-        apply_spec_augment=False,
     ),
+    hugging_face(
+        "Data2Vec, audio",
+        "Data2VecAudio",
+        "ForCTC",
+        waves,
+        ENCODER,
+        "data2vec_audio.encoder.layers.{}.attention.out_proj",
+        **WAVES,
+        num_conv_pos_embedding_groups=2,
+        num_conv_pos_embeddings=1,
+        conv_pos_kernel_size=3,
+    ),
+    siglip(),
     hugging_face(
         "Switch Transformers",
         "SwitchTransformers",

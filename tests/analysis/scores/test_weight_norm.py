@@ -29,6 +29,10 @@ def test_it_is_the_norm_of_output_times_value_weights_alone_head_by_head():
 WEIGHTS = {
     "GPT-2": lambda each: (each.c_attn.weight[:, -each.c_proj.weight.shape[0] :].T, each.c_proj.weight),
     "Llama": lambda each: (each.v_proj.weight, each.o_proj.weight.T),  # two heads share one of values
+    "DeepSeek V3": lambda each: (  # a head's 6 rows of k come before those of v
+        each.kv_b_proj.weight.unflatten(0, (-1, 6 + 4))[:, 6:].flatten(0, 1),
+        each.o_proj.weight.T,
+    ),
 }
 
 
@@ -38,8 +42,8 @@ def test_heads_of_other_libraries_are_measured_by_the_rule_of_their_attention(na
     model = BY_NAME[name].model()
     norms = weight_norm(model)
     for site, attention in find_sites(model).items():
-        width = attention.head_dim
-        values, outputs = (each.split(width) for each in WEIGHTS[name](attention))
+        values, outputs = WEIGHTS[name](attention)
+        values, outputs = (each.split(len(outputs) // site.heads) for each in (values, outputs))
         for head, ours in enumerate(norms[site].tolist()):
             product = outputs[head].T @ values[head * len(values) // site.heads]
             assert ours == pytest.approx(product.norm().item(), rel=1e-5)
