@@ -57,7 +57,7 @@ function curveFinding() {
   const best = points.reduce((one, other) => (other.value > one.value ? other : one));
   const words = `Untrained, ${best.heads_open} of ${OF_MODEL} heads keep ${text(best.value, 1)} ${METRIC}`;
   if (!learned) return isNumber(data.base_value) ? words.replace(METRIC, `of ${text(data.base_value, 1)} ${METRIC}`) : words;
-  return `${words}; learned gates ${text(learned.value, 1)}${best.heads_open === learned.heads_open ? "" : ` with ${learned.heads_open}`}`;
+  return `${words}; learned gates, after training, ${text(learned.value, 1)}${best.heads_open === learned.heads_open ? "" : ` with ${learned.heads_open}`}`;
 }
 
 const pointWords = (label, point) => `${label}: ${point.heads_open} heads, ${scoreWords(point)}`;
