@@ -175,17 +175,30 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         stays zeros."""
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
-    def lowest(self, k: int, *, at_least: int = 0) -> "HeadMap":
+    def lowest(self, k: int, *, at_least: int = 0, even: bool = False) -> "HeadMap":
         """True at the k heads of least value, equal ones in the order of sites and heads. Each site keeps
-        `at_least` heads, so they may be fewer than asked for.
+        `at_least` heads, so they may be fewer than asked for. even: each site loses the same share of its
+        heads, its own lowest, so that layers stay alike.
 
-        Raises ValueError unless 0 <= k <= heads, or when a value is not finite."""
+        Raises ValueError unless 0 <= k <= heads, when a value is not finite, or where k is no such share."""
         if not 0 <= k <= self.heads_total:
             raise ValueError(
                 f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}"
             )
-        rows = lowest_in_blocks(list(self.values()), k, [1] * len(self), at_least=at_least)
-        return HeadMap(dict(zip(self, rows, strict=True)))
+        if not even:
+            rows = lowest_in_blocks(list(self.values()), k, [1] * len(self), at_least=at_least)
+            return HeadMap(dict(zip(self, rows, strict=True)))
+        if uneven := next((site for site in self if k * site.heads % self.heads_total), None):
+            raise ValueError(
+                f"{k} of {self.heads_total} heads, even, would be {k * uneven.heads / self.heads_total:.2f} "
+                f"of the {uneven.heads} of {uneven.name}; give a number that all sites can share"
+            )
+        return HeadMap(
+            {
+                site: lowest_in_blocks([row], k * site.heads // self.heads_total, [1], at_least=at_least)[0]
+                for site, row in self.items()
+            }
+        )
 
     def like(self, flat: Tensor) -> "HeadMap":
         """A HeadMap over the same sites from one flat tensor."""

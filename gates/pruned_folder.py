@@ -7,15 +7,20 @@ as transformers writes them.
     model = load_pruned("pruned", model=Mine(...))   # any other: its class builds it, with all its heads
 
 transformers builds every layer of a stack with as many heads as the config says. So config.json has one more
-field, the first numbers of the heads that each site still has:
+field, the first numbers of the heads that each site still has, and of the layers of stacks that lost some:
 
-    "headgates": {"heads": {"encoder.0.enc-self": [0, 2, 5], "decoder.0.cross": [1], ...}}
+    "headgates": {"heads": {"encoder.0.enc-self": [0, 2, 5], "decoder.0.cross": [1], ...},
+                  "layers": {"encoder": {"of": 6, "stay": [0, 1, 2, 3, 5]}}}
 
 The field of any other model also has "class", the name of the class that takes the weights.
 
-Where all sites keep the same number and the config can say so, it does ("of" is then the number at first),
-and `from_pretrained` reads the folder too. Nothing in a folder is run: the class is looked up in transformers
-by the config's `architectures`, no other code is asked for.
+Where a config can say what is left (plain_config.py), it does ("of" then has the numbers of heads at first),
+and `from_pretrained` reads the folder too. Where none can, `from_pretrained` says how to load the folder; it
+would advise to fill the layers with random weights. README.md says what is left and how to load it
+(model_card.py). Nothing in a folder is run: the class is looked up in transformers by the config's
+`architectures`, no other code is asked for.
+
+Folders that transformers 4 saved after its `prune_heads` are read too: their config.json has "pruned_heads".
 """
 
 import copy
@@ -26,28 +31,33 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
 from .attach_modes import check_ungated
+from .depth import cut_layers, layers_left, set_layers_left
 from .folder_sizes import check_folder
 from .headmap import ALL_KINDS, KINDS, HeadMap, HeadSite, is_rising
-from .position_bias import OwnColumns
+from .model_card import model_card
+from .plain_config import plain_config
 from .refit import Refitted
 from .remove import cut_heads, heads_left, named_site, set_heads_left
-from .rules import rule_of
-from .site_rule import heads_per_key
 from .sites import find_sites
-from .subnet import LARGEST_SITE
+from .subnet import LARGEST_SITE, checked_row, stays_of
 
 FIELD = "headgates"  # of config.json
+OLD_FIELD = "pruned_heads"  # transformers 4's: layer -> the numbers of its heads that are gone
 _WEIGHTS = "model.safetensors"  # of a model that is none of Hugging Face's
 # config fields by which transformers would load code from elsewhere: attention kernels, and classes of a
 # folder's own
 _CODE = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
-_HEAD_FIELDS = ("num_attention_heads", "num_heads")  # config fields with the number of heads of all sites
+# a config field that transformers takes for the name of a file and shows in an error
+_FILE = "transformers_weights"
+_ADVICE = "layers of this model have different sizes; load it with headgates.load_pruned, as README.md says"
+# attributes of a model that was loaded from GGUF, whose weights transformers then unpacked
+_GGUF = ("hf_quantizer", "is_quantized", "quantization_method")
 
 
 def needed_module(name: str) -> Any:
@@ -69,37 +79,79 @@ def hugging_face() -> Any:
     return needed_module("transformers")
 
 
-def save_pruned(model: nn.Module, folder: str | Path) -> Path:
-    """Write a model, whatever heads it has left, to a new folder; the folder's path.
+def save_pruned(model: nn.Module, folder: str | Path, *, notes: str = "") -> Path:
+    """Write a model, whatever heads, neurons and layers it has left, to a new folder; the folder's path. Its
+    README.md says how to load it and what is left.
 
-    Raises ValueError if the model has gates attached or no attention that a rule knows, FileExistsError if
-    there is something in the folder, ImportError if the extra `hf` is not installed. What fails leaves no
-    folder."""
+    notes: what README.md is to say of the cost, in Markdown. The weights of a model that was loaded from GGUF
+    are written unpacked. Raises ValueError if the model has gates attached, packed weights or no attention
+    that a rule knows, FileExistsError if there is something in the folder, ImportError if the extra `hf` is
+    not installed. What fails leaves no folder."""
     theirs = is_hugging_face(model)
     hugging_face() if theirs else needed_module("safetensors.torch")
     check_ungated(model)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is there already and not an empty folder; choose another")
+    field = left_field(model)
+    plain = plain_config(model) if theirs else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         if theirs:
-            config = model.config
-            try:
-                model.config = saved_config(model)
-                cast(Any, model).save_pretrained(partial)
-            finally:
-                model.config = config
+            save_transformers(model, partial, field, plain)
         else:
-            content = {FIELD: {"class": type(model).__name__, "heads": numbers_left(model)}}
+            content = {FIELD: {"class": type(model).__name__, **field}}
             (partial / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             needed_module("safetensors.torch").save_model(model, str(partial / _WEIGHTS))
+        card = model_card(model, theirs=theirs, plain=plain is not None, notes=notes)
+        (partial / "README.md").write_text(card, encoding="utf-8")
         partial.chmod(0o755)  # mkdtemp's is the owner's alone
         partial.replace(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def save_transformers(model: Any, folder: Path, field: dict[str, Any], plain: Any | None) -> None:
+    """`save_pretrained` with the field in the config, which is the plain one where there is one."""
+    config = model.config
+    model.config = copy.deepcopy(config) if plain is None else plain
+    if plain is not None:
+        left = heads_left(model, ALL_KINDS)
+        of = {site.name: site.heads for site, row in left.items() if not row.all()}
+        field = field | ({"of": of} if of else {})
+    setattr(model.config, FIELD, field)
+    try:
+        with unpacked(model):
+            model.save_pretrained(folder)
+    finally:
+        model.config = config
+    if plain is None:
+        path = folder / "config.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(content | {_FILE: _ADVICE}, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def unpacked(model: Any) -> Iterator[None]:
+    """Within it a model that was loaded from GGUF is as any other. Raises ValueError where its weights are
+    still packed."""
+    marked = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
+    if str(getattr(marked, "quant_method", "")).rpartition(".")[2].lower() != "gguf":
+        yield
+        return
+    if packed := next((name for name, each in model.named_parameters() if not each.is_floating_point()), ""):
+        raise ValueError(
+            f"{packed} is packed as in its GGUF file, and such weights cannot be saved; load the model with "
+            "quantization_config=transformers.GgufConfig(dequantize=True)"
+        )
+    marks = {name: vars(model).pop(name) for name in _GGUF if name in vars(model)}
+    vars(model.config).pop("quantization_config", None)
+    try:
+        yield
+    finally:
+        vars(model).update(marks)
 
 
 def is_hugging_face(model: nn.Module) -> bool:
@@ -118,67 +170,32 @@ def numbers_left(model: nn.Module) -> dict[str, list[int]]:
     }
 
 
-def saved_config(model: Any) -> Any:
-    """The model's config with the field `headgates` and, where a config can say it, the number of heads that
-    every site has left."""
-    left = heads_left(model)
-    config = copy.deepcopy(model.config)
-    setattr(config, FIELD, {"heads": numbers_left(model)})
-    smaller = config_of_fewer(model, config)
-    if smaller is not None and left.count() < left.heads_total:
-        getattr(smaller, FIELD)["of"] = next(iter(left)).heads
-        return smaller
-    return config
-
-
-def config_of_fewer(model: Any, config: Any) -> Any | None:
-    """A config from which transformers itself builds a model of these shapes, or None: where sites differ, it
-    cannot."""
-    modules = find_sites(model)
-    counts = {site.heads for site in modules}
-    field = next((name for name in _HEAD_FIELDS if name in config.to_dict()), None)
-    if (
-        len(counts) > 1
-        or field is None
-        or any(isinstance(vars(module).get("compute_bias"), OwnColumns) for module in modules.values())
-        or any(rule_of(module).arguments for module in modules.values())  # made by the number of heads
-    ):
-        return None
-    smaller, module = copy.deepcopy(config), next(iter(modules.values()))
-    heads = next(iter(counts))
-    setattr(smaller, field, heads)
-    for name in ("num_key_value_heads", "num_kv_heads"):
-        if hasattr(smaller, name):
-            setattr(smaller, name, heads // heads_per_key(module, rule_of(module)))
-    if hasattr(module, "head_dim"):
-        smaller.head_dim = module.head_dim
-    try:
-        with torch.device("meta"):
-            built = type(model)(smaller)
-    except (ValueError, AssertionError):  # a width that does not divide into so many heads
-        return None
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    return smaller if {name: tensor.shape for name, tensor in built.state_dict().items()} == shapes else None
+def left_field(model: nn.Module) -> dict[str, Any]:
+    """The field's numbers, of layers too where a stack lost some."""
+    layers = {stack: stays_of(row) for stack, row in layers_left(model).items() if not all(row)}
+    return {"heads": numbers_left(model)} | ({"layers": layers} if layers else {})
 
 
 def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options: Any) -> Any:
-    """The model of a folder that `save_pruned` wrote, in evaluation; `heads_left(model)` says which heads it
-    has.
+    """The model of a folder that `save_pruned` wrote, or transformers 4 after its `prune_heads`, in
+    evaluation; `heads_left(model)` says which heads it has.
 
-    model: for a class that is none of Hugging Face's, a new model of it with all its heads, which loses those
-    that are gone and takes the weights, in place. options: for transformers' `from_pretrained`, such as
-    dtype, device_map or attn_implementation. Raises ValueError, in one line, at a folder without config.json,
-    the field `headgates` or safetensors, or one whose parts do not fit each other or the model; ImportError
-    if the extra `hf` is not installed."""
+    model: for a class that is none of Hugging Face's, a new model of it with all its heads and layers, which
+    loses those that are gone and takes the weights, in place. options: for transformers' `from_pretrained`,
+    such as dtype, device_map or attn_implementation. Raises ValueError, in one line, at a folder without
+    config.json, the field `headgates` or safetensors, or one whose parts do not fit each other or the model;
+    ImportError if the extra `hf` is not installed."""
     folder = Path(folder)
     content = config_content(folder)
-    if isinstance(content[FIELD], dict) and isinstance(name := content[FIELD].get("class"), str):
+    field = content.get(FIELD)
+    if isinstance(field, dict) and isinstance(name := field.get("class"), str):
         if options:
             raise ValueError(
                 f"{sorted(options)} are options of transformers, {folder} holds a {name}; give model= alone"
             )
         model = unpruned(model, name, folder)
-        take_out(model, *field_content(content, folder))
+        left = field_content(field, folder)
+        take_out(model, left)
         with reading(folder, name):
             missing, unexpected = needed_module("safetensors.torch").load_model(
                 model, folder / _WEIGHTS, strict=False
@@ -189,9 +206,9 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
         raise ValueError(f"{folder} holds a Hugging Face model, which transformers builds; leave model= out")
     transformers = hugging_face()
     cls = class_of(transformers, content, folder)
-    heads, of = field_content(content, folder)
+    left = {} if FIELD not in content else field_content(field, folder)
     with reading(folder, cls.__name__):
-        known = {name: value for name, value in content.items() if name not in _CODE}
+        known = {name: each for name, each in content.items() if name not in (*_CODE, _FILE, OLD_FIELD)}
         config = cls.config_class.from_dict(known)
 
     class Pruned(cls):  # type: ignore[misc, valid-type]
@@ -200,7 +217,7 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
         def __init__(self, config: Any, *args: Any, **more: Any):
             super().__init__(config, *args, **more)
             with torch.device("cpu"):  # transformers builds on the device meta, where a bool has no value
-                take_out(self, heads, of)
+                take_out(self, left) if left else cut_heads(self, gone_before(self, content[OLD_FIELD]))
 
         def _init_weights(self, module: nn.Module) -> None:
             # SigLIP's asks its attention for a weight that a refit took; all of these are in the folder
@@ -274,7 +291,7 @@ def config_content(folder: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict) or FIELD not in content:
+    if not isinstance(content, dict) or not (FIELD in content or content.get(OLD_FIELD)):
         raise ValueError(
             f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with "
             "from_pretrained"
@@ -282,7 +299,7 @@ def config_content(folder: Path) -> dict[str, Any]:
     if not any(folder.glob("*.safetensors")):
         raise ValueError(
             f"{folder} has no weights in safetensors, and no others are read, as they may hold code; save "
-            "it again with save_pruned"
+            "it again with save_pruned, or in transformers 4 with save_pretrained(safe_serialization=True)"
         )
     if (folder / "adapter_config.json").exists():
         raise ValueError(
@@ -305,33 +322,66 @@ def class_of(transformers: Any, content: Mapping[str, Any], folder: Path) -> Any
     return cls
 
 
-def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, list[int]], int | None]:
-    field = content[FIELD]
-    heads, of = (field.get("heads"), field.get("of")) if isinstance(field, dict) else (None, None)
+def field_content(field: Any, folder: Path) -> dict[str, Any]:
+    """The parts of the field, checked: "heads", and "of" and "layers" where it has them."""
+    found = field if isinstance(field, dict) else {}
+    heads, of, layers = found.get("heads"), found.get("of", {}), found.get("layers", {})
     if not (
         isinstance(heads, dict)
         and all(map(is_rising, heads.values()))
-        and (of is None or (isinstance(of, int) and 0 < of <= LARGEST_SITE))
+        and isinstance(of, dict)
+        and all(type(number) is int and 0 < number <= LARGEST_SITE for number in of.values())
+        and isinstance(layers, dict)
     ):
         raise ValueError(
             f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, "
             f"2]}}}}, the first numbers of the "
             f"heads that are left, in order; got {json.dumps(field)[:100]}"
         )
-    return heads, of
+    return {
+        "heads": heads,
+        "of": of,
+        "layers": {name: checked_row(name, row) for name, row in layers.items()},
+    }
 
 
-def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -> None:
-    """Remove the heads that are not listed. With `of` given the model was built without them, and only their
-    numbers are noted."""
-    rows = {}
-    for name, row in heads.items():
+def take_out(model: nn.Module, left: Mapping[str, Any]) -> None:
+    """Remove the layers and heads that are not listed. Where the config says their numbers already, the model
+    was built without them, and only their numbers are noted."""
+    if is_hugging_face(model):
+        set_layers_left(model, left["layers"])
+    else:
+        cut_layers(
+            model,
+            {
+                stack: [number for number, stays in enumerate(row) if not stays]
+                for stack, row in left["layers"].items()
+            },
+        )
+    rows: dict[HeadSite, torch.Tensor] = {}
+    noted: dict[HeadSite, torch.Tensor] = {}
+    for name, row in left["heads"].items():
         now, _ = named_site(find_sites(model, ALL_KINDS), name)
-        site = HeadSite.at(now.kind, now.layer, of or now.heads)
+        site = HeadSite.at(now.kind, now.layer, left["of"].get(name, now.heads))
         if row and row[-1] >= site.heads:
             raise ValueError(
                 f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left"
             )
-        rows[site] = torch.zeros(site.heads, dtype=torch.bool)
-        rows[site][torch.tensor(row, dtype=torch.long)] = True
-    cut_heads(model, ~HeadMap(rows)) if of is None else set_heads_left(model, HeadMap(rows))
+        into = noted if name in left["of"] else rows
+        into[site] = torch.zeros(site.heads, dtype=torch.bool)
+        into[site][torch.tensor(row, dtype=torch.long)] = True
+    set_heads_left(model, HeadMap(noted))
+    cut_heads(model, ~HeadMap(rows))
+
+
+def gone_before(model: nn.Module, pruned: Any) -> HeadMap:
+    """True at the heads that transformers 4 removed: pruned has layer -> their numbers. Raises ValueError at
+    a layer that has not one attention, or at numbers that it does not have."""
+    rows = {}
+    for layer, numbers in pruned.items():
+        sites = [site for site in find_sites(model) if str(site.layer) == str(layer)]
+        if len(sites) != 1 or not is_rising(sorted(numbers)) or max(numbers, default=0) >= sites[0].heads:
+            raise ValueError(f"{OLD_FIELD} has heads {str(numbers)[:60]} of layer {str(layer)[:20]}")
+        rows[sites[0]] = torch.zeros(sites[0].heads, dtype=torch.bool)
+        rows[sites[0]][torch.tensor(numbers, dtype=torch.long)] = True
+    return HeadMap(rows)

@@ -60,6 +60,19 @@ def test_the_lowest_heads_are_chosen_the_earlier_of_equal_ones_and_sites_keep_th
     assert [int(row.sum()) for row in MAP.lowest(9, at_least=2).values()] == [1, 0, 3]
 
 
+def test_an_even_choice_takes_each_sites_own_lowest_though_others_are_lower():
+    other = HeadSite.at("enc-self", 1, 3)
+    scores = HeadMap({ENC: [5.0, 4.0, 6.0], other: [0.0, 1.0, 2.0]})
+    assert scores.lowest(2, even=True).to_json() == {
+        "encoder.0.enc-self": [False, True, False],
+        "encoder.1.enc-self": [True, False, False],
+    }
+    with pytest.raises(
+        ValueError, match=r"3 of 6 heads, even, would be 1\.50 of the 3 of encoder\.0\.enc-self"
+    ):
+        scores.lowest(3, even=True)
+
+
 @pytest.mark.parametrize(
     ("scores", "k", "message"),
     [

@@ -9,10 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from headgates.gates import attach, find_sites, load_pruned, remove, save_pruned
-from tests.gates.family_checks import closing, uneven
+from headgates.gates import HeadMap, attach, find_sites, heads_left, load_pruned, remove, save_pruned
+from headgates.gates.depth import drop_layers, layers_left
+from headgates.gates.headmap import KINDS
+from tests.gates.family_checks import close, closing, uneven
 from tests.worlds.families import BY_NAME
 
+safetensors = pytest.importorskip("safetensors.torch", reason="pruned folders need the extra hf")
+load_file, save_file = safetensors.load_file, safetensors.save_file
 transformers = pytest.importorskip("transformers", reason="pruned folders need the extra hf")
 BERT, PLAIN = BY_NAME["BERT"], BY_NAME["torch.nn.Transformer"]
 
@@ -47,7 +51,7 @@ def test_the_field_is_the_original_numbers_of_the_heads_that_are_left(folder, pl
     config = json.loads((folder / "config.json").read_text())
     assert config["headgates"] == {"heads": {"encoder.0.enc-self": [1, 2], "encoder.1.enc-self": [0]}}
     assert config["architectures"] == ["BertForMaskedLM"]
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors", ".md"}
     field = json.loads((plain / "config.json").read_text())["headgates"]
     assert (field["class"], field["heads"]["encoder.0.enc-self"]) == ("Transformer", [1, 2, 3, 4, 5])
 
@@ -71,6 +75,156 @@ def test_shared_weights_stay_shared_and_a_layer_may_have_no_heads(tmp_path):
     assert torch.equal(family.output(again, batch), family.output(model, batch))
     assert {site.heads for site in find_sites(again)} == {0, 3}
     assert len(list(again.parameters())) == len(list(model.parameters()))  # the tied embedding counts once
+
+
+# ---------------------------------------------------------------- what a folder tells
+
+
+def test_the_card_says_how_to_load_the_folder_what_is_left_and_what_it_cost(folder, plain, tmp_path):
+    card = (folder / "README.md").read_text()
+    assert "model = hg.load_pruned(" in card
+    assert "random weights" in card
+    assert "| encoder.0.enc-self | 2 of 3 heads |" in card
+    assert 'hg.load_pruned("FOLDER", model=Transformer(...))' in (plain / "README.md").read_text()
+    model = BY_NAME["Llama"].model()
+    drop_layers(model, {"decoder": [0]})
+    even = (save_pruned(model, tmp_path / "even", notes="0.1 nats a word") / "README.md").read_text()
+    assert "model = transformers.LlamaForCausalLM.from_pretrained(" in even
+    assert "Of the decoder's 2 layers, those with the numbers 1 are left." in even
+    assert "0.1 nats a word" in even
+
+
+@pytest.mark.parametrize("auto", [transformers.AutoModelForMaskedLM, transformers.BertForMaskedLM])
+@pytest.mark.parametrize("options", [{}, {"ignore_mismatched_sizes": True}])
+def test_transformers_alone_never_fills_uneven_layers_with_random_weights(folder, auto, options):
+    with pytest.raises(ValueError, match=r"load it with headgates\.load_pruned, as README.md says"):
+        auto.from_pretrained(folder, **options)
+
+
+WIDTHS = {"encoder": 5, "decoder": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "auto"),
+    [
+        ("BERT", [], "AutoModelForMaskedLM"),
+        ("GPT-2", [], "AutoModelForCausalLM"),
+        ("BART", [], "AutoModelForSeq2SeqLM"),  # a field for each stack
+        ("Llama", [2, 3], "AutoModelForCausalLM"),  # a key head and its two heads
+        ("T5", [], "AutoModelForSeq2SeqLM"),
+    ],
+)
+def test_a_folder_whose_layers_are_alike_opens_by_transformers_alone(name, heads, auto, tmp_path):
+    family = BY_NAME[name]
+    model, batch = family.model(), family.batch(2)
+    closed = {}
+    for site in find_sites(model, ["all"]):
+        width = WIDTHS[site.stack] if name == "BART" else 5
+        gone = heads if site.kind in KINDS else range(width, site.heads)
+        closed[site] = torch.tensor([number in gone for number in range(site.heads)])
+    assert any(site.kind not in KINDS for site in closed)
+    remove(model, HeadMap(closed))
+    path = save_pruned(model, tmp_path / "even")
+    for again in (getattr(transformers, auto).from_pretrained(path).eval(), load_pruned(path)):
+        close(family.output(again, batch), family.output(model, batch))
+    assert heads_left(again, ["all"]) == heads_left(model, ["all"])
+
+
+@pytest.mark.parametrize("name", ["BERT", "torch.nn.TransformerEncoder"])
+def test_the_first_numbers_of_layers_come_back(name, tmp_path):
+    family = BY_NAME[name]
+    model, batch = family.model(), family.batch(2)
+    drop_layers(model, {"encoder": [0]}, inputs=((), batch))
+    remove(model, closing(model, lambda number, layer, head: head == 1))
+    path = save_pruned(model, tmp_path / "pruned")
+    again = load_pruned(path, **({} if name == "BERT" else {"model": family.build()}))
+    assert layers_left(again) == {"encoder": [False, True]}
+    close(family.output(again, batch), family.output(model, batch))
+
+
+# ---------------------------------------------------------------- folders of others
+
+# where transformers 4's `prune_heads` took rows, and columns, of a layer's weights; the side of the rows
+OLD = {
+    "BERT": ("bert.encoder.layer.{}.attention", "self.query self.key self.value", "output.dense", 0),
+    "DistilBERT": ("distilbert.transformer.layer.{}.attention", "q_lin k_lin v_lin", "out_lin", 0),
+    "GPT-2": ("transformer.h.{}.attn", "c_attn", "c_proj", 1),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_folder_that_transformers_4_pruned_is_read(name, tmp_path):
+    family, (attention, rows, columns, side) = BY_NAME[name], OLD[name]
+    model, batch = family.model(), family.batch(2)
+    gone = {"0": [0, 2], "1": [1]}
+    xi = {
+        f"{site.name}": torch.tensor([float(h not in gone[str(site.layer)]) for h in range(3)])
+        for site in find_sites(model)
+    }
+    expected = family.explicitly(model, batch, xi)
+    model.save_pretrained(tmp_path / "old")
+    weights = load_file(tmp_path / "old" / "model.safetensors")
+    for layer, numbers in gone.items():
+        staying = torch.tensor([4 * h + k for h in range(3) if h not in numbers for k in range(4)])
+        path = attention.format(layer)
+        for part in rows.split():
+            three = torch.cat([staying + 12 * n for n in range(3)]) if part == "c_attn" else staying
+            for kind, axis in (("weight", side), ("bias", 0)):
+                key = f"{path}.{part}.{kind}"
+                weights[key] = weights[key].index_select(axis, three).contiguous()
+        key = f"{path}.{columns}.weight"
+        weights[key] = weights[key].index_select(1 - side, staying).contiguous()
+    save_file(weights, tmp_path / "old" / "model.safetensors", metadata={"format": "pt"})
+    change(tmp_path / "old", pruned_heads=gone, transformers_version="4.40.0")
+    again = load_pruned(tmp_path / "old")
+    close(family.output(again, batch), expected)
+    assert heads_left(again).flat().tolist() == [False, True, False, True, False, True]
+    assert not getattr(again.config, "pruned_heads", None)  # transformers 4 would prune once more
+    close(family.output(load_pruned(save_pruned(again, tmp_path / "new")), batch), expected)
+
+
+def test_heads_of_transformers_4_that_a_model_does_not_have_are_refused(folder):
+    content = json.loads((folder / "config.json").read_text())
+    del content["headgates"]
+    (folder / "config.json").write_text(json.dumps(content | {"pruned_heads": {"7": [0]}}))
+    with pytest.raises(ValueError, match=r"pruned_heads has heads \[0\] of layer 7"):
+        load_pruned(folder)
+
+
+def marked_as_gguf(family):
+    """As transformers leaves a model that it loaded from GGUF."""
+    from transformers.quantizers.quantizer_gguf import GgufHfQuantizer
+
+    model, config = family.model(), transformers.utils.quantization_config.GgufConfig(dequantize=True)
+    model.hf_quantizer, model.is_quantized = GgufHfQuantizer(config), True
+    model.quantization_method = config.quant_method
+    model.config.quantization_config = config
+    return model
+
+
+def test_a_model_from_gguf_is_saved_unpacked(tmp_path):
+    family = BY_NAME["Llama"]
+    model, batch = marked_as_gguf(family), family.batch(2)
+    with pytest.raises(ValueError, match="not serializable"):
+        model.save_pretrained(tmp_path / "theirs")
+    remove(model, uneven(model))
+    again = load_pruned(save_pruned(model, tmp_path / "pruned"))
+    close(family.output(again, batch), family.output(model, batch))
+    assert model.is_quantized
+    assert model.config.quantization_config is not None
+    assert not getattr(again, "is_quantized", False)
+
+
+def test_packed_weights_of_gguf_are_refused_with_the_way_to_unpack_them(tmp_path):
+    model = marked_as_gguf(BY_NAME["Llama"])
+    packed = torch.zeros(12, 9, dtype=torch.uint8)
+    model.model.layers[0].mlp.up_proj.weight = nn.Parameter(packed, requires_grad=False)
+    with pytest.raises(ValueError, match=r"up_proj.weight is packed .*GgufConfig\(dequantize=True\)"):
+        save_pruned(model, tmp_path / "pruned")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- what is wrong with one
 
 
 def rewrite(name: str, text: str):
