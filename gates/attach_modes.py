@@ -38,6 +38,8 @@ def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
     if xi.dim() > 1:
         if xi.dim() == 2:
             xi = xi[..., None]
+            if z.dim() > 3 and not batch_axis:  # ProphetNet's streams (B, N, L, H * K)
+                return scale_heads(z.flatten(1, -2), xi, batch_axis=0).view_as(z)
         if (
             z.dim() != 3
             or xi.shape[0] not in (1, z.shape[batch_axis])

@@ -5,6 +5,7 @@ It works on transformers' caches by their attributes, so that nothing of transfo
 Letters: B batch, H heads, L query positions, S key positions, K head width.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -53,22 +54,34 @@ class SmallerFSMTAttention(Refitted):
     def keys_values(self, states: Tensor | None, layer_state: Any) -> tuple[Tensor, Tensor]:
         """k and v (B, H, S, K): of these states (S, B, D) after those in the cache, or, in cross-attention,
         the cache's own."""
-        cache, cross = layer_state, self.encoder_decoder_attention
-        if hasattr(layer_state, "is_updated"):  # the cache of a decoder, one part for each kind
-            cache = layer_state.cross_attention_cache if cross else layer_state.self_attention_cache
-            if cross and layer_state.is_updated.get(self.layer_idx):
-                return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
-        assert states is not None
-        k, v = self.by_head(self.k_proj(states)), self.by_head(self.v_proj(states))
-        if cache is not None:
-            k, v = cache.update(k, v, self.layer_idx)
-            if cross:
-                layer_state.is_updated[self.layer_idx] = True
-        return k, v
+
+        def made() -> tuple[Tensor, Tensor]:
+            assert states is not None
+            return self.by_head(self.k_proj(states)), self.by_head(self.v_proj(states))
+
+        return cached(made, layer_state, self.layer_idx, cross=self.encoder_decoder_attention)
 
     def by_head(self, x: Tensor) -> Tensor:
         """(B, H, L, K) of (L, B, H * K)."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+
+
+def cached(
+    made: Callable[[], tuple[Tensor, Tensor]], cache: Any, layer: int, *, cross: bool
+) -> tuple[Tensor, Tensor]:
+    """k and v (B, H, S, K) with those that transformers' cache has of this layer: after them, or in
+    cross-attention in their place. made: k and v of this step."""
+    both = cache
+    if hasattr(both, "is_updated"):  # the cache of a decoder, one part for each kind
+        cache = both.cross_attention_cache if cross else both.self_attention_cache
+        if cross and both.is_updated.get(layer):
+            return cache.layers[layer].keys, cache.layers[layer].values
+    k, v = made()
+    if cache is not None:
+        k, v = cache.update(k, v, layer)
+        if cross:
+            both.is_updated[layer] = True
+    return k, v
 
 
 def fsmt_refit(module: nn.Module) -> dict[str, Any]:

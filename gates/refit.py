@@ -71,3 +71,11 @@ def deberta(module: Any) -> dict[str, Any]:
             "heads read their weights"
         )
     return {}
+
+
+def prophetnet(module: Any) -> dict[str, Any]:
+    """Raises ValueError: nothing is refitted."""
+    raise ValueError(
+        f"heads of {type(module).__name__} can be gated, not removed: its forward gives the heads' outputs "
+        "the width of the model, in two streams"
+    )

@@ -214,7 +214,10 @@ def cut(
     side = int(rule.transposed)  # the dimension of a weight that is its outputs
     sizes = {name: each.weight.shape[side] for name, each in into.items()}
     columns = out.weight.shape[1 - side]  # H * K
-    changes: list[AttributeChange] = [(module, name, value) for name, value in refit.items()]
+    changes: list[AttributeChange] = []
+    for path, value in refit.items():
+        owner, _, last = path.rpartition(".")
+        changes.append((module.get_submodule(owner), last, value))
     norms, whole = cut_norms(module, rule, into, stays)
     width = columns // site.heads
     rows = {

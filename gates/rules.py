@@ -19,7 +19,14 @@ from typing import Any
 
 from torch import nn
 
-from . import fsmt_attention, refit, torch_attention
+from . import (
+    codegen_attention,
+    fsmt_attention,
+    longformer_attention,
+    refit,
+    torch_attention,
+    wavlm_attention,
+)
 from .site_rule import SiteRule, attribute, check_columns, heads_of, projection
 
 # layouts, most of which many classes share
@@ -146,6 +153,33 @@ GPT2 = SiteRule(
     widths=("split_size",),
     causal="is_causal",
 )
+LONGFORMER = SiteRule(
+    heads="self.num_heads",
+    mode="hook",
+    q="self.query",
+    k="self.key",
+    v="self.value",
+    out="output.dense",
+    also=("self.query_global", "self.key_global", "self.value_global"),
+    refit=longformer_attention.longformer_refit,
+)
+LED = replace(
+    LONGFORMER,
+    heads="longformer_self_attn.num_heads",
+    q="longformer_self_attn.query",
+    k="longformer_self_attn.key",
+    v="longformer_self_attn.value",
+    out="output",
+    also=tuple(f"longformer_self_attn.{name}_global" for name in ("query", "key", "value")),
+)
+PROPHETNET = SiteRule(
+    heads="num_attn_heads",
+    mode="hook",
+    q="query_proj",
+    k="key_proj",
+    v="value_proj",
+    refit=refit.prophetnet,
+)
 LAYOUTS = (
     replace(LLAMA, head_width="", heads="num_heads", keys="num_key_value_heads"),  # StableLM
     *(LLAMA, PHI, PHI3, BART, GPTJ, BERT, replace(BERT, causal=""), DEBERTA2, ALBERT, T5, UMT5, VIT),
@@ -197,6 +231,15 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "headgates.models.transformer.FeedForward": replace(feed_forward("outer", "inner"), mode="slot"),
     "DINOv3ViTAttention": DINO,
     "MptAttention": MPT,
+    "LongformerAttention": LONGFORMER,
+    "LEDEncoderAttention": LED,
+    "LEDDecoderAttention": replace(BART, widths=(), refit=longformer_attention.led_decoder_refit),
+    "CodeGenAttention": replace(GPTJ, refit=codegen_attention.codegen_refit),
+    "WavLMAttention": replace(
+        BART, mode="weight", widths=(), zero_heads=True, refit=wavlm_attention.wavlm_refit
+    ),
+    "ProphetNetAttention": PROPHETNET,
+    "ProphetNetNgramSelfAttention": PROPHETNET,
     "PhiAttention": PHI,
     "Phi3Attention": PHI3,
     "GPTJAttention": GPTJ,

@@ -11,7 +11,8 @@ from tests.worlds.families import BY_NAME, FAMILIES
 # k and v in one transposed weight; shared key heads, one for all, a norm over all heads, a size in a config;
 # rows head by head, and numbers beside them; position biases of the model's; a layer used twice; weight;
 # more rows of q than of k, k and v of other widths in one weight, a parameter and a table beside them, two
-# modes in one model.
+# modes in one model; a weight in quarters, a bias that goes from layer to layer, two forwards in one model,
+# two streams.
 # `python -m tests.gates.family_table` checks them all.
 SLOT = "our own Transformer"
 ROWS = [
@@ -34,6 +35,10 @@ ROWS = [
     "GPT-OSS",
     "Data2Vec, vision",
     "SigLIP, vision",
+    "CodeGen",
+    "WavLM",
+    "LED",
+    "ProphetNet",
     "torch.nn.Transformer",
     "fairseq (a stand-in of its layout)",
 ]

@@ -57,7 +57,8 @@ class Family:
     """One family. `build` gives its model in evaluation, `batch(sentences)` the arguments of its forward with
     LENGTH positions a sentence.
 
-    outs: site name -> path of its W_O, written by hand."""
+    outs: site name -> path of its W_O, written by hand. refuses: of the error, where its heads can only be
+    gated."""
 
     name: str
     classes: str
@@ -67,6 +68,7 @@ class Family:
     heads: int = HEADS
     generates: bool = False
     library: str = "transformers"
+    refuses: str = ""
 
     def model(self) -> nn.Module:
         if self.library == "transformers":
@@ -135,6 +137,11 @@ def masked_pairs(sentences: int) -> dict[str, Tensor]:
     return {**pairs(sentences), "decoder_attention_mask": torch.ones(sentences, LENGTH, dtype=torch.long)}
 
 
+def global_tokens(sentences: int) -> dict[str, Tensor]:
+    """The first of a sentence sees all and is seen by all."""
+    return {"global_attention_mask": (torch.arange(LENGTH) == 0).long().expand(sentences, LENGTH)}
+
+
 def spectra(sentences: int) -> dict[str, Tensor]:
     return {
         "input_features": floats(sentences, 7, 2 * LENGTH),
@@ -176,6 +183,7 @@ def hugging_face(
     *paths: str,
     classes: str = "",
     config: str = "",
+    refuses: str = "",
     **more: Any,
 ) -> Family:
     def build() -> nn.Module:
@@ -196,6 +204,7 @@ def hugging_face(
         batch,
         sites(kinds, *paths),
         heads=more.get("num_attention_heads", HEADS),
+        refuses=refuses,
         generates=task in ("MTModel", GENERATION, "LMHeadModel", "ForCausalLM", "ForTextToText"),
     )
 
@@ -219,6 +228,9 @@ BUCKETS = dict(relative_attention_num_buckets=32)  # MPNet's forward knows no ot
 EXPERTS = dict(
     num_experts=2, num_experts_per_tok=1, moe_intermediate_size=8, shared_expert_intermediate_size=8
 )
+CODEGEN = dict(
+    rotary_dim=2, num_attention_heads=4, n_head=4, hidden_size=16, n_embd=16
+)  # its forward has four parts
 WAVES: dict[str, Any] = dict(
     conv_dim=[8], conv_kernel=[4], conv_stride=[4], num_feat_extract_layers=1, apply_spec_augment=False
 )
@@ -403,6 +415,7 @@ FAMILIES = [
             ("DeepSeek V2, Lite", "DeepseekV2", None),
         )
     ),
+    causal("CodeGen", "CodeGen", "transformer.h.{}.attn.out_proj", **CODEGEN),
     causal("MPT", "Mpt", "transformer.blocks.{}.attn.out_proj", max_seq_len=40),
     causal("GPT-J", "GPTJ", "transformer.h.{}.attn.out_proj", rotary_dim=2),
     causal(
@@ -485,6 +498,55 @@ FAMILIES = [
         conv_pos_kernel_size=3,
     ),
     siglip(),
+    hugging_face(
+        "WavLM",
+        "WavLM",
+        "ForCTC",
+        waves,
+        ENCODER,
+        "wavlm.encoder.layers.{}.attention.out_proj",
+        **WAVES,
+        num_conv_pos_embedding_groups=2,
+        num_conv_pos_embeddings=4,
+        num_buckets=8,
+        max_bucket_distance=6,
+    ),
+    masked(
+        "Longformer",
+        "Longformer",
+        "longformer.encoder.layer.{}.attention.output.dense",
+        attention_window=4,
+    ),
+    hugging_face(
+        "LED",
+        "LED",
+        GENERATION,
+        lambda sentences: {**pairs(sentences), **global_tokens(sentences)},
+        BOTH,
+        "led.encoder.layers.{}.self_attn.output",
+        "led.decoder.layers.{}.self_attn.out_proj",
+        "led.decoder.layers.{}.encoder_attn.out_proj",
+        classes="LEDEncoderAttention`, `LEDDecoderAttention",
+        attention_window=4,
+        max_encoder_position_embeddings=40,
+        max_decoder_position_embeddings=40,
+    ),
+    hugging_face(
+        "ProphetNet",
+        "ProphetNet",
+        GENERATION,
+        pairs,
+        BOTH,
+        "prophetnet.encoder.layers.{}.self_attn.out_proj",
+        "prophetnet.decoder.layers.{}.self_attn.out_proj",
+        "prophetnet.decoder.layers.{}.cross_attn.out_proj",
+        classes="ProphetNetAttention`, `ProphetNetNgramSelfAttention",
+        refuses="can be gated, not removed: its forward gives the heads' outputs the width of the model",
+        num_encoder_layers=LAYERS,
+        num_decoder_layers=LAYERS,
+        num_encoder_attention_heads=HEADS,
+        num_decoder_attention_heads=HEADS,
+    ),
     hugging_face(
         "Switch Transformers",
         "SwitchTransformers",
