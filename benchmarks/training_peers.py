@@ -90,8 +90,10 @@ def our_marian(theirs: Any) -> Transformer:
     """Our model with the weights of a MarianMTModel, whose bias of the logits is no parameter."""
     family, vocab = MODEL_TYPES["marian"], theirs.config.vocab_size
     state = {name: tensor.detach().float() for name, tensor in theirs.state_dict().items()}
-    ours = Transformer(our_settings(theirs.config, family, state), vocab, vocab)
-    ours.load_state_dict({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
+    config = our_settings(theirs.config, family, state)
+    ours = Transformer(config, vocab, vocab)
+    names = ours.state_dict()
+    ours.load_state_dict({name: our_tensor(name, state, family, config, PADDING) for name in names})
     ours.output.bias.requires_grad_(False)
     return ours
 

@@ -26,6 +26,8 @@ from headgates.models.attention import MultiHeadAttention
 from headgates.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
 from headgates.models.translator import Translator
 
+CT2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "swish": "SWISH"}
+
 
 def write(translator: Translator, folder: Path) -> None:
     """model.bin (fp32; int8 is made from it when it is opened), config.json and the vocabularies as
@@ -68,9 +70,13 @@ def specification(model: Transformer) -> Any:
             f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to onnx "
             "or marian"
         )
+    relative = config.positions == "relative"
     options = {
-        "activation": getattr(common_spec.Activation, config.activation.upper()),
+        "activation": getattr(common_spec.Activation, CT2_ACTIVATIONS[config.activation]),
         "layernorm_embedding": config.embedding_norm,
+        "rms_norm": config.norm_kind == "rms",
+        "ffn_glu": config.feed_forward == "gated",
+        "relative_attention_bias": relative,
         "head_dim": 1,
     }
     specs = []
@@ -99,7 +105,8 @@ def specification(model: Transformer) -> Any:
         table = spec.embeddings[0] if side == "source" else spec.embeddings
         fill(table, getattr(model, f"{side}_embedding"))
         # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
-        spec.position_encodings.encodings = to_numpy(position_table(model, side))
+        if not relative:
+            spec.position_encodings.encodings = to_numpy(position_table(model, side))
         if not isinstance(stack.norm, nn.Identity):
             fill(spec.layer_norm, stack.norm)
         if config.embedding_norm:
@@ -123,33 +130,37 @@ def fill_attention(
     """Copy the heads of an attention into `spec`, and fill it with heads of zeros up to `heads`."""
     width = attention.head_width if attention.heads else 1
     missing = heads * width - attention.q_proj.out_features
-    q, k, v = (
-        (F.pad(linear.weight, (0, 0, 0, missing)), F.pad(linear.bias, (0, missing)))
-        for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
+    q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
     # self-attention projects all three at once
     fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]
     for linear, parts in zip(spec.linear, fused, strict=False):
-        linear.weight, linear.bias = (to_numpy(torch.cat(each)) for each in zip(*parts, strict=True))
+        linear.weight = to_numpy(torch.cat([F.pad(part.weight, (0, 0, 0, missing)) for part in parts]))
+        if q.bias is not None:
+            linear.bias = to_numpy(torch.cat([F.pad(part.bias, (0, missing)) for part in parts]))
     fill(spec.linear[-1], attention.out_proj)
     spec.linear[-1].weight = to_numpy(F.pad(attention.out_proj.weight, (0, missing)))  # (D, H * K)
     spec.head_dim = np.int32(width)
+    if (distances := attention.distances) is not None:
+        spec.relative_attention_bias = to_numpy(F.pad(distances.weight, (0, heads - attention.heads)))
+        spec.relative_attention_max_distance = np.int32(distances.reach)
 
 
 def fill_feed_forward(spec: Any, layer: FeedForward) -> None:
     """Copy the neurons of a feed-forward layer into `spec`, or one of zeros where none is left."""
     missing = int(not layer.outer.in_features)
-    fill(spec.linear_0, layer.inner)
+    factor = {} if layer.factor is None else {spec.linear_0_noact: layer.factor}
+    for linear, own in ({spec.linear_0: layer.inner} | factor).items():
+        linear.weight = to_numpy(F.pad(own.weight, (0, 0, 0, missing)))  # (F, D)
+        if own.bias is not None:
+            linear.bias = to_numpy(F.pad(own.bias, (0, missing)))
     fill(spec.linear_1, layer.outer)
-    if missing:
-        spec.linear_0.weight = to_numpy(F.pad(layer.inner.weight, (0, 0, 0, missing)))  # (F, D)
-        spec.linear_0.bias = to_numpy(F.pad(layer.inner.bias, (0, missing)))
-        spec.linear_1.weight = to_numpy(F.pad(layer.outer.weight, (0, missing)))  # (D, F)
+    spec.linear_1.weight = to_numpy(F.pad(layer.outer.weight, (0, missing)))  # (D, F)
 
 
 def fill(spec: Any, module: nn.Module) -> None:
     """Copy the weight and bias of a linear map, an embedding or a norm."""
-    names = ("gamma", "beta") if isinstance(module, nn.LayerNorm) else ("weight", "bias")
+    norm = isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    names = ("gamma", "beta") if norm else ("weight", "bias")
     for name, (_, tensor) in zip(names, module.named_parameters(), strict=False):
         setattr(spec, name, to_numpy(tensor))
 

@@ -479,6 +479,12 @@ def check_for_fairseq(model: Transformer) -> None:
             "this system has removed heads, and fairseq's layers have equally many each: take --to onnx, "
             "ct2, torch or hf, or, of a run with gates, --system base"
         )
+    plain = {"norm_kind": "layer", "feed_forward": "plain", "biases": True, "head_width": 0}
+    for name, value in plain.items():
+        if (own := getattr(config, name)) != value:
+            raise ValueError(f"fairseq's layers have {name} {value!r}, this model's {own!r}: take --to onnx")
+    if config.positions == "relative":
+        raise ValueError("fairseq adds positions to embeddings, this model to scores: take --to onnx")
     if config.norm_eps != EPS:
         raise ValueError(
             f"fairseq's layer norms add {EPS:g} to the variance, this model's {config.norm_eps:g}"

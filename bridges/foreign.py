@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headgates.configs.fields import shortened
 from headgates.configs.settings import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
@@ -19,7 +20,7 @@ from headgates.gates import FFN_KINDS
 from headgates.models import checkpoint
 from headgates.models.description import table_length
 from headgates.models.positions import sinusoids
-from headgates.models.transformer import Transformer
+from headgates.models.transformer import ACTIVATIONS, Transformer
 from headgates.models.translator import Translator
 
 STACK_OF_SIDE = {"source": "encoder", "target": "decoder"}  # of each side
@@ -82,6 +83,17 @@ def shared_tables(source: Tensor, target: Tensor, output: Tensor) -> str:
     if not target.equal(output):
         return "separate"
     return "tied" if source.equal(target) else "tied-decoder"
+
+
+def our_activation(name: Any, field: str) -> str:
+    """Our name of an activation that config.json names in a field. Raises ValueError at one that ours has
+    not."""
+    found = "swish" if name == "silu" else name
+    if found not in ACTIVATIONS:
+        raise ValueError(
+            f"{field} {shortened(name)} in config.json is not one of ours: {', '.join(ACTIVATIONS)}"
+        )
+    return str(found)
 
 
 def position_table(model: Transformer, side: str) -> Tensor:

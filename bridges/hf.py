@@ -1,4 +1,5 @@
-"""`hf:NAME_OR_FOLDER`: Hugging Face's Marian, BART, mBART, M2M100, NLLB, Pegasus and FSMT models, in and out.
+"""`hf:NAME_OR_FOLDER`: Hugging Face's Marian, BART, mBART, M2M100, NLLB, Pegasus and FSMT models, in and out,
+and those of T5's kin (hf_t5.py).
 
 transformers reads the weights, from safetensors or with weights_only, and their names become ours. What a
 family always has stands in MODEL_TYPES, the rest comes from config.json; no class and no code but
@@ -12,11 +13,13 @@ embedding. Letters: D model width, V vocabulary, L positions.
 """
 
 import json
+import math
 import re
 import shutil
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headgates.bridges import hf_t5
 from headgates.bridges.foreign import (
     Converted,
     ForeignModel,
     fairseq_name,
+    our_activation,
     position_table,
     shared_tables,
 )
@@ -58,7 +63,7 @@ from headgates.models.attention import MultiHeadAttention
 from headgates.models.checkpoint import as_json
 from headgates.models.description import Description, table_length
 from headgates.models.positions import sinusoids
-from headgates.models.transformer import ACTIVATIONS, Transformer
+from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
 WEIGHT_FILES = ("model*.safetensors*", "pytorch_model*.bin*")  # with their index, where they are in parts
@@ -156,6 +161,8 @@ NO_MATTER = re.compile(
 
 NEVER_BIAS = -1e9  # the bias on the logit of a row that no piece has
 
+LONGEST_IN_BYTES = 800  # of a training sentence, where a piece is a byte
+
 OUR_TABLES = ("source_embedding", "target_embedding", "output")
 
 SHARED_TABLE = "model.shared.weight"  # the table that ties the others
@@ -175,10 +182,11 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     own_files(folder)
     config = read_settings(folder / "config.json")
     family = config.get("model_type")
-    if str(family) not in MODEL_TYPES:  # it may be of any kind
+    known = (*MODEL_TYPES, *hf_t5.T5_CLASSES)
+    if str(family) not in known:  # it may be of any kind
         raise ValueError(
-            f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(MODEL_TYPES)} (NLLB "
-            "is m2m_100)"
+            f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(known)} (NLLB is "
+            "m2m_100; MADLAD-400 and ByT5 are t5)"
         )
     files = [folder / name for name in FOLDER_FILES if (folder / name).is_file()] + weight_files(folder)
     name = folder.resolve().name if Path(place).is_dir() else place.rsplit("/", 1)[-1]
@@ -215,17 +223,18 @@ def weight_files(folder: Path) -> list[Path]:
 
 def convert_folder(folder: Path, config: Mapping[str, Any], options: ForeignOptions) -> Converted:
     """The model as one of ours. Raises ValueError where its files are broken or hold what ours lacks."""
-    family = MODEL_TYPES[config["model_type"]]
-    model = read_model(folder, family, config)
-    sizes = [len(model.state_dict()[their_name(f"{side}_embedding.weight", family)]) for side in SIDES]
+    model = read_model(folder, config)
+    sizes = table_sizes(model)
     files = {PREFIX + name: folder / name for name in TOKENIZER_FILES if (folder / name).is_file()}
     about = vocabulary(folder, model, sizes, options)
     specials = [SpecialTokens(**about[side]["specials"]) for side in SIDES]
-    ours = as_ours(model, family, *specials)
-    settings = {
+    ours = as_ours(model, *specials)
+    settings: dict[str, Any] = {
         "search": search(model, specials[1].never_produced),
         "text": {"joint": ours.config.embeddings == "tied"},
     }
+    if about["class"] == "ByT5Tokenizer":
+        settings["text"]["max_length"] = LONGEST_IN_BYTES
     names = {path.name: path.name for path in files.values()}
     vocabs = load_vocabs(folder, about | {"files": names}, *specials)
     about["files"] = {name: path.name for name, path in files.items()}
@@ -234,23 +243,41 @@ def convert_folder(folder: Path, config: Mapping[str, Any], options: ForeignOpti
     )
 
 
-def as_ours(model: Any, family: Family, source: SpecialTokens, target: SpecialTokens) -> Transformer:
+def class_name(model_type: str) -> str:
+    """The class in transformers."""
+    return hf_t5.T5_CLASSES.get(model_type) or MODEL_TYPES[model_type].model
+
+
+def table_sizes(model: Any) -> tuple[int, int]:
+    """Rows of the embeddings of the two sides."""
+    if model.config.model_type in hf_t5.T5_CLASSES:
+        return (len(model.shared.weight),) * 2
+    family, state = MODEL_TYPES[model.config.model_type], model.state_dict()
+    source, target = (len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES)
+    return source, target
+
+
+def as_ours(model: Any, source: SpecialTokens, target: SpecialTokens) -> Transformer:
     """A model of transformers as our own, with the heads that are left in it and its weights themselves."""
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    config = our_settings(model.config, family, state)
-    source_vocab, target_vocab = (
-        len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES
-    )
+    tensor: Callable[[str], Tensor]
+    if model.config.model_type in hf_t5.T5_CLASSES:
+        config = hf_t5.settings_of_t5(model, state)
+        tensor = partial(hf_t5.tensor_of_t5, model=model, state=state)
+    else:
+        family = MODEL_TYPES[model.config.model_type]
+        config = our_settings(model.config, family, state)
+        tensor = partial(our_tensor, state=state, family=family, config=config, padding=source.padding)
     heads = {site.name: site.heads for site in find_sites(model, ALL_KINDS)}
     with torch.device("meta"):
         ours = Transformer(
-            config, source_vocab, target_vocab, heads, source_specials=source, target_specials=target
+            config, *table_sizes(model), heads=heads, source_specials=source, target_specials=target
         )
     set_heads_left(ours, heads_left(model, ALL_KINDS))
-    return ours.assign({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
+    return ours.assign({name: tensor(name) for name in ours.state_dict()})
 
 
-def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
+def read_model(folder: Path, config: Mapping[str, Any]) -> Any:
     """The model as transformers has it, in bf16 where all its weights are in it and else in fp32, without the
     heads that `save_pruned` or `--to hf` wrote none of.
 
@@ -266,11 +293,12 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
             f"{folder} has an adapter; merge it into the model (peft: merge_and_unload) and save that"
         )
     plain: dict[str, Any] = {"attn_implementation": "eager"}
-    with reworded(f"the weights and settings in {folder} do not make a {family.model}", FOLDER_CURE), quiet():
+    name = class_name(config["model_type"])
+    with reworded(f"the weights and settings in {folder} do not make a {name}", FOLDER_CURE), quiet():
         plain["dtype"] = stored_type(folder)
         if "headgates" in config:
             return load_pruned(folder, **plain)
-        cls = getattr(transformers, family.model)
+        cls = getattr(transformers, name)
         check_folder(folder, config, lambda: cls(cls.config_class.from_dict(dict(config))))
         model, info = cls.from_pretrained(
             str(folder), **plain, local_files_only=True, output_loading_info=True
@@ -295,13 +323,7 @@ def stored_type(folder: Path) -> torch.dtype:
 def our_settings(config: Any, family: Family, state: Mapping[str, Tensor]) -> ModelConfig:
     """Our settings of a model. Raises ValueError at an activation that ours has not."""
     found = {ours: getattr(config, theirs) for ours, theirs in THEIR_SETTINGS.items()}
-    if found["activation"] == "silu":
-        found["activation"] = "swish"
-    if found["activation"] not in ACTIVATIONS:
-        raise ValueError(
-            f"activation_function {shortened(found['activation'])} in config.json is not one of ours: "
-            f"{', '.join(ACTIVATIONS)}"
-        )
+    found["activation"] = our_activation(found["activation"], "activation_function")
     tables = (state[their_name(f"{name}.weight", family)] for name in OUR_TABLES)
     ours = ModelConfig(
         **found,
@@ -332,11 +354,12 @@ def our_positions(side: str, state: Mapping[str, Tensor], family: Family, paddin
     return state[their_name(f"{side}_positions.weight", family)][first_row(family, padding) :]
 
 
-def our_tensor(name: str, state: Mapping[str, Tensor], family: Family, ours: Transformer) -> Tensor:
+def our_tensor(
+    name: str, state: Mapping[str, Tensor], family: Family, config: ModelConfig, padding: int
+) -> Tensor:
     """Our parameter of this name."""
     if name.endswith("_positions.weight"):
-        table = our_positions(name.split("_")[0], state, family, ours.source_specials.padding)
-        return table[: ours.config.max_positions]
+        return our_positions(name.split("_")[0], state, family, padding)[: config.max_positions]
     tensor = state[their_name(name, family)]
     return tensor.flatten() if name == "output.bias" else tensor
 
@@ -345,7 +368,7 @@ def search(model: Any, never: Collection[int]) -> dict[str, Any]:
     """Our search settings of a model's generation_config; those that it does not give stay ours. never: the
     tokens that our search never produces. Warns of each other field by which `generate` may say something
     else."""
-    config, positions = model.generation_config, model.config.max_position_embeddings
+    config, positions = model.generation_config, getattr(model.config, "max_position_embeddings", math.inf)
     found = {"beam": config.num_beams, "length_penalty": config.length_penalty}
     found["min_length"] = config.min_new_tokens
     if found["min_length"] is None and config.min_length is not None:
@@ -371,11 +394,15 @@ def write(translator: Translator, folder: Path) -> None:
     Raises ValueError, naming the setting and what to do, where no class of Hugging Face's computes the
     same."""
     model = translator.model
-    name = family_of(model)
+    if hf_t5.is_like_t5(model):
+        check_needed(hf_t5.t5_needs(model))
+        state = hf_t5.t5_state(model, added_heads(model))
+        settings = hf_t5.t5_config(model) | tokens(model)
+    else:
+        name = family_of(model)
+        state, settings = their_state(model, MODEL_TYPES[name]), their_settings(model, name)
     write_tokenizer(translator, folder)
-    state = their_state(model, MODEL_TYPES[name])
     library("safetensors.torch").save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    settings = their_settings(model, name)
     left = heads_left(model, ALL_KINDS)
     if not all(row.all() for row in left.values()):
         heads = numbers_left(model)
@@ -389,18 +416,29 @@ def write(translator: Translator, folder: Path) -> None:
 def family_of(model: Transformer) -> str:
     """The model_type of the class that computes the same."""
     config = model.config
-    needed = {
-        "--model.decoder-norm same": config.norm_of("decoder") == config.norm,
-        "--model.final-norm both": config.norm == "post" or config.final_norm == "both",
-        "--model.norm-eps 1e-5": config.norm_eps == 1e-5,
-        "at most one forced first piece": len(model.target_specials.forced) <= 1,
-    }
-    if wrong := [cure for cure, fits in needed.items() if not fits]:
+    check_needed(
+        {
+            "layer norms": config.norm_kind == "layer",
+            "position vectors": config.positions != "relative",
+            "linear layers with biases": config.biases,
+            "plain feed-forward layers": config.feed_forward == "plain",
+            "heads of d_model / heads": not config.head_width,
+            "--model.decoder-norm same": config.norm_of("decoder") == config.norm,
+            "--model.final-norm both": config.norm == "post" or config.final_norm == "both",
+            "--model.norm-eps 1e-5": config.norm_eps == 1e-5,
+            "at most one forced first piece": len(model.target_specials.forced) <= 1,
+        }
+    )
+    return next(name for name, family in MODEL_TYPES.items() if family_fits(model, family))
+
+
+def check_needed(needed: Mapping[str, bool]) -> None:
+    """Raises ValueError at the first that is not so."""
+    if wrong := [cure for cure, is_so in needed.items() if not is_so]:
         raise ValueError(
             f"no translation model of Hugging Face is built so: it would need {wrong[0]}; export to onnx "
             "instead"
         )
-    return next(name for name, family in MODEL_TYPES.items() if family_fits(model, family))
 
 
 def family_fits(model: Transformer, family: Family) -> bool:
@@ -425,9 +463,8 @@ def shared_rows(model: Transformer, family: Family) -> int:
 
 def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
     """The weights by their names. A smaller vocabulary is filled up with rows that are never read and never
-    produced, and an attention without heads gets one that adds nothing: their classes cannot run without
-    any."""
-    config, state = model.config, dict(model.state_dict())
+    produced."""
+    config, state = model.config, dict(model.state_dict() | added_heads(model))
     if family.output_bias:
         state.setdefault("output.bias", torch.zeros(model.target_vocab))
     if family.offset is not None:
@@ -437,11 +474,6 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
     rows = shared_rows(model, family)
     for name in (f"{table}.weight" for table in OUR_TABLES):
         state[name] = F.pad(state[name], (0, 0, 0, max(0, rows - len(state[name]))))
-    for name, module in model.named_modules():
-        if isinstance(module, MultiHeadAttention) and not module.heads:
-            whole = MultiHeadAttention(config.d_model, 1, module.head_width).state_dict()
-            del whole["out_proj.bias"]
-            state |= {f"{name}.{own}": torch.zeros_like(tensor) for own, tensor in whole.items()}
     found = {their_name(name, family): tensor for name, tensor in state.items()}
     if family.output_bias:
         bias = found["final_logits_bias"]
@@ -453,6 +485,19 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
         marian = config.embeddings == "tied-decoder" and family.model == "MarianMTModel"
         tied = tied[2:] if marian else []
     return {name: tensor.detach().clone().contiguous() for name, tensor in found.items() if name not in tied}
+
+
+def added_heads(model: Transformer) -> dict[str, Tensor]:
+    """The weights of a head that adds nothing, for every attention without any: their classes cannot run
+    without."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention) and not module.heads:
+            for own, tensor in module.state_dict().items():
+                if own != "out_proj.bias":
+                    rows = 1 if own == "distances.weight" else module.head_width
+                    found[f"{name}.{own}"] = tensor.new_zeros([size or rows for size in tensor.shape])
+    return found
 
 
 def their_settings(model: Transformer, name: str) -> dict[str, Any]:
@@ -577,7 +622,6 @@ def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The model of a folder that `write` wrote, read by its class in transformers, as our own Transformer.
     Raises ValueError at a file that is missing or broken."""
     settings = read_settings(folder / "config.json")
-    family = MODEL_TYPES[settings["model_type"]]
     specials = shape.source_specials, shape.target_specials
-    model = as_ours(read_model(folder, family, settings), family, *specials)
+    model = as_ours(read_model(folder, settings), *specials)
     return Translator(model, *load_vocabs(folder, read_settings(folder / HEADGATES_ABOUT), *specials))

@@ -131,6 +131,10 @@ CAN_BE: dict[str, tuple[Any, ...]] = {
     "final_norm": ("both", "none"),
     "decoder_heads": (0,),
     "norm_eps": (1e-6,),
+    "norm_kind": ("layer",),
+    "feed_forward": ("plain",),
+    "biases": (True,),
+    "head_width": (0,),
 }
 
 # settings without which some version of Marian does not begin

@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from headgates.models.attention import MultiHeadAttention
+from headgates.models.attention import MultiHeadAttention, of_nothing
 from headgates.models.positions import frequencies, waves
 from headgates.models.ssru import SSRU, decays
 from headgates.models.transformer import Transformer
@@ -49,15 +49,41 @@ class Embed(nn.Module):
         self.norm: nn.Module = getattr(model, f"{side}_norm")
         if self.config.positions == "learned":
             self.positions: nn.Embedding = getattr(model, f"{side}_positions")
-        else:
+        elif self.config.sinusoids:
             self.register_buffer("frequency", frequencies(self.config))
 
     def forward(self, ids: Tensor, start: Tensor) -> Tensor:
+        scale = math.sqrt(self.config.d_model) if self.config.embedding_scale else 1.0
+        x = self.table(ids) * scale
+        if self.config.positions == "relative":
+            return self.norm(x)
         position = start + torch.arange(ids.shape[1])  # (L,)
         learned = self.config.positions == "learned"
         positions = self.positions(position) if learned else waves(self.config, position, self.frequency)
-        scale = math.sqrt(self.config.d_model) if self.config.embedding_scale else 1.0
-        return self.norm(self.table(ids) * scale + positions)
+        return self.norm(x + positions)
+
+
+class ScoreBias(nn.Module):
+    """What is added to the scores of a self-attention: the mask, and with relative positions the bias of the
+    distances. That of each distance within the reach is in a table: a logarithm that a runtime rounds
+    otherwise would be of another bucket."""
+
+    table: Tensor  # (2 reach + 1, H)
+
+    def __init__(self, mixer: MultiHeadAttention | SSRU):
+        super().__init__()
+        distances = None if isinstance(mixer, SSRU) or not mixer.heads else mixer.distances
+        self.reach = 0 if distances is None else distances.reach
+        if distances is not None:
+            near = torch.arange(-self.reach, self.reach + 1)
+            self.register_buffer("table", distances.weight.detach()[distances.buckets(near)])
+
+    def forward(self, mask: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """(.., L, S) for a mask that broadcasts to it, and positions of queries (L,) and keys (S,)."""
+        if not self.reach:
+            return mask
+        distance = (keys - queries[:, None]).clamp(-self.reach, self.reach) + self.reach  # (L, S)
+        return mask + self.table[distance].permute(2, 0, 1)
 
 
 def attend_written_out(
@@ -66,7 +92,7 @@ def attend_written_out(
     """The attention's output (N, L, D) for queries x (N, L, D), written out: models/attention.py chooses its
     way by the shapes. past: keys and values, none where it has no heads."""
     if not past:
-        return attention.out_proj.bias.expand_as(x)
+        return of_nothing(attention.out_proj, x)
     keys, values = past
     q = attention.split(attention.q_proj(x)) * attention.head_width**-0.5  # (N, H, L, K)
     weights = torch.softmax(torch.matmul(q, keys.transpose(-1, -2)) + bias, dim=-1)
@@ -109,7 +135,9 @@ class EncoderProgram(nn.Module):
     def __init__(self, model: Transformer):
         super().__init__()
         self.embed, self.padding = Embed(model, "source"), model.source_specials.padding
-        self.layers, self.norm = model.encoder.layers, model.encoder.norm
+        self.layers: Any = model.encoder.layers
+        self.norm = model.encoder.norm
+        self.score_bias = nn.ModuleList(ScoreBias(layer.self_attention) for layer in self.layers)
         self.decoder_cross: Any = nn.ModuleList(
             copy_without(layer.cross_attention, "q_proj", "out_proj") for layer in model.decoder.layers
         )
@@ -119,8 +147,9 @@ class EncoderProgram(nn.Module):
         # write it
         bias = (source == self.padding)[:, None, None, :] * torch.finfo(torch.float32).min  # (B, 1, 1, S)
         x = self.embed(source, torch.zeros((), dtype=torch.int64))
-        for layer in self.layers:
-            x = layer.self_residual(x, partial(self_attend, layer.self_attention, bias))
+        place = torch.arange(source.shape[1])
+        for layer, add in zip(self.layers, self.score_bias, strict=True):
+            x = layer.self_residual(x, partial(self_attend, layer.self_attention, add(bias, place, place)))
             x = layer.feed_residual(x, layer.feed_forward)
         memory = self.norm(x)
         return bias, *(each for cross in self.decoder_cross for each in keys_values(cross, memory))
@@ -133,7 +162,9 @@ class DecoderProgram(nn.Module):
         super().__init__()
         self.embed = Embed(model, "target")
         unused = ("cross_attention.k_proj", "cross_attention.v_proj")
-        self.layers: Any = nn.ModuleList(copy_without(layer, *unused) for layer in model.decoder.layers)
+        layers: Any = [copy_without(layer, *unused) for layer in model.decoder.layers]
+        self.layers: Any = nn.ModuleList(layers)
+        self.score_bias: Any = nn.ModuleList(ScoreBias(layer.self_attention) for layer in layers)
         self.norm, self.output = model.decoder.norm, model.output
 
     def forward(
@@ -152,12 +183,12 @@ class DecoderProgram(nn.Module):
         x = self.embed(ids.flatten(0, 1), length)  # (N, L, D), N = B * k
         new = torch.arange(positions)
         # a new position sees all earlier ones, itself, and no later one
-        earlier = (torch.arange(past[0].shape[3] + positions) - past[0].shape[3] if past else new)[None, :]
-        causal = (earlier > new[:, None]) * torch.finfo(torch.float32).min  # (L, T + L)
+        place = torch.arange(past[0].shape[3] + positions) - past[0].shape[3] if past else new
+        causal = (place > new[:, None]) * torch.finfo(torch.float32).min  # (L, T + L)
         cross_left, past_left = iter(cross), iter(past)
         grown: list[Tensor] = []
 
-        def mix(mixer: MultiHeadAttention | SSRU, h: Tensor) -> Tensor:
+        def mix(mixer: MultiHeadAttention | SSRU, add: ScoreBias, h: Tensor) -> Tensor:
             """Self-attention, or an SSRU in its place, whose keys and values grow by those of h (N, L, D)."""
             old = [next(past_left).flatten(0, 1) for _ in past_sizes(mixer)]
             if isinstance(mixer, SSRU):
@@ -165,7 +196,7 @@ class DecoderProgram(nn.Module):
             else:
                 # (N, H, T + L, K)
                 both = [torch.cat(pair, dim=2) for pair in zip(old, keys_values(mixer, h), strict=True)]
-                y = attend_written_out(mixer, h, both, causal)
+                y = attend_written_out(mixer, h, both, add(causal, new, place))
             grown.extend(tensor.unflatten(0, (sentences, beams)) for tensor in both)
             return y
 
@@ -176,8 +207,8 @@ class DecoderProgram(nn.Module):
             y = attend_written_out(attention, h, list(islice(cross_left, 2 if attention.heads else 0)), bias)
             return y.unflatten(1, (beams, positions)).flatten(0, 1)
 
-        for layer in self.layers:
-            x = layer.self_residual(x, partial(mix, layer.self_attention))
+        for layer, add in zip(self.layers, self.score_bias, strict=True):
+            x = layer.self_residual(x, partial(mix, layer.self_attention, add))
             x = layer.cross_residual(x, partial(look, layer.cross_attention))
             x = layer.feed_residual(x, layer.feed_forward)
         # as one matrix: so ONNX keeps a product with the table itself, which embeds too, and no second,

@@ -19,6 +19,7 @@ POSITION_KINDS = {
     "sinusoidal-halves": "the same numbers, all sines first",
     "tensor2tensor": "all sines first, frequencies 10000^(-i / (D / 2 - 1))",
     "learned": "a table",
+    "relative": "none, but a bias on attention scores by distance (T5)",
 }
 LARGEST = 1024  # layers and heads; a model of more is none that a file describes by mistake
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
@@ -29,14 +30,23 @@ class Architecture:
     """What models of other libraries have and none of ours: a converted model brings it, config.yaml and the
     checkpoints of its runs keep it, and no flag sets it (a setting without a help text has none)."""
 
-    activation: Literal["relu", "gelu", "swish"] = setting("relu", "")  # of the feed-forward layers
+    # of the feed-forward layers; gelu_new: with tanh in the place of the normal distribution
+    activation: Literal["relu", "gelu", "gelu_new", "swish"] = setting("relu", "")
+    # gated: activation(W x) * V x (Shazeer 2020, arXiv:2002.05202)
+    feed_forward: Literal["plain", "gated"] = setting("plain", "")
+    head_width: int = setting(0, "", at_least=0)  # 0: d_model / heads of the stack
     decoder_heads: int = setting(0, "", at_least=0, at_most=LARGEST)  # 0: as many as `heads`
     decoder_ffn: int = setting(0, "", at_least=0)  # 0: as wide as `ffn`
     decoder_norm: Literal["same", "pre", "post"] = setting("same", "")  # same: as `norm`
     final_norm: Literal["both", "encoder", "decoder", "none"] = setting(
         "both", ""
     )  # pre-norm stacks that end in one
-    norm_eps: float = setting(1e-5, "", above=0)  # added to the variance in layer norms
+    norm_kind: Literal["layer", "rms"] = setting("layer", "")  # rms: no mean, no bias (arXiv:1910.07467)
+    norm_eps: float = setting(1e-5, "", above=0)  # added to the variance in norms
+    biases: bool = setting(True, "")  # of linear layers, but for the output's
+    # of relative positions: how many distances are told apart, and from which on they are one
+    position_buckets: int = setting(32, "", at_least=4)
+    position_reach: int = setting(128, "", at_least=2)
     first_position: int = setting(0, "", at_least=0)  # its number in sinusoids
     embedding_scale: bool = setting(True, "")  # by sqrt(d_model)
     embedding_norm: bool = setting(False, "")  # of the sum of embedding and position
@@ -56,7 +66,7 @@ class ModelConfig(Architecture):
     encoder_layers: int = setting(2, "Encoder layers.", at_least=1, at_most=LARGEST)
     decoder_layers: int = setting(2, "Decoder layers.", at_least=1, at_most=LARGEST)
     norm: Literal["pre", "post"] = setting("pre", "Layer norm before (pre) or after (post) each sub-layer.")
-    positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned"] = setting(
+    positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned", "relative"] = setting(
         "sinusoidal",
         f"Position vectors: {', '.join(f'{name}: {about}' for name, about in POSITION_KINDS.items())}.",
     )
@@ -78,6 +88,16 @@ class ModelConfig(Architecture):
     @property
     def heads_of_decoder(self) -> int:
         return self.decoder_heads or self.heads
+
+    def width_of(self, stack: str) -> int:
+        """The width of a head."""
+        heads = self.heads if stack == "encoder" else self.heads_of_decoder
+        return self.head_width or self.d_model // heads
+
+    @property
+    def sinusoids(self) -> bool:
+        """Whether position vectors are computed."""
+        return self.positions not in ("learned", "relative")
 
     @property
     def heads_of_kinds(self) -> dict[str, int]:
@@ -285,13 +305,13 @@ class Settings:
     def check_model(self) -> None:
         """Raises ValueError at sizes that make no model."""
         model, text = self.model, self.text
-        if model.d_model % model.heads:
+        if not model.head_width and model.d_model % model.heads:
             cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
             raise ValueError(
                 f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; "
                 f"take {cure}"
             )
-        if model.positions != "learned" and model.d_model % 2:
+        if model.sinusoids and model.d_model % 2:
             raise ValueError(
                 f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or "
                 f"--model.positions learned"

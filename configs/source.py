@@ -12,6 +12,7 @@ class ForeignOptions:
 
     src_lang: str | None = None  # src=: the language that it reads, as the model calls it
     tgt_lang: str | None = None  # tgt=: that it writes
+    prefix: str | None = None  # prefix=: text before every source line, as T5 learned its tasks
     dictionaries: str | None = None  # dict=: fairseq's folder of dict.SRC.txt, dict.TGT.txt and BPE codes
 
 

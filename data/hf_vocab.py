@@ -5,9 +5,12 @@ language, beginning and end stand around a line.
 A language stands before a source (mBART-50, M2M100, NLLB) or after its end (mBART-25); it begins every target
 as a forced piece, or is what the decoder reads first (mBART-25). Marian's models of several target languages
 read the target's, >>fra<<, before the source: the one that a line begins with, or else that of tgt=. Anything
-else between >> and << is text."""
+else between >> and << is text. T5's models read their task in words, "translate English to German: ", or
+MADLAD-400's the target's language, <2de>: the pieces of that text are put before those of every source.
+"""
 
 import importlib
+import re
 import shutil
 import tempfile
 import warnings
@@ -40,7 +43,14 @@ TOKENIZERS = (
     "NllbTokenizer",
     "PegasusTokenizer",
     "FSMTTokenizer",
+    "T5Tokenizer",
+    "ByT5Tokenizer",
+    "TokenizersBackend",  # of a UMT5
 )
+# their source says in text what to write
+PREFIXED = ("T5Tokenizer", "ByT5Tokenizer", "TokenizersBackend")
+_TO_LANGUAGE = re.compile(r"▁?<2([\w-]+)>")  # MADLAD-400's
+_TASK = re.compile(r"translation_(\w+)_to_(\w+)")  # of task_specific_params in config.json
 
 
 def library(name: str = "transformers") -> Any:
@@ -154,6 +164,9 @@ def languages(tokenizer: Any) -> dict[str, int]:
     if kind(tokenizer) == "MarianTokenizer":
         found = tokenizer.encoder.items()
         return {code[2:-2]: i for code, i in found if code[:2] == ">>" and code[-2:] == "<<"}  # >>fra<<
+    if kind(tokenizer) in PREFIXED:
+        found = tokenizer.get_vocab().items()
+        return {code[1]: i for each, i in found if (code := _TO_LANGUAGE.fullmatch(each))}
     if kind(tokenizer) == "NllbTokenizer":
         codes = map(str, tokenizer.extra_special_tokens)
         return {code: tokenizer.convert_tokens_to_ids(code) for code in codes}
@@ -197,16 +210,23 @@ def body(tokenizer: Any, side: str, lines: Sequence[str]) -> list[list[int]]:
     return [list(map(int, ids)) for ids in found["input_ids"]]
 
 
-def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptions) -> dict[str, Any]:
+def vocabulary(folder: Path, model: Any, sizes: Sequence[int], options: ForeignOptions) -> dict[str, Any]:
     """What vocab.json says of the tokenizer, but for its files: the tokens around a line of each side, and
     the special ones' ids.
 
     Raises ValueError where it does not fit the model, or languages are not given, not known, or not asked
     for."""
     tokenizer = read_tokenizer(folder)
+    if kind(tokenizer) == "TokenizersBackend" and model.config.model_type != "umt5":
+        raise DataError(
+            f"the tokenizer in {folder} is of no class of its own; expected one of "
+            f"{', '.join(TOKENIZERS[:-1])}"
+        )
     for side, size in zip(SIDES, sizes, strict=True):
         check_pieces(tokenizer, side, size, folder)
-    language, name = chosen_languages(tokenizer, options), kind(tokenizer)
+    name = kind(tokenizer)
+    task = task_prefix(tokenizer, model.config, options)
+    language = {} if name in PREFIXED else chosen_languages(tokenizer, options)
     padding, end, start = (
         given(model, each) for each in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
     )
@@ -223,6 +243,7 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
             start, forced = (code, []) if name == "MBartTokenizer" else (start, [code])
     before, after = template(tokenizer, "source")
     before = prefix + before
+    in_words = pieces_of_prefix(tokenizer, task)
     if not after:
         raise ValueError(
             f"the tokenizer in {folder} puts no token after a line; the model's sources need an end"
@@ -233,7 +254,7 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
     own = [] if name in ("MBartTokenizer", "FSMTTokenizer") else template(tokenizer, "target")[0]
     sides: dict[str, dict[str, Any]] = {
         "source": {
-            "prefix": before,
+            "prefix": in_words + before,
             "suffix": suffix,
             "specials": {"padding": padding, "beginning": first, "end": source_end, "unknown": unknown},
         },
@@ -291,7 +312,8 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
     known = languages(tokenizer)
     names = shortened(", ".join(sorted(known)))
     in_text = kind(tokenizer) == "MarianTokenizer"
-    needed = () if not known else SIDES[1:] if in_text else SIDES
+    of_source = in_text or kind(tokenizer) in PREFIXED
+    needed = () if not known else SIDES[1:] if of_source else SIDES
     found = {}
     for side, option in LANGUAGE_OPTIONS.items():
         flag, code = option.removesuffix("_lang"), getattr(options, option)
@@ -310,6 +332,56 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
         if code is not None:
             found[side] = code
     return found
+
+
+def task_prefix(tokenizer: Any, config: Any, options: ForeignOptions) -> str:
+    """The text before every source line, "" for none: prefix=, or that of the languages in the words of
+    MADLAD-400 or of T5's config.json. Raises ValueError at a prefix for a tokenizer of another kind, at
+    languages without one, or where MADLAD's is missing."""
+    pair = options.src_lang, options.tgt_lang
+    if options.prefix is not None:
+        if kind(tokenizer) not in PREFIXED or any(pair):
+            what = "src= and tgt= say it too" if any(pair) else f"a {kind(tokenizer)} has languages for it"
+            raise ValueError(f"prefix={options.prefix}: {what}; leave one of them out")
+        return options.prefix
+    if kind(tokenizer) not in PREFIXED:
+        return ""
+    if languages(tokenizer):
+        return f"<2{chosen_languages(tokenizer, options)['target']}>"
+    params = getattr(config, "task_specific_params", None)
+    tasks = {
+        found.groups(): str(task["prefix"])
+        for name, task in (params if isinstance(params, dict) else {}).items()
+        if (found := _TASK.fullmatch(name)) and isinstance(task, dict) and task.get("prefix")
+    }
+    if pair in tasks:
+        return tasks[pair]
+    names = ", ".join(f"src={source},tgt={target}" for source, target in tasks)
+    if any(pair):
+        raise ValueError(
+            f"{' and '.join(each for each in pair if each)}: config.json has no words for these languages"
+            f"{f', it has {shortened(names)}' if names else ''}; give them as text, such as "
+            "prefix=translate English to German:"
+        )
+    if tasks:
+        warnings.warn(
+            f"this model learned tasks by a text before each line, and none is put there: give one of "
+            f"{shortened(names)}, or prefix=TEXT",
+            stacklevel=2,
+        )
+    return ""
+
+
+def pieces_of_prefix(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text before a line, from which a space parts it. Raises ValueError where they depend on
+    the line."""
+    if not text.strip():
+        return []
+    line = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    whole = list(tokenizer(f"{text.rstrip()} a", add_special_tokens=False)["input_ids"])
+    if whole[-len(line) :] != line:
+        raise ValueError(f"prefix={text}: the tokenizer does not part it from the line after it")
+    return whole[: -len(line)]
 
 
 def given(model: Any, name: str) -> int:
@@ -339,7 +411,7 @@ class HuggingFaceVocab:
         self.names = {i: piece for piece, i in ids.items() if i < self.size}
         theirs, own = set(tokenizer.all_special_ids), {specials.padding, specials.end}
         self.special = theirs | own  # what the pieces of a text never are
-        outside = {specials.beginning, *specials.forced, *self.prefix, *self.suffix}
+        outside = {specials.beginning, *specials.forced, *self.suffix}
         codes = set(languages(tokenizer).values())
         self.own_languages = codes if kind(tokenizer) == "MarianTokenizer" else set[int]()
         outside |= own | (theirs - {specials.unknown}) | codes
@@ -368,13 +440,18 @@ class HuggingFaceVocab:
         return [i for i in self.prefix if not {i, ids[0]} <= self.own_languages]
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
-        """As in `Vocabulary`; language tokens and the library's other special tokens are left out, as are ids
-        that no piece has."""
-        kept = [[int(i) for i in ids if int(i) in self.text] for ids in ids_list]
+        """As in `Vocabulary`; the prefix, language tokens and the library's other special tokens are left
+        out, as are ids that no piece has."""
+        bodies = [ids[len(self.prefix) :] if self.begins(ids) else ids for ids in map(list, ids_list)]
+        kept = [[int(i) for i in ids if int(i) in self.text] for ids in bodies]
         with quiet():
             if self.side == "target":
                 return [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in kept]
             return [self.tokenizer.convert_tokens_to_string(self.pieces(ids)) for ids in kept]
+
+    def begins(self, ids: Sequence[int]) -> bool:
+        """Whether the prefix is there."""
+        return list(ids[: len(self.prefix)]) == self.prefix
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """As in `Vocabulary`; a row of the embedding that no piece has is <unused N>."""
@@ -404,6 +481,8 @@ class HuggingFaceVocab:
             processor = tokenizer.spm_source if self.side == "source" else tokenizer.spm_target
             own = [[i + shift for i in each] for each in spelt(processor, rest, self.path)]
             return [[*range(shift)] for _ in code] + own
+        if kind(tokenizer) == "ByT5Tokenizer":  # a piece for each byte
+            return [seen(text, i, i + 1) for i, letter in enumerate(text) for _ in letter.encode()]
         if kind(tokenizer) == "M2M100Tokenizer":
             return spelt(tokenizer.sp_model, text, self.path)
         return []

@@ -58,6 +58,12 @@ class Gram:
         """The sums without the last column of X."""
         return Gram(self.xx[:-1, :-1], self.xy[:-1], self.yy, self.positions)
 
+    def with_ones_of_zeros(self) -> "Gram":
+        """The sums where the last column of X is 0, so that its row of a fit is what the ridge pulls to."""
+        xx, xy = self.xx.clone(), self.xy.clone()
+        xx[-1], xx[:, -1], xy[-1] = 0, 0, 0
+        return Gram(xx, xy, self.yy, self.positions)
+
     def summed(self, ranks: Ranks) -> "Gram":
         """The sums of all ranks."""
         numbers = torch.tensor([self.yy, self.positions], dtype=torch.float64)

@@ -182,19 +182,23 @@ def refit_values(
     output: Output, mixer: Mixer, fit: Gram, held_out: Gram, ridge: float | None
 ) -> tuple[float, float]:
     """Refit W_V, W_O and its bias, in place; the ridge and the error. b_V stays: it is in every sum of the
-    heads' weights, which are 1."""
+    heads' weights, which are 1. A model whose sublayers are known has both biases or neither."""
     kept = output.keep.to(output.weight.device)
     heads, values, bias = len(kept), mixer.values, output.bias
-    assert bias is not None  # of a model whose sublayers are known
     V = values.weight.detach().unflatten(0, (heads, -1))
     O = output.weight.unflatten(1, (heads, -1)).transpose(0, 1)
-    constant = values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
-    old = V[kept], O[kept], bias.double() + (O[kept].double() @ constant).sum((0, 2))
+    if bias is None:  # and none is fitted
+        fit, held_out = fit.with_ones_of_zeros(), held_out.with_ones_of_zeros()
+        old = V[kept], O[kept], O.new_zeros(O.shape[1]).double()
+    else:
+        constant = values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
+        old = V[kept], O[kept], bias.double() + (O[kept].double() @ constant).sum((0, 2))
     chosen = choose_value_ridge(fit, held_out, *old) if ridge is None else ridge
     gram = fit.plus(held_out)
     new = value_fit(gram, *old, chosen)
     V[kept], O[kept] = new[0].to(V), new[1].to(O)
-    bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))
+    if bias is not None:
+        bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))
     return chosen, value_error(gram, *new)
 
 

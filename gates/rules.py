@@ -227,8 +227,11 @@ SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
 # of a class, or several where instances differ: the first whose projections are there
 SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     **{name: rule for names, rule in SHARED_RULES.items() for name in names.split()},
-    "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
-    "headgates.models.transformer.FeedForward": replace(feed_forward("outer", "inner"), mode="slot"),
+    "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True, also=("distances",)),  # ours
+    "headgates.models.transformer.FeedForward": (
+        replace(feed_forward("outer", "inner", "factor"), mode="slot"),
+        replace(feed_forward("outer", "inner"), mode="slot"),
+    ),
     "DINOv3ViTAttention": DINO,
     "MptAttention": MPT,
     "LongformerAttention": LONGFORMER,

@@ -42,7 +42,8 @@ def decoding(model: Transformer, *, source: int, steps: Sequence[int], beam: int
     for stack, positions in ((model.encoder, read), (model.decoder, written)):
         feeds = [module for module in stack.modules() if isinstance(module, FeedForward)]
         counts["ffn"] += positions * sum(
-            feed.inner.weight.numel() + feed.outer.weight.numel() for feed in feeds
+            sum(part.weight.numel() for part in (feed.inner, feed.factor, feed.outer) if part is not None)
+            for feed in feeds
         )
     counts["output"] = written * model.output.weight.numel()
     return counts

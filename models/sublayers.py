@@ -54,10 +54,13 @@ def mixed(
     keys: Tensor,
     values: Tensor,
     bias: Tensor | None = None,
+    *,
+    span: tuple[int, int] | None = None,
     **_: object,
 ) -> Tensor:
     """What each head takes in before W_V, (B, L, H, D): inputs (B, S, D), those of `keys_values`, by its
     attention weights; W_V's rows of the head, and its bias, make z_h of that. The rest are the arguments of
     the attention's forward."""
     q = attention.split(attention.q_proj(x)) * attention.head_width**-0.5
+    bias = attention.score_bias(bias, x.shape[1], keys.shape[2], span)
     return (attention_weights(q, keys, bias) @ inputs[:, None]).transpose(1, 2)

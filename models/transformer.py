@@ -1,5 +1,5 @@
 """An encoder-decoder Transformer, top to bottom.   Vaswani et al. 2017, with pre- or post-norm (Xiong et al.
-2020).
+2020), or as T5 (Raffel et al. 2020).
 
 A source is its pieces and the end; the decoder reads the beginning and the pieces (data/special_tokens.py
 says which ids these are). Letters: B sentences, N rows (a sentence's beams are rows of their own), S source,
@@ -21,25 +21,34 @@ from headgates.configs.settings import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import ALL_KINDS, HeadGate, find_sites
 from headgates.gates.attach_modes import scale_heads
-from headgates.models.attention import MultiHeadAttention, linear, project
+from headgates.models.attention import MultiHeadAttention, linear, of_nothing, project
 from headgates.models.cpu_kernels import Dropout, Linear
 from headgates.models.decoder_state import DecoderState, KeysValues
-from headgates.models.positions import sinusoids
+from headgates.models.positions import DistanceBias, sinusoids
 from headgates.models.ssru import SSRU
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "swish": F.silu,
+}
 LARGEST_SINUSOIDS = 2**28  # numbers, 1 GiB: their table is computed and in no file, so nothing else bounds it
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
 
 
 class FeedForward(nn.Module):
-    """`ffn` neurons; with none left the bias of `outer` comes out."""
+    """`ffn` neurons, each activation(w x), or in a gated layer activation(w x) * v x, where v are the rows
+    of `factor`; with none left the bias of `outer` comes out."""
 
-    def __init__(self, d_model: int, ffn: int, dropout: float, activation: str = "relu"):
+    def __init__(self, config: ModelConfig, ffn: int):
         super().__init__()
-        self.inner, self.outer = linear(d_model, ffn), linear(ffn, d_model)
-        self.dropout = Dropout(dropout)
-        self.activation = ACTIVATIONS[activation]
+        self.inner = linear(config.d_model, ffn, config.biases)
+        self.outer = linear(ffn, config.d_model, config.biases)
+        gated = config.feed_forward == "gated"
+        self.factor = linear(config.d_model, ffn, config.biases) if gated else None
+        self.dropout = Dropout(config.dropout)
+        self.activation = ACTIVATIONS[config.activation]
         self.gate: HeadGate | None = None  # the slot, as an attention's
 
     def forward(
@@ -47,12 +56,31 @@ class FeedForward(nn.Module):
     ) -> Tensor:
         """The output (B, L, D) for x (B, L, D); rows and span as in an attention."""
         if not self.outer.in_features:
-            return self.outer.bias.expand_as(x)
-        z = self.dropout(self.activation(self.inner(x)))
+            return of_nothing(self.outer, x)
+        z = self.activation(self.inner(x))
+        z = self.dropout(z if self.factor is None else z * self.factor(x))
         xi = None if self.gate is None else self.gate(rows, span)
         if xi is not None and xi.dim() > 1:
             z, xi = scale_heads(z, xi, batch_axis=0), None
         return project(z, self.outer, xi)
+
+
+def norm(config: ModelConfig) -> nn.Module:
+    kind = nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm
+    return kind(config.d_model, eps=config.norm_eps)
+
+
+def make_attention(config: ModelConfig, heads: int, stack: str, *, mixer: bool = True) -> MultiHeadAttention:
+    """A self-attention of the stack, or with mixer=False its cross-attention, which has no positions."""
+    relative = mixer and config.positions == "relative"
+    return MultiHeadAttention(
+        config.d_model,
+        heads,
+        config.width_of(stack),
+        config.attention_dropout,
+        biases=config.biases,
+        distances=DistanceBias(config, heads, causal=stack == "decoder") if relative else None,
+    )
 
 
 class Residual(nn.Module):
@@ -61,7 +89,7 @@ class Residual(nn.Module):
     def __init__(self, config: ModelConfig, stack: str):
         super().__init__()
         self.pre = config.norm_of(stack) == "pre"
-        self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
+        self.norm = norm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
@@ -73,9 +101,8 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, heads: int, ffn: int):
         super().__init__()
-        width = config.d_model // config.heads
-        self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
-        self.feed_forward = FeedForward(config.d_model, ffn, config.dropout, config.activation)
+        self.self_attention = make_attention(config, heads, "encoder")
+        self.feed_forward = FeedForward(config, ffn)
         self.self_residual, self.feed_residual = (Residual(config, "encoder") for _ in range(2))
         self.skipped = False  # gates/depth.py
 
@@ -90,14 +117,13 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, self_heads: int, cross_heads: int, ffn: int):
         super().__init__()
-        sizes = config.d_model // config.heads_of_decoder, config.attention_dropout
         self.self_attention: Any = (  # either, told apart by isinstance
             SSRU(config.d_model)
             if config.decoder_mixer == "ssru"
-            else MultiHeadAttention(config.d_model, self_heads, *sizes)
+            else make_attention(config, self_heads, "decoder")
         )
-        self.cross_attention = MultiHeadAttention(config.d_model, cross_heads, *sizes)
-        self.feed_forward = FeedForward(config.d_model, ffn, config.dropout, config.activation)
+        self.cross_attention = make_attention(config, cross_heads, "decoder", mixer=False)
+        self.feed_forward = FeedForward(config, ffn)
         self.self_residual, self.cross_residual, self.feed_residual = (
             Residual(config, "decoder") for _ in range(3)
         )
@@ -184,7 +210,7 @@ class Decoder(nn.Module):
 
 
 def final_norm(config: ModelConfig, stack: str) -> nn.Module:
-    return nn.LayerNorm(config.d_model, config.norm_eps) if config.has_final_norm(stack) else nn.Identity()
+    return norm(config) if config.has_final_norm(stack) else nn.Identity()
 
 
 class Transformer(nn.Module):
@@ -194,7 +220,7 @@ class Transformer(nn.Module):
     source_specials, target_specials: how the vocabularies number their special tokens. Raises ValueError at
     settings that do not fit together."""
 
-    sinusoids: Tensor  # (L, D), unless positions are learned
+    sinusoids: Tensor  # (L, D), where positions are sinusoids
 
     def __init__(
         self,
@@ -208,14 +234,19 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         check_ranges(config, "model.")
-        if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
+        if config.sinusoids and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
             raise ValueError(f"{config.max_positions} positions of width {config.d_model} fill the memory")
         for whole in (config.heads, config.heads_of_decoder):
-            if config.d_model % whole:
+            if not config.head_width and config.d_model % whole:
                 raise ValueError(
                     f"d_model {config.d_model} cannot be split into {whole} heads; take a divisor of "
                     f"{config.d_model}"
                 )
+        if config.position_reach <= config.position_buckets // 2:
+            raise ValueError(
+                f"{config.position_buckets} buckets of distances end before position_reach "
+                f"{config.position_reach}; expected a reach above {config.position_buckets // 2}"
+            )
         if config.embeddings == "tied" and source_vocab != target_vocab:
             raise ValueError(
                 "embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take "
@@ -230,7 +261,7 @@ class Transformer(nn.Module):
             else nn.Embedding(target_vocab, config.d_model)
         )
         self.source_norm, self.target_norm = (
-            nn.LayerNorm(config.d_model, config.norm_eps) if config.embedding_norm else nn.Identity()
+            norm(config) if config.embedding_norm else nn.Identity()
             for _ in range(2)
         )
         self.output = Linear(config.d_model, target_vocab, bias=config.output_bias)
@@ -239,7 +270,7 @@ class Transformer(nn.Module):
         if config.positions == "learned":
             self.source_positions = nn.Embedding(config.max_positions, config.d_model)
             self.target_positions = nn.Embedding(config.max_positions, config.d_model)
-        else:
+        elif config.sinusoids:
             self.register_buffer("sinusoids", sinusoids(config, config.max_positions), persistent=False)
         self.reset_parameters()
         self.tie()
@@ -259,7 +290,7 @@ class Transformer(nn.Module):
         )
         self.load_state_dict({name: each.to(own) for name, each in weights.items()}, assign=True)
         self.tie()
-        if self.config.positions != "learned":
+        if self.config.sinusoids:
             self.sinusoids = sinusoids(self.config, self.config.max_positions)
         return self.eval()
 
@@ -289,6 +320,9 @@ class Transformer(nn.Module):
     def embeddings(self, ids: Tensor, side: str, start: int = 0) -> Tensor:
         """Return the sums (B, L, D) of embeddings and position vectors, before a norm."""
         table: nn.Embedding = getattr(self, f"{side}_embedding")
+        x = table(ids) * math.sqrt(self.config.d_model) if self.config.embedding_scale else table(ids)
+        if self.config.positions == "relative":
+            return x
         end = start + ids.shape[1]
         if self.config.positions == "learned":
             if end > self.config.max_positions:
@@ -302,7 +336,6 @@ class Transformer(nn.Module):
             if end > len(self.sinusoids):
                 self.sinusoids = sinusoids(self.config, 2 * end).to(self.sinusoids.device)
             positions = self.sinusoids[start:end].to(table.weight.dtype)
-        x = table(ids) * math.sqrt(self.config.d_model) if self.config.embedding_scale else table(ids)
         return x + positions
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ SOURCES: dict[str, str] = {
     "hf": "headgates.bridges.hf:read",
     "marian": "headgates.bridges.marian:read",
 }
-OPTIONS = {"src": "src_lang", "tgt": "tgt_lang", "dict": "dictionaries"}
+OPTIONS = {"src": "src_lang", "tgt": "tgt_lang", "prefix": "prefix", "dict": "dictionaries"}
 
 
 def is_foreign(source: object) -> bool:
@@ -27,5 +27,5 @@ def split_source(source: object) -> tuple[str, str, ForeignOptions]:
     place, *ends = re.split(f",({'|'.join(OPTIONS)})=", rest)
     given = {OPTIONS[name]: value for name, value in zip(ends[::2], ends[1::2], strict=True)}
     if 2 * len(given) < len(ends):
-        raise ValueError(f"{source}: expected each of src=, tgt= and dict= once")
+        raise ValueError(f"{source}: expected each of {'=, '.join(OPTIONS)}= once")
     return prefix, place, ForeignOptions(**given)

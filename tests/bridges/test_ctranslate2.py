@@ -39,12 +39,14 @@ ARCHITECTURES = {
         "max_positions": 61,
         "embeddings": "tied-decoder",
     },
-    **{name: LIBRARIES[name] for name in ("as M2M100", "pre, post", "post, pre")},
+    **{name: LIBRARIES[name] for name in ("as M2M100", "as T5", "pre, post", "post, pre")},
 }
 CASES = [
     *(("uneven", name) for name in ARCHITECTURES if name != "pre, tied"),
     ("empty layers", "post, learned"),
     ("neurons", "as M2M100"),
+    ("neurons", "as T5"),
+    ("empty layers", "as T5"),
     ("neurons", "post, pre"),
     ("depth", "as M2M100"),
     ("all", "post, pre"),

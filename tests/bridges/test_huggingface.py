@@ -32,11 +32,19 @@ from headgates.data.batch import pad  # noqa: E402
 from headgates.data.hf_vocab import own_language  # noqa: E402
 from headgates.data.text import DataError  # noqa: E402
 from headgates.models.search import best_hypotheses  # noqa: E402
-from tests.worlds.hugging_face import FAMILY_NAMES, LINES, logits_differ, options_of  # noqa: E402
+from tests.worlds.hugging_face import (  # noqa: E402
+    FAMILY_NAMES,
+    IN_WORDS,
+    LINES,
+    T5_KINDS,
+    logits_differ,
+    options_of,
+)
 
 LIMIT = 11  # tokens of a translation, its end counted
 # one of each class, Marian's also with two vocabularies; the others differ from these in their tokenizer
 CLASSES = ["marian", "marian-two-vocabularies", "bart", "mbart", "m2m_100", "pegasus", "fsmt"]
+CLASSES += ["t5", "mt5", "umt5", "madlad"]
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +119,7 @@ def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam, 
         "num_return_sequences": beam,
         "return_dict_in_generate": True,
         "output_scores": True,
+        "use_cache": name not in T5_KINDS,  # theirs has a place for as many layers as the encoder has
     }
     result = theirs.generate(**their_input(ours, source), **options)
     rows = [row[1:].tolist() for row in result.sequences]
@@ -130,7 +139,7 @@ def test_a_line_has_the_tokens_that_its_own_tokenizer_gives_it(converted, hf_fol
     lines = [*LINES, "", "the  dog"]
     if options.src_lang:
         tokenizer.src_lang, tokenizer.tgt_lang = options.src_lang, options.tgt_lang
-    prefix = f">>{options.tgt_lang}<<" if name == "marian-languages" else ""
+    prefix = f">>{options.tgt_lang}<<" if name == "marian-languages" else IN_WORDS.get(name, "")
     theirs = tokenizer([prefix + line for line in lines])["input_ids"]
     assert [[*ids, source.specials.end] for ids in source.encode(lines) if ids] == [
         ids for i, ids in enumerate(theirs) if lines[i]
@@ -161,7 +170,7 @@ def test_every_piece_has_the_characters_that_it_stands_for(converted, name):
     assert found[: len(vocab.prefix)] == [[]] * len(vocab.prefix)
     assert sorted({i for own in found for i in own}) == [0, 2, 3, 4, 7, 8, 9]
     for piece, own in zip(vocab.pieces(ids), found, strict=True):
-        letters = piece.strip("▁Ġ")
+        letters = piece.strip("▁Ġ ")
         assert not own or not letters or "".join(text[i] for i in own) == letters or "<unk>" in piece
 
 
@@ -352,16 +361,16 @@ BROKEN = {
         r"missing: model.encoder.layers.0.fc1.weight; unexpected: model.encoder.layers.0.fc9.weight",
     ),
     "an activation": (
-        lambda folder: set_config(folder, activation_function="gelu_new"),
-        "activation_function 'gelu_new' in config.json",
+        lambda folder: set_config(folder, activation_function="gelu_fast"),
+        "activation_function 'gelu_fast' in config.json",
     ),
     "code": (
         lambda folder: set_config(folder, auto_map={"AutoModel": "own.Model"}),
         "has auto_map, which is not read",
     ),
     "another family": (
-        lambda folder: set_config(folder, model_type="t5"),
-        "of the type 't5'; these are read: m2m_100, fsmt, marian",
+        lambda folder: set_config(folder, model_type="led"),
+        "of the type 'led'; these are read: m2m_100, fsmt, marian",
     ),
     "no settings": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     "no weights": (

@@ -38,6 +38,7 @@ OURS = {  # our own settings, and the class that computes the same
 }
 # of each class one, with one vocabulary, two, or a language that Marian's sources name
 FAMILIES = ["marian-languages", "marian-two-vocabularies", "bart", "mbart", "m2m_100", "pegasus", "fsmt"]
+FAMILIES += ["t5", "madlad", "byt5"]
 TARGETS = ["der Hund schläft .", "eine Katze", "", "Hunde", "die", "der"]
 
 

@@ -61,6 +61,36 @@ TWO_LANGUAGES = {
     "mbart": ForeignOptions(src_lang="en_XX", tgt_lang="de_DE"),
     "mbart50": ForeignOptions(src_lang="en_XX", tgt_lang="de_DE"),
     "marian-languages": ForeignOptions(tgt_lang="fra"),
+    "madlad": ForeignOptions(tgt_lang="de"),
+    "byt5": ForeignOptions(prefix="translate: "),
+}
+IN_WORDS = {"t5": "translate English to German: ", "madlad": "<2de> ", "byt5": "translate: "}
+# T5's kin: of its configuration what differs
+T5_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "t5": (
+        "T5",
+        {
+            "feed_forward_proj": "relu",
+            "task_specific_params": {"translation_en_to_de": {"prefix": IN_WORDS["t5"]}, "summarization": {}},
+        },
+    ),
+    "mt5": ("MT5", {}),
+    "umt5": ("UMT5", {}),
+    "madlad": ("T5", {"tie_word_embeddings": False}),
+    "byt5": ("T5", {"tie_word_embeddings": False}),
+}
+TWO_LANGUAGES["t5"] = ForeignOptions(prefix=IN_WORDS["t5"])
+T5_SHAPE = {
+    "d_model": 24,
+    "d_kv": 4,  # its root is exact, so that W_Q is too
+    "d_ff": 13,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 3,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 7,
+    "feed_forward_proj": "gated-gelu",
+    "decoder_start_token_id": 0,
 }
 FAMILY_NAMES = [
     "marian",
@@ -73,6 +103,7 @@ FAMILY_NAMES = [
     "nllb",
     "pegasus",
     "fsmt",
+    *T5_KINDS,
 ]
 
 
@@ -138,6 +169,14 @@ def write_tokenizer(name: str, folder: Path, pieces: list[str], model: bytes) ->
     if name == "pegasus":
         first = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("<mask_2>", 0.0)]
         return saved(transformers.PegasusTokenizer(vocab=first + scored[4:], offset=7))
+    if name == "byt5":
+        tokenizer = transformers.ByT5Tokenizer()
+        tokenizer.save_pretrained(folder)
+        return (len(tokenizer.get_vocab()),) * 2
+    if name in T5_KINDS:
+        tokens = ["<pad>", "</s>", "<unk>", "▁<2de>", "▁<2fr>"][: 5 if name == "madlad" else 3]
+        vocab = [(token, 0.0) for token in tokens] + scored[4:]
+        return saved(transformers.T5Tokenizer(vocab=vocab, extra_ids=3))
     letters = sorted({character for line in LINES for character in line if character != " "})
     pieces = [*letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
     (folder / "merges.txt").write_text("t h 9\nth e</w> 8\n", encoding="utf-8")
@@ -150,6 +189,10 @@ def model_of(name: str, source: int, target: int) -> Any:
     """A random model of the family, with as many rows."""
     import transformers
 
+    if name in T5_KINDS:
+        kind, options = T5_KINDS[name]
+        config = getattr(transformers, f"{kind}Config")(**T5_SHAPE | options, vocab_size=source)
+        return transformers.AutoModelForSeq2SeqLM.from_config(config)
     if name.startswith("marian"):
         padding = 2 if name == "marian-two-vocabularies" else source - 1
         kind, options = "Marian", special_ids(padding, 0, padding) | {"activation_function": "swish"}
@@ -184,7 +227,7 @@ def hf_folder(tmp_path_factory) -> Callable[[str], Path]:
                     each for key, each in model.named_parameters() if "embed_positions" in key and not learned
                 ]
                 kept = [each.clone() for each in positions]
-                model = stirred(model, 0.3)
+                model = stirred(model, 0.1 if name in T5_KINDS else 0.3)
                 with torch.no_grad():
                     for table, sinusoids in zip(positions, kept, strict=True):
                         table.copy_(sinusoids)
@@ -193,11 +236,27 @@ def hf_folder(tmp_path_factory) -> Callable[[str], Path]:
                 model.generation_config.num_beams, model.generation_config.length_penalty = 4, 0.7
                 if name == "bart":
                     model.generation_config.forced_bos_token_id = 0
+                if name == "madlad":
+                    model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) / 4)
                 model.save_pretrained(folder)
+                if name == "madlad":
+                    as_published(folder)
             made[name] = folder
         return made[name]
 
     return make
+
+
+def as_published(folder: Path) -> None:
+    """Give a T5 with a table of its own for the output the names that MADLAD-400's files have."""
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(folder / "model.safetensors")
+    state["decoder.embed_tokens.weight"] = state.pop("shared.weight")
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": False}
+    del settings["scale_decoder_outputs"]
+    (folder / "config.json").write_text(json.dumps(settings))
 
 
 def options_of(name: str) -> ForeignOptions:

@@ -42,6 +42,18 @@ LIBRARIES = {
         "d_model": 24,
         "decoder_heads": 1,
     },
+    "as T5": {
+        "norm_kind": "rms",
+        "biases": False,
+        "positions": "relative",
+        "position_buckets": 8,
+        "position_reach": 7,
+        "feed_forward": "gated",
+        "activation": "gelu_new",
+        "head_width": 5,
+        "embedding_scale": False,
+        "output_bias": True,
+    },
     "pre, post": {"decoder_norm": "post", "final_norm": "none", "norm_eps": 1e-3, "decoder_ffn": 7},
     "post, pre": {
         "norm": "post",

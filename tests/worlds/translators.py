@@ -127,6 +127,10 @@ def settled(translator: Translator, end: float = 2.0) -> Translator:
         else model.decoder.layers[-1].feed_residual.norm
     )
     with torch.no_grad():
+        if getattr(norm, "bias", None) is None:
+            model.output.bias[list(specials.never_produced)] -= 30
+            model.output.bias[specials.end] += end
+            return translator
         along = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
         norm.bias += 4 * along
         model.output.weight[list(specials.never_produced)] = -2 * along
