@@ -42,6 +42,24 @@ class Baseline(NamedTuple):
     share: float
 
 
+def alignment_heads(agreement: HeadMap, baseline: Baseline) -> list[tuple[int, int]]:
+    """(layer, head) of the cross heads that agree with the gold alignments more often than the best fixed
+    offset, the best head first, and the best alone where none does; as Whisper's generation_config and
+    CTranslate2's config.json list them.
+
+    Raises ValueError where there are no cross heads."""
+    found = [
+        (-float(share), site.layer, head)
+        for site, row in agreement.select(["cross"]).items()
+        for head, share in enumerate(row)
+    ]
+    if not found:
+        raise ValueError("agreement has no cross heads, and others do not align")
+    ranked = sorted(found)
+    above = [each for each in ranked if -each[0] > baseline.share]
+    return [(layer, head) for _, layer, head in above or ranked[:1]]
+
+
 class Alignment:
     """Counts how often each cross head agrees with the gold alignments; other kinds of attention are passed
     over.

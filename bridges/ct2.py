@@ -10,6 +10,8 @@ neurons gets one of zeros.
 Letters: D model width, H heads, K head width.
 """
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +31,17 @@ from headgates.models.translator import Translator
 CT2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "swish": "SWISH"}
 
 
-def write(translator: Translator, folder: Path) -> None:
+def write(translator: Translator, folder: Path, *, aligning: Sequence[tuple[int, int]] = ()) -> None:
     """model.bin (fp32; int8 is made from it when it is opened), config.json and the vocabularies as
     CTranslate2 reads them, into `folder`.
 
+    aligning: (layer, head) of the cross heads that align words, best first (analysis/alignment.py). The best
+    comes first in its layer, and is what CTranslate2 gives with return_attention=True; config.json lists all
+    as `alignment_heads`, numbered as in the file.
+
     Plain CTranslate2 runs it: sources are the tokenizer's pieces without their end, unless the two sides have
-    different ends, and forced first pieces are its target_prefix. Raises ValueError at a model with gates, or
-    at vocabularies that do not fit it."""
+    different ends, and forced first pieces are its target_prefix. Raises ValueError at a model with gates, at
+    vocabularies that do not fit it, or at a head to align with that there is not."""
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model, ALL_KINDS).values()):
         raise ValueError(
@@ -51,7 +57,7 @@ def write(translator: Translator, folder: Path) -> None:
             f"{unknown!r}; CTranslate2 has one name "
             "for both"
         )
-    spec = specification(model)
+    spec = specification(model, aligning[0] if aligning else None)
     config = spec.config
     config.bos_token, config.eos_token, config.unk_token = beginning, end, unknown
     config.decoder_start_token, config.add_source_eos = beginning, source[model.source_specials.end] == end
@@ -60,11 +66,26 @@ def write(translator: Translator, folder: Path) -> None:
     spec.validate()
     spec.optimize()  # tied tables are stored once
     spec.save(str(folder))
+    if aligning:
+        path = folder / "config.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        best = aligning[0]
+        content["alignment_heads"] = [
+            [layer, head if layer != best[0] or head > best[1] else 0 if head == best[1] else head + 1]
+            for layer, head in aligning
+        ]
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def specification(model: Transformer) -> Any:
-    """Return a `TransformerSpec` with the weights of the model."""
+def specification(model: Transformer, aligning: tuple[int, int] | None = None) -> Any:
+    """Return a `TransformerSpec` with the weights of the model. aligning: (layer, head) of the cross head
+    whose attention weights CTranslate2 is to give."""
     config = model.config
+    counts = [layer.cross_attention.heads for layer in model.decoder.layers]
+    if aligning is not None and not any(
+        aligning == (n, h) for n, row in enumerate(counts) for h in range(row)
+    ):
+        raise ValueError(f"there is no cross head {aligning[1]} of layer {aligning[0]} to align with")
     if config.decoder_mixer != "attention":
         raise ValueError(
             f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to onnx "
@@ -93,9 +114,10 @@ def specification(model: Transformer) -> Any:
             pre_norm=config.norm_of(STACK_OF_SIDE[side]) == "pre",
             no_final_norm=isinstance(stack.norm, nn.Identity),
         )
-        for own, layer in zip(spec.layer, stack.layers, strict=True):
+        for number, (own, layer) in enumerate(zip(spec.layer, stack.layers, strict=True)):
             for name, attention in attentions(layer).items():
-                fill_attention(getattr(own, name), attention, heads)
+                first = aligning[1] if aligning and name == "attention" and number == aligning[0] else 0
+                fill_attention(getattr(own, name), attention, heads, first)
             fill(own.self_attention.layer_norm, layer.self_residual.norm)
             if isinstance(layer, DecoderLayer):
                 fill(own.attention.layer_norm, layer.cross_residual.norm)
@@ -112,6 +134,8 @@ def specification(model: Transformer) -> Any:
         if config.embedding_norm:
             fill(spec.layernorm_embedding, getattr(model, f"{side}_norm"))
         specs.append(spec)
+    if aligning is not None:
+        specs[1].alignment_layer = np.int16(aligning[0])
     fill(specs[1].projection, model.output)
     whole = transformer_spec.TransformerSpec(*specs)
     whole.config.layer_norm_epsilon = config.norm_eps
@@ -125,20 +149,23 @@ def attentions(layer: EncoderLayer | DecoderLayer) -> dict[str, MultiHeadAttenti
 
 
 def fill_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, heads: int
+    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, heads: int, first: int = 0
 ) -> None:
-    """Copy the heads of an attention into `spec`, and fill it with heads of zeros up to `heads`."""
+    """Copy the heads of an attention into `spec`, head `first` before the others, and fill it with heads of
+    zeros up to `heads`."""
     width = attention.head_width if attention.heads else 1
     missing = heads * width - attention.q_proj.out_features
+    rows = torch.arange(attention.q_proj.out_features).view(attention.heads, attention.head_width)
+    order = torch.cat([rows[first : first + 1], rows[:first], rows[first + 1 :]]).flatten()
     q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
     # self-attention projects all three at once
     fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]
     for linear, parts in zip(spec.linear, fused, strict=False):
-        linear.weight = to_numpy(torch.cat([F.pad(part.weight, (0, 0, 0, missing)) for part in parts]))
+        linear.weight = to_numpy(torch.cat([F.pad(part.weight[order], (0, 0, 0, missing)) for part in parts]))
         if q.bias is not None:
-            linear.bias = to_numpy(torch.cat([F.pad(part.bias, (0, missing)) for part in parts]))
+            linear.bias = to_numpy(torch.cat([F.pad(part.bias[order], (0, missing)) for part in parts]))
     fill(spec.linear[-1], attention.out_proj)
-    spec.linear[-1].weight = to_numpy(F.pad(attention.out_proj.weight, (0, missing)))  # (D, H * K)
+    spec.linear[-1].weight = to_numpy(F.pad(attention.out_proj.weight[:, order], (0, missing)))  # (D, H * K)
     spec.head_dim = np.int32(width)
     if (distances := attention.distances) is not None:
         spec.relative_attention_bias = to_numpy(F.pad(distances.weight, (0, heads - attention.heads)))

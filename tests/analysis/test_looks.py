@@ -7,11 +7,12 @@ from math import log
 import pytest
 import torch
 
-from headgates.analysis.alignment import Alignment, Entropy, piece_links
+from headgates.analysis.alignment import Alignment, Baseline, Entropy, alignment_heads, piece_links
 from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
 from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite
 from tests.worlds.one_by_one import (
     VOCAB,
     assert_equal,
@@ -123,6 +124,17 @@ def test_agreement_and_baseline_are_those_of_a_slow_count(size):
 def test_of_equally_frequent_offsets_the_nearest_and_then_the_earlier_is_the_baseline():
     for links, offset in (([(0, 1), (2, 1)], -1), ([(0, 2), (2, 1)], 1)):
         assert observed(Alignment({0: links}), 1, [([5, 6, 7], [8, 9, 10])]).baseline().offset == offset
+
+
+def test_heads_that_align_are_those_above_the_offset_the_best_first_and_else_the_best():
+    first, second = (HeadSite.at("cross", layer, 3) for layer in range(2))
+    agreement = HeadMap(
+        {first: [0.2, 0.9, 0.4], second: [0.95, 0.1, 0.5], HeadSite.at("dec-self", 0, 3): [1.0, 1.0, 1.0]}
+    )
+    assert alignment_heads(agreement, Baseline(0, 0.4)) == [(1, 0), (0, 1), (1, 2)]
+    assert alignment_heads(agreement, Baseline(0, 0.99)) == [(1, 0)]
+    with pytest.raises(ValueError, match="has no cross heads"):
+        alignment_heads(agreement.select(["dec-self"]), Baseline(0, 0.4))
 
 
 def test_every_piece_of_a_word_has_its_links_and_pieces_of_no_word_none():

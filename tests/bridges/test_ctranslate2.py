@@ -286,3 +286,36 @@ def test_two_pieces_of_one_name_are_refused(make, monkeypatch):
     monkeypatch.setattr(vocab, "pieces", lambda ids: ["a"] * len(ids))
     with pytest.raises(ValueError, match="has the piece 'a' twice"):
         ct2_search.piece_names(vocab)
+
+
+def test_attention_that_ctranslate2_returns_is_that_of_the_head_that_aligns_best(make, write):
+    translator = settled(make(**ARCHITECTURES["post, learned"]))
+    model, line = translator.model, "the cat sleeps"
+    plain, aligned = write(translator), write(translator)
+    last = model.config.heads - 1
+    ct2.write(translator, aligned, aligning=[(0, last), (1, 1), (0, 0)])
+    assert json.loads((aligned / "config.json").read_text())["alignment_heads"] == [[0, 0], [1, 1], [0, 1]]
+    assert "alignment_heads" not in json.loads((plain / "config.json").read_text())
+    sources, targets = map(ct2_search.piece_names, (translator.source_vocab, translator.target_vocab))
+    ids = translator.source_vocab.encode([line])[0]
+    pieces = [sources[number] for number in ids if number != model.source_specials.end]
+    opened = {folder: ctranslate2.Translator(str(folder), intra_threads=1) for folder in (plain, aligned)}
+    found = {
+        folder: each.translate_batch([pieces], beam_size=1, return_attention=True, max_decoding_length=5)[0]
+        for folder, each in opened.items()
+    }
+    assert found[plain].hypotheses == found[aligned].hypotheses
+    produced = [targets.index(piece) for piece in found[aligned].hypotheses[0]]
+    kept = []
+    model.decoder.layers[0].cross_attention.keep = kept.append
+    source = torch.tensor([[*(sources.index(piece) for piece in pieces), model.source_specials.end]])
+    model(source, torch.tensor([[model.target_specials.beginning, *produced]]))
+    weights = kept[0][0, last, : len(produced), : len(pieces)]
+    got = torch.tensor(found[aligned].attention[0])[: len(produced), : len(pieces)]
+    torch.testing.assert_close(got, weights, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(got, kept[0][0, 0, : len(produced), : len(pieces)], atol=1e-2)
+
+
+def test_a_head_to_align_with_that_there_is_not_is_refused(make, tmp_path):
+    with pytest.raises(ValueError, match="there is no cross head 7 of layer 0"):
+        ct2.write(make(), tmp_path, aligning=[(0, 7)])
