@@ -21,6 +21,7 @@ from headgates.gates import HeadSite, find_sites
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
+from headgates.gates.sites import neurons_left_alone
 
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> a scalar, summed over the batch's sentences
 Value = Callable[[Any, Any], Tensor]  # (model, batch) -> what is measured, such as a number for each sentence
@@ -34,11 +35,12 @@ Item = TypeVar("Item")
 
 def sites_of(model: nn.Module, kinds: Iterable[str] | None) -> dict[HeadSite, nn.Module]:
     """The sites of these kinds (attentions unless named) that have heads. Raises ValueError for an unknown
-    kind, and where there is none."""
+    kind, and where there is none, with what keeps neurons from being sites."""
     chosen = check_kinds(kinds)
     found = {site: module for site, module in find_sites(model, chosen).items() if site.heads}
     if not found:
-        raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}; name other kinds")
+        said = neurons_left_alone(model) or "name other kinds"
+        raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}; {said}")
     return found
 
 

@@ -33,6 +33,7 @@ from headgates.analysis.batches import (
     sites_of,
 )
 from headgates.gates import HeadGate, HeadMap, HeadSite, attach, detach, reattach
+from headgates.gates.called import called
 from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
 from headgates.gates.remove import kinds_with
@@ -157,16 +158,16 @@ def head_factors(
         if bank is not None:
             detach(model)
         try:
-            masks = attach(model, gate="mask", kinds=masked)  # refuses a model with gates
-            try:
-                if closed is not None:
-                    masks.assign({site: (~row).double() for site, row in closed.items()})
-                like = next((each for each in model.parameters() if each.is_floating_point()), torch.ones(()))
-                yield HeadFactors(
-                    model, sites_of(model, kinds), dict(masks.items()), own_gates, like.detach()
-                )
-            finally:
-                detach(model)
+            with called(model):  # so that factors by sentence reach all heads
+                masks = attach(model, gate="mask", kinds=masked)  # refuses a model with gates
+                try:
+                    if closed is not None:
+                        masks.assign({site: (~row).double() for site, row in closed.items()})
+                    floats = (each for each in model.parameters() if each.is_floating_point())
+                    like = next(floats, torch.ones(())).detach()
+                    yield HeadFactors(model, sites_of(model, kinds), dict(masks.items()), own_gates, like)
+                finally:
+                    detach(model)
         finally:
             if bank is not None:
                 reattach(model, bank)

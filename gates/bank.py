@@ -45,6 +45,7 @@ class GateBank(nn.Module):
         self.handle: RemovableHandle | None = None  # of the model's forward pre-hook, while attached
         self.keeps_inputs = False  # whether `inputs` are those of the model's last forward pass
         self.inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self.padded: list[Any] = []  # encoders that give their layers nested tensors without gates
         self._model = [model]  # in a list: the bank is a submodule of the model, not the other way round
         self.sites = tuple(sorted(gates))
         # module names may not hold a dot

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .called import called
 from .evaluation_mode import evaluation_mode
 from .headmap import HeadMap, HeadSite
 from .remove import closed_now, kinds_with
@@ -119,10 +120,11 @@ def inputs_of(
         def take(_: nn.Module, inputs: Any, *, site: HeadSite, found: dict[HeadSite, Tensor] = found) -> None:
             found[site] = inputs[0].detach()
 
-        handles = [
-            output.out.register_forward_pre_hook(partial(take, site=site)) for site, output in outputs.items()
-        ]
-        with evaluation_mode(model):
+        with called(model), evaluation_mode(model):
+            handles = [
+                output.out.register_forward_pre_hook(partial(take, site=site))
+                for site, output in outputs.items()
+            ]
             one_pass(model, batch, forward, handles)
         for site, z in found.items():
             where = None if positions is None else positions(model, site, batch)

@@ -5,6 +5,7 @@ The forward pass is of inputs that the caller gives, of a short example for a Hu
 last inputs that the gates saw.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from .evaluation_mode import evaluation_mode
 from .headmap import HeadMap
+from .put_back import memory_of
 from .rules import is_tested
 from .short_example import Inputs, short_example
 from .sites import attach, detach
@@ -77,7 +79,9 @@ def unchanged(
 
 def masked_outputs(model: nn.Module, xi: HeadMap, inputs: Inputs) -> list[Tensor] | None:
     """What the model gives with these masks, None where it does not run on the inputs."""
-    attach(model, gate="mask", xi=xi)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is left alone, `remove` warns
+        attach(model, gate="mask", kinds=xi.kinds, xi=xi)
     try:
         return outputs(model, inputs) or None
     except Exception:  # of whatever kind: these inputs prove nothing
@@ -102,27 +106,3 @@ def differ(expected: list[Tensor], got: list[Tensor]) -> None:
         size = float(one.detach().float().abs().max()) if one.numel() else 0.0
         slack = max(1e-3, 20 * torch.finfo(one.dtype).eps) * size  # heads of another layer move far more
         torch.testing.assert_close(other, one, rtol=0.0, atol=slack)
-
-
-def memory_of(model: nn.Module) -> Callable[[], None]:
-    """Puts every module's class, attributes, parameters and hooks back as they are now."""
-    memory = [
-        (
-            module,
-            type(module),
-            dict(vars(module)),
-            [(each, dict(each)) for each in vars(module).values() if isinstance(each, dict)],
-        )
-        for module in model.modules()
-    ]
-
-    def put_back() -> None:
-        for module, cls, attributes, held in memory:
-            module.__class__ = cls
-            vars(module).clear()
-            vars(module).update(attributes)
-            for each, content in held:
-                each.clear()
-                each.update(content)
-
-    return put_back

@@ -13,11 +13,15 @@ from torch import nn
 
 # attribute of an attention that lost heads: for each head that it had at first, whether it is still there
 LEFT = "heads_left"
+# attribute of an attention that reads W_O's weight by its rule, and calls W_O since it was refitted
+CALLS_OUT = "calls_out"
 
 
 class Refitted:
     """Base of the classes whose forward takes the place of an attention's own. Copies and pickles of the
     module make its class again."""
+
+    calls_out = True
 
     def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
         forward, own = type(self).__bases__
@@ -60,7 +64,7 @@ def fairseq(module: Any) -> dict[str, Any]:
             "`skip_embed_dim_check`; expected fairseq 0.12"
         )
     check_no_added_keys(module)
-    return {"skip_embed_dim_check": True}
+    return {"skip_embed_dim_check": True, CALLS_OUT: True}
 
 
 def deberta(module: Any) -> dict[str, Any]:

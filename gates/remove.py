@@ -230,7 +230,10 @@ def cut(
     if (
         columns % site.heads
         or not all(rows.values())
-        or any(number[name]["v"] * shared_by != columns for name in rule.inner or [rule.v])
+        or any(
+            number[name]["v"] * shared_by != columns * max(1, rule.inner.count(name))
+            for name in rule.inner or [rule.v]
+        )
         or (
             not (rule.inner or rule.own_widths or whole)
             and number[rule.q]["q"] != number[rule.k]["k"] * shared_by

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .called import called
 from .exchange import exchanged
 from .headmap import HeadMap, HeadSite
 from .outputs import closing_outputs, inputs_of
@@ -61,5 +62,5 @@ def resampled(
         own[..., closed, :] = pool[sampled, closed].to(z)
         return own
 
-    with exchanged({site: output.module for site, output in outputs.items()}, elsewhere):
+    with called(model), exchanged({site: output.module for site, output in outputs.items()}, elsewhere):
         yield

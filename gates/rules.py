@@ -15,6 +15,7 @@ v_proj and out_proj. A forward that needs heads * head width = model width is re
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -27,7 +28,7 @@ from . import (
     torch_attention,
     wavlm_attention,
 )
-from .site_rule import SiteRule, attribute, check_columns, heads_of, projection
+from .site_rule import SiteRule, attribute, check_columns, heads_of, projection, sizes_of
 
 # layouts, most of which many classes share
 BART = SiteRule(heads="num_heads", mode="hook", widths=("embed_dim",))
@@ -193,10 +194,28 @@ def feed_forward(out: str, *inner: str) -> SiteRule:
     return SiteRule(heads=f"{out}.in_features", mode="hook", inner=inner, out=out, zero_heads=True)
 
 
-# feed-forward layers: some are a module, others stand in the layer itself
+# feed-forward layers: some are a module, others stand in the layer itself. A name that comes twice is one
+# weight, of which the rows of the gates stand before the others
 FC, GATED = feed_forward("fc2", "fc1"), feed_forward("down_proj", "gate_proj", "up_proj")
 WI, GATED_WI = feed_forward("wo", "wi"), feed_forward("wo", "wi_0", "wi_1")
-DENSE = feed_forward("output.dense", "intermediate.dense")
+DENSE, FUSED = feed_forward("output.dense", "intermediate.dense"), feed_forward("Wo", "Wi", "Wi")
+GATE_UP = feed_forward("down_proj", "gate_up_proj", "gate_up_proj")
+H_TO_4H = feed_forward("dense_4h_to_h", "dense_h_to_4h")
+CONV1D = SiteRule(  # it cannot run without inputs
+    heads="c_proj.nx", mode="hook", inner=("c_fc",), out="c_proj", transposed=True
+)
+FEED_FORWARD_LAYOUTS = (
+    *(FC, GATED, WI, GATED_WI, DENSE, FUSED, GATE_UP, H_TO_4H, CONV1D),
+    *map(
+        feed_forward,
+        ["down_proj", "output_dense", "linear2", "linear_fc2", "linear_2", "lin2", "c_proj", "fc_out"],
+        ["up_proj", "intermediate_dense", "linear1", "linear_fc1", "linear_1", "lin1", "c_fc", "fc_in"],
+    ),
+    feed_forward("fc2", "fc1", "fc1"),
+    feed_forward("w2", "w1", "w3"),
+    feed_forward("output_linear", "input_linear", "input_linear"),
+)
+IN_SEQUENCE = feed_forward("2", "0"), feed_forward("3", "0")  # of an nn.Sequential
 
 # names of classes -> the rule of each
 SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
@@ -216,13 +235,30 @@ SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "Olmo2Attention GptOssAttention": LLAMA,
     "MarianEncoderLayer MarianDecoderLayer BartEncoderLayer BartDecoderLayer MBartEncoderLayer "
     "MBartDecoderLayer M2M100EncoderLayer M2M100DecoderLayer PegasusEncoderLayer PegasusDecoderLayer "
-    "WhisperEncoderLayer WhisperDecoderLayer": FC,
+    "WhisperEncoderLayer WhisperDecoderLayer PLBartEncoderLayer PLBartDecoderLayer OPTDecoderLayer "
+    "BlenderbotEncoderLayer BlenderbotDecoderLayer BlenderbotSmallEncoderLayer BlenderbotSmallDecoderLayer "
+    "Speech2TextEncoderLayer Speech2TextDecoderLayer SeamlessM4TFeedForwardNetwork ViTMLP DeiTMLP "
+    "PhiMLP": FC,
     "transformers.models.fsmt.modeling_fsmt.EncoderLayer "
     "transformers.models.fsmt.modeling_fsmt.DecoderLayer": replace(FC, batch_axis=1),
-    "T5DenseActDense MT5DenseActDense": WI,
-    "T5DenseGatedActDense MT5DenseGatedActDense": GATED_WI,
-    "BertLayer RobertaLayer": DENSE,
-    "LlamaMLP Qwen2MLP MistralMLP": GATED,
+    "T5DenseActDense MT5DenseActDense SwitchTransformersDenseActDense LongT5DenseActDense": WI,
+    "T5DenseGatedActDense MT5DenseGatedActDense UMT5DenseGatedActDense": GATED_WI,
+    "BertLayer RobertaLayer XLMRobertaLayer CamembertLayer ElectraLayer DebertaLayer DebertaV2Layer "
+    "MPNetLayer": DENSE,
+    "LlamaMLP Qwen2MLP Qwen3MLP MistralMLP GemmaMLP Gemma2MLP Gemma3MLP GraniteMLP SmolLM3MLP CohereMLP "
+    "Olmo2MLP": GATED,
+    "ModernBertMLP": FUSED,
+    "Phi3MLP": GATE_UP,
+    "GPTNeoXMLP BloomMLP FalconMLP": H_TO_4H,
+    "Starcoder2MLP GPTNeoMLP": feed_forward("c_proj", "c_fc"),
+    "GPTJMLP": feed_forward("fc_out", "fc_in"),
+    "Wav2Vec2FeedForward": feed_forward("output_dense", "intermediate_dense"),
+    "torch.nn.modules.transformer.TransformerEncoderLayer "
+    "torch.nn.modules.transformer.TransformerDecoderLayer": replace(
+        feed_forward("linear2", "linear1"),
+        batch_first="self_attn.batch_first",
+        zero_heads=False,  # the fused kernel of a layer takes no empty weight
+    ),
 }
 # of a class, or several where instances differ: the first whose projections are there
 SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
@@ -267,11 +303,10 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
         heads="num_heads", mode="weight", zero_heads=True, refit=torch_attention.torch_refit
     ),
     "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(
-        heads="num_heads", mode="weight", widths=("embed_dim",), refit=refit.fairseq
+        heads="num_heads", mode="weight", batch_axis=1, widths=("embed_dim",), refit=refit.fairseq
     ),
-    "GPT2MLP": SiteRule(  # its Conv1D cannot run without inputs
-        heads="c_proj.nx", mode="hook", inner=("c_fc",), out="c_proj", transposed=True
-    ),
+    "GPT2MLP": CONV1D,
+    "AlbertLayer": feed_forward("ffn_output", "ffn"),
     "transformers.models.distilbert.modeling_distilbert.FFN": feed_forward("lin2", "lin1"),
 }
 _TESTED = dict(SITE_RULES)  # those that the families' tests cover
@@ -280,15 +315,29 @@ _TESTED = dict(SITE_RULES)  # those that the families' tests cover
 def known_rule(module: nn.Module) -> SiteRule | None:
     """The rule of this module's class, by module and name or by name alone, else the first layout that fits
     it; None where there is none."""
-    rules = named_rules(module, SITE_RULES)
-    if isinstance(rules, tuple):
-        return next((rule for rule in rules if has_projections(module, rule)), None)
-    return layout_of(module) if rules is None else rules
+    found = named_rules(module, SITE_RULES)
+    if isinstance(found, tuple):
+        found = next((rule for rule in found if has_projections(module, rule)), None)
+    elif found is None:
+        found = layout_of(module)
+    if found and found.mode == "weight" and getattr(module, refit.CALLS_OUT, False):
+        found = replace(found, mode="hook")
+    if found and found.batch_first:
+        first: Any = module
+        for name in found.batch_first.split("."):
+            first = getattr(first, name, True)
+        return found if first else replace(found, batch_axis=1)
+    return found
 
 
 def named_rules(module: nn.Module, rules: Mapping[str, Any]) -> Any:
     cls = type(module)
     return rules.get(f"{cls.__module__}.{cls.__name__}") or rules.get(cls.__name__)
+
+
+def has_own_rule(module: nn.Module) -> bool:
+    """Whether its class has a rule, not a layout alone."""
+    return named_rules(module, SITE_RULES) is not None
 
 
 def is_tested(module: nn.Module) -> bool:
@@ -298,16 +347,32 @@ def is_tested(module: nn.Module) -> bool:
 
 
 def has_projections(module: nn.Module, rule: SiteRule) -> bool:
-    parts = dict(module.named_modules())
-    return all(name in parts for name in (*rule.inputs, rule.out))
+    """Whether it has the modules that the rule names as projections."""
+    found: Any = object()
+    for name in (*rule.inputs, rule.out):
+        found = module
+        for part in name.split("."):
+            found = getattr(found, "_modules", {}).get(part)
+        if found is None:
+            return False
+    return True
 
 
 def layout_of(module: nn.Module) -> SiteRule | None:
-    """The first layout whose attributes and projections an attention has, in sizes that fit, and whose
-    output projection its forward calls."""
-    if "attention" not in type(module).__name__.lower():
-        return None
-    return next((rule for rule in LAYOUTS if has_projections(module, rule) and fits(module, rule)), None)
+    """The first layout whose attributes and projections an attention or feed-forward layer has, in sizes that
+    fit, and whose output projection its forward calls."""
+    if type(module) is nn.Sequential:
+        layouts: tuple[SiteRule, ...] = IN_SEQUENCE if is_two_layers(module) else ()
+    else:
+        named = "attention" in type(module).__name__.lower()
+        layouts = (*LAYOUTS, *FEED_FORWARD_LAYOUTS) if named else FEED_FORWARD_LAYOUTS
+    return next((rule for rule in layouts if has_projections(module, rule) and fits(module, rule)), None)
+
+
+def is_two_layers(sequence: nn.Sequential) -> bool:
+    """Whether only its first and its last part have weights."""
+    between = [*sequence][1:-1]
+    return not any(next(part.parameters(), None) is not None for part in between)
 
 
 def fits(module: nn.Module, rule: SiteRule) -> bool:
@@ -315,7 +380,12 @@ def fits(module: nn.Module, rule: SiteRule) -> bool:
         heads = heads_of(module, rule)
         for name in filter(None, (*rule.widths, rule.group, rule.keys, rule.causal)):
             attribute(module, name, "an attribute")
-        check_columns(module, rule, projection(module, rule.out), heads)
+        out = projection(module, rule.out)
+        check_columns(module, rule, out, heads)
+        if rule.inner:
+            widths = {name: sizes_of(projection(module, name), rule) for name in rule.inputs}
+            wanted = {name: (heads * rule.inner.count(name), sizes_of(out, rule)[0]) for name in widths}
+            return widths == wanted and (type(module) is nn.Sequential or calls_output(module, rule))
     except (ValueError, TypeError, ArithmeticError):
         return False
     arguments = inspect.signature(type(module).forward).parameters
@@ -324,13 +394,21 @@ def fits(module: nn.Module, rule: SiteRule) -> bool:
 
 
 def calls_output(module: nn.Module, rule: SiteRule) -> bool:
-    """Whether the forward calls W_O, by its text: a hook does not reach a weight that is read without it."""
+    """Whether the forward calls W_O, by its text, or any method of a feed-forward layer's class: a hook does
+    not reach a weight that is read without it."""
     owner, _, name = rule.out.rpartition(".")
+    cls: Any = type(module.get_submodule(owner))
+    texts = cls.__mro__[: cls.__mro__.index(nn.Module)] if rule.inner else (cls.forward,)
+    return any(f"self.{name}(" in text_of(each) for each in texts)
+
+
+@cache
+def text_of(code: Any) -> str:
+    """The text of a class or function, "" where it is not there."""
     try:
-        text = inspect.getsource(type(module.get_submodule(owner)).forward)
+        return inspect.getsource(code)
     except (OSError, TypeError):
-        return False
-    return f"self.{name}(" in text
+        return ""
 
 
 def rule_of(module: nn.Module) -> SiteRule:

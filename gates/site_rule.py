@@ -28,15 +28,16 @@ class SiteRule:
     head_width: str = ""  # the attribute with K, where none says H: then H = the columns of `out` / K
     mode: str = "slot"  # "slot", "hook" or "weight"
     slot: str = "gate"  # mode "slot": the attribute that holds a gate or None
-    batch_axis: int = (
-        0  # mode "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
-    )
+    batch_axis: int = 0  # of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
+    # mode "hook": the attribute that is false where the batch axis is 1
+    batch_first: str = ""
     # the projections; one name for all three, or for k and v, where they are one weight
     q: str = "q_proj"
     k: str = "k_proj"
     v: str = "v_proj"
     out: str = "out_proj"
-    # of a feed-forward layer, in the place of q, k and v: the projections whose rows are the neurons
+    # of a feed-forward layer, in the place of q, k and v: the projections whose rows are the neurons; a name
+    # twice is one weight for two, the rows of one behind those of the other
     inner: tuple[str, ...] = ()
     # how the rows lie in a weight of several: "parts", all of q, of k, then of v, or "heads", for each key
     # head those of its heads' q, then its k, then its v
@@ -81,7 +82,7 @@ class SiteRule:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The projections before `out`, each once."""
-        return self.inner or tuple(dict.fromkeys((self.q, self.k, self.v)))
+        return tuple(dict.fromkeys(self.inner or (self.q, self.k, self.v)))
 
     @property
     def values(self) -> str:
@@ -122,7 +123,7 @@ def blocks_of(module: nn.Module, rule: SiteRule, name: str, heads: int) -> list[
     a feed-forward layer a row is a neuron's, of "v". Raises ValueError where the rule puts q and only one of
     the others in one weight."""
     if rule.inner:
-        return [("v", neuron) for neuron in range(heads)]
+        return [("v", neuron) for neuron in range(heads)] * rule.inner.count(name)
     parts = "".join(part for part in "qkv" if getattr(rule, part) == name)
     if parts not in ("q", "k", "v", "kv", "qkv"):
         raise ValueError(

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from .attach_modes import check_ungated
+from .called import called
 from .evaluation_mode import evaluation_mode
 from .headmap import KINDS, HeadSite
 from .rules import rule_of
@@ -100,6 +101,7 @@ class SiteWalk:
 
     def __enter__(self) -> "SiteWalk":
         self.folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="headgates-")))
+        self.stack.enter_context(called(self.model))
         self.stack.enter_context(evaluation_mode(self.model))
         return self
 

@@ -16,48 +16,56 @@ from .attach_modes import ATTACH_MODES, check_model, check_ungated, holds
 from .bank import GateBank
 from .base import HeadGate
 from .budget import LambdaBudget, TargetBudget
-from .headmap import ALL_KINDS, FFN_KINDS, HeadMap, HeadSite, check_kinds, is_of
+from .feed_forward import feed_forward_kinds, stack_in
+from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, check_kinds, is_of
 from .prices import unit_prices
 from .registry import gate_class
-from .rules import SITE_RULES, is_tested, known_rule, rule_of
+from .rules import SITE_RULES, has_own_rule, is_tested, known_rule, rule_of
 from .site_rule import SiteRule, attribute, execution_device, group_of, heads_of
-from .unknown import line_to_add, unknown_attentions
+from .torch_attention import nesting
+from .unknown import line_to_add, unknown_attentions, unknown_feed_forwards
 
 BANK = "head_gates"  # the model's attribute that holds the bank while attached
 # the first number counts, as T5 numbers the parts of a layer too
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.(?:\w+\.)*[A-Za-z_]\w*$")
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)(?:$|\.(?:\w+\.)*[A-Za-z_]\w*$)")
 
 
 def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[HeadSite, nn.Module]:
     """Every layer of these kinds (attentions unless named) that a rule or a layout fits, in the order
     enc-self, dec-self, cross, enc-ffn, dec-ffn.
 
-    Warns of attentions without a rule beside them. Raises ValueError if there is neither an attention with a
-    rule nor a feed-forward layer that is asked for, or where a rule does not name the number of heads."""
+    Warns of attentions without a rule beside them; `warn_of_neurons` does of feed-forward layers. Raises
+    ValueError if there is neither an attention with a rule nor a feed-forward layer that is asked for, or
+    where a rule does not name the number of heads."""
     check_model(model)
     chosen = check_kinds(kinds)
-    with_ffn = not set(FFN_KINDS).isdisjoint(chosen)
-    found: dict[HeadSite, nn.Module] = {}
     modules = dict(model.named_modules())
-    rules = {
-        path: rule
-        for path, module in modules.items()
-        if (rule := known_rule(module)) is not None and (with_ffn or not rule.inner)
-    }
+    rules = {path: rule for path, module in modules.items() if (rule := known_rule(module)) is not None}
+    kind_at = {path: kind_of(path, modules, rule) for path, rule in rules.items() if not rule.inner}
+    if not set(FFN_KINDS).isdisjoint(chosen):
+        own = {path for path in rules if has_own_rule(modules[path])}
+        kind_at |= feed_forward_kinds(modules, rules, own, kind_at)
     alike: dict[str, list[str]] = {}  # a path without its numbers -> all of its paths
-    for path in rules:
+    for path in kind_at:
         alike.setdefault(re.sub(r"\d+", "#", path), []).append(path)
     places = {path: place for paths in alike.values() for place, path in enumerate(paths)}
-    for path, rule in rules.items():
-        module = modules[path]
+    found: dict[HeadSite, nn.Module] = {}
+    twice: set[HeadSite] = set()
+    for path, kind in kind_at.items():
         match = _LAYER.search(path)  # none in a list that no usual name marks
-        layer = int(match[1]) if match else places[path]
-        site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
-        if site in found:
+        site = HeadSite.at(kind, int(match[1]) if match else places[path], 0)
+        if site in found and kind in KINDS:
             raise ValueError(
                 f"{path!r} and another layer are both {site.name}; gate the two models one by one"
             )
-        found[site] = module
+        twice |= {site} & found.keys()
+        found[site] = modules[path]
+    # of several feed-forward layers in one layer none is told from the others
+    found = {
+        HeadSite.at(site.kind, site.layer, heads_of(module, rule_of(module))): module
+        for site, module in found.items()
+        if site not in twice
+    }
     unknown = unknown_attentions(model)
     lines = "; ".join(map(line_to_add, unknown))
     if not found:
@@ -77,23 +85,23 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
     return {site: found[site] for site in sorted(found) if site.kind in chosen}
 
 
+def warn_of_neurons(model: nn.Module, kinds: Iterable[str] | None, *, stacklevel: int = 3) -> None:
+    """Warn of feed-forward layers that are left alone where their neurons are asked for."""
+    if not set(FFN_KINDS).isdisjoint(check_kinds(kinds)) and (said := neurons_left_alone(model)):
+        warnings.warn(said, stacklevel=stacklevel)
+
+
+def neurons_left_alone(model: nn.Module) -> str:
+    """What keeps the neurons of feed-forward layers from being sites, class by class; "" where all are."""
+    return "; ".join(unknown_feed_forwards(model, find_sites(model, ALL_KINDS)))
+
+
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
     """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it, or
-    its `is_causal`, in this order. Of a feed-forward layer enc-ffn or dec-ffn: by its path, else as the
-    attention of its layer."""
+    its `is_causal`, in this order."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
-    stack = next((part for part in reversed(parents) if part in ("encoder", "decoder")), "")
-    if rule.inner:
-        if not stack:
-            of_layer = (
-                kind_of(other, modules, own)
-                for scope in (path, ".".join(parents))
-                for other, module in modules.items()
-                if other.startswith(f"{scope}.") and (own := known_rule(module)) is not None and not own.inner
-            )
-            stack = "encoder" if next(of_layer, "") == "enc-self" else "decoder"
-        return "enc-ffn" if stack == "encoder" else "dec-ffn"
+    stack = stack_in(path)
     if "pool" in around[0].lower():  # a learned query reads the encoder's outputs
         return "cross"
     # multihead_attn: the cross-attention of nn.TransformerDecoderLayer
@@ -162,7 +170,9 @@ def attach(
     found = find_sites(model, ALL_KINDS if with_ffn else chosen)  # a neuron's price is a part of a head's
     modules = {site: each for site, each in found.items() if site.heads and site.kind in chosen}
     if not modules:
-        raise ValueError(f"the model has no heads of the kinds {chosen}")
+        said = neurons_left_alone(model) if with_ffn else ""
+        raise ValueError(f"the model has no heads of the kinds {chosen}{said and '; '}{said}")
+    warn_of_neurons(model, chosen)
     gates = {}
     for site, module in modules.items():
         rule = rule_of(module)
@@ -272,6 +282,8 @@ def detach(model: nn.Module) -> None:
         return
     delattr(model, BANK)
     bank.handle.remove()
+    for encoder in bank.padded:
+        encoder.use_nested_tensor = True
     for hold in holds(model):
         hold.release()
 
@@ -292,3 +304,8 @@ def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.M
     for site, gate in bank.items():
         rule = rule_of(modules[site])
         ATTACH_MODES[rule.mode](modules[site], rule, gate).take()
+    # hooks do not read nested tensors
+    hooked = [modules[site] for site, _ in bank.items() if rule_of(modules[site]).mode == "hook"]
+    bank.padded = nesting(model, hooked)
+    for encoder in bank.padded:
+        encoder.use_nested_tensor = False

@@ -10,6 +10,8 @@ batch, H heads, L query positions, S key positions, K head width.
 """
 
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -170,8 +172,26 @@ def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 def without_nested_tensors(model: nn.Module) -> None:
     """Encoders with a smaller attention pad their batches: nested tensors are for fused kernels of whole
     attentions."""
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and any(
-            isinstance(part, SmallerTorchAttention) for part in module.modules()
-        ):
-            module.use_nested_tensor = False
+    smaller = [module for module in model.modules() if isinstance(module, SmallerTorchAttention)]
+    for encoder in nesting(model, smaller):
+        encoder.use_nested_tensor = False
+
+
+def nesting(model: nn.Module, parts: Iterable[nn.Module]) -> list[nn.TransformerEncoder]:
+    """The encoders that hold some of these parts and give their layers nested tensors."""
+    inside = set(parts)
+    encoders = [each for each in model.modules() if isinstance(each, nn.TransformerEncoder)]
+    return [each for each in encoders if each.use_nested_tensor and not inside.isdisjoint(each.modules())]
+
+
+@contextmanager
+def padded(model: nn.Module, parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Meanwhile encoders that hold some of these parts pad their batches."""
+    encoders = nesting(model, parts)
+    for encoder in encoders:
+        encoder.use_nested_tensor = False
+    try:
+        yield
+    finally:
+        for encoder in encoders:
+            encoder.use_nested_tensor = True

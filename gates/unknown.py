@@ -1,9 +1,15 @@
-"""Attentions that no site rule knows: they are found by how they are named or built, and named with the line
-to add."""
+"""Attentions and feed-forward layers that no site rule knows: they are found by how they are named or built,
+and named with the line to add."""
+
+from collections.abc import Mapping
+from itertools import combinations
 
 from torch import nn
 
-from .rules import known_rule
+from .feed_forward import in_attention, item_of, list_of
+from .headmap import HeadSite
+from .rules import known_rule, rule_of
+from .site_rule import SiteRule, projection, sizes_of
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _OUT = (
@@ -52,3 +58,68 @@ def line_to_add(module: nn.Module) -> str:
     if hasattr(getattr(module, out, None), "nf"):  # Conv1D
         words.append("transposed=True")
     return f'SITE_RULES["{type(module).__name__}"] = SiteRule({", ".join(words)})'
+
+
+# ---------------------------------------------------------------- feed-forward layers
+
+Sizes = tuple[int, int]  # outputs and inputs
+
+
+def unknown_feed_forwards(model: nn.Module, sites: Mapping[HeadSite, nn.Module]) -> list[str]:
+    """For every class that looks like a feed-forward layer and is in none of the sites, why, with the line to
+    add. Such are, of the lists of layers that have a site, the innermost modules that hold the weights of
+    experts, or a weight and after it one that leads back to its inputs."""
+    modules = dict(model.named_modules())
+    paths = {module: path for path, module in modules.items()}
+    lists = {list_of(paths[module]) for module in sites.values()} - {""}
+    attentions = {paths[module] for module in sites.values() if not rule_of(module).inner}
+    known = {part for module in sites.values() for part in projections_of(module)}
+    found: dict[str, str] = {}
+    waiting: dict[str, dict[str, Sizes]] = {}  # a path -> the weights below it that are in no pair, in order
+    for path, module in reversed(modules.items()):
+        if list_of(path) not in lists or module in known or in_attention(path, modules, attentions):
+            continue
+        above, _, name = path.rpartition(".")
+        weights = waiting.pop(path, {})
+        if isinstance(module, nn.Linear) or hasattr(module, "nf"):
+            weights = {"": sizes_of(module, SiteRule(heads="heads"))}
+        if has_experts(module) or (pair := pair_in(weights)):
+            found[type(module).__name__] = why_left_alone(module, [] if has_experts(module) else pair)
+        elif path != item_of(path):
+            own = {f"{name}.{each}".rstrip("."): sizes for each, sizes in weights.items()}
+            waiting[above] = {**own, **waiting.get(above, {})}
+    return [found[name] for name in sorted(found)]
+
+
+def projections_of(module: nn.Module) -> list[nn.Module]:
+    rule = rule_of(module)
+    return [projection(module, name) for name in (*rule.inputs, rule.out)] if rule.inner else []
+
+
+def pair_in(weights: Mapping[str, Sizes]) -> list[str]:
+    """Of weights in their order the first whose outputs another takes, all of them or half where the rest is
+    a gate, that gives what the first took: its path, twice with a gate, and that of the other."""
+    for (first, one), (last, other) in combinations(weights.items(), 2):
+        if one[1] == other[0] and one[0] in (other[1], 2 * other[1]):
+            return [first] * (one[0] // other[1]) + [last]
+    return []
+
+
+def has_experts(module: nn.Module) -> bool:
+    """Whether it holds weights of three dimensions itself, one matrix an expert."""
+    wide = [each for each in module.parameters(recurse=False) if each.dim() == 3 and min(each.shape) > 1]
+    return len(wide) > 1
+
+
+def why_left_alone(module: nn.Module, pair: list[str]) -> str:
+    """What keeps the neurons of a feed-forward layer from being a site, with the line to add."""
+    name = type(module).__name__
+    said = f"the neurons of {name} are left alone, as"
+    if not pair:
+        return f"{said} its experts are slices of one weight, and no rule reads those"
+    if known_rule(module) is not None:
+        return f"{said} a layer has several of them, and a site is one"
+    *inner, out = pair
+    words = f'heads="{out}.in_features", mode="hook", inner={tuple(inner)!r}, out="{out}", zero_heads=True'
+    words = words.replace("'", '"')
+    return f'{said} no rule knows them; to find them, add: SITE_RULES["{name}"] = SiteRule({words})'

@@ -42,7 +42,7 @@ class SmallerWavLMAttention(Refitted):
         """The output (B, L, D), the weights (B, H left, L, L), each head's own, and the position bias
         (B * H, L, L) for the next layer."""
         B, L, _width = hidden_states.shape
-        left = [head for head, there in enumerate(getattr(self, LEFT)) if there]
+        left = [head for head, there in enumerate(getattr(self, LEFT, (True,) * self.num_heads)) if there]
         if position_bias is None:
             position_bias = self.compute_bias(L, L).repeat(B, 1, 1)  # type: ignore[attr-defined]
         slices = hidden_states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)[

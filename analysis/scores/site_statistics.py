@@ -11,6 +11,7 @@ positions.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,9 +20,11 @@ from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, Queries, frozen, on_device, passed, query_tokens, sites_of
 from headgates.gates import HeadSite
+from headgates.gates.called import called
 from headgates.gates.outputs import Output
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection
+from headgates.gates.sites import warn_of_neurons
 
 
 class Projection(NamedTuple):
@@ -117,6 +120,7 @@ def site_statistics(
     and its gates, if any, do not count: z is what W_O reads. Raises ValueError without any batch, or where an
     attention does not call its output projection."""
     modules = sites_of(model, kinds)
+    warn_of_neurons(model, kinds)
     sums: dict[HeadSite, SiteStatistics] = {}
     seen: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # z and a zero that is added to y, whose gradient is g
 
@@ -126,34 +130,31 @@ def site_statistics(
         return output + probe
 
     device = next(model.parameters()).device
-    handles = []
-    try:
+    with called(model), ExitStack() as after:
         for site, module in modules.items():
             out, rule = plain_projection(module, rule_of(module).out), rule_of(module)
             sums[site] = SiteStatistics(site.heads, out.weight.T if rule.transposed else out.weight)
-            handles.append(out.register_forward_hook(partial(hook, site)))
-        with frozen(model), torch.set_grad_enabled(loss is not None):
-            for batch in batches:
-                batch = on_device(batch, device)
-                value = (loss or forward or passed)(model, batch)
-                if missing := [site.name for site in modules if site not in seen]:
-                    raise ValueError(
-                        f"{missing[0]}: its forward does not call its output projection, so what that reads "
-                        "cannot be seen"
-                    )
-                gradients = [probe for _, probe in seen.values()]  # 0 where there is no loss
-                if loss is not None:
-                    gradients = list(
-                        torch.autograd.grad(value, gradients, allow_unused=True, materialize_grads=True)
-                    )
-                for (site, (z, _)), g in zip(seen.items(), gradients, strict=True):
-                    real = queries(model, site, batch)  # (B, L)
-                    real = real.T if rule_of(modules[site]).batch_axis == 1 else real
-                    sums[site].add(z[real], g[real])
-                seen.clear()
-    finally:
-        for handle in handles:
-            handle.remove()
+            after.callback(out.register_forward_hook(partial(hook, site)).remove)
+        after.enter_context(frozen(model))
+        after.enter_context(torch.set_grad_enabled(loss is not None))
+        for batch in batches:
+            batch = on_device(batch, device)
+            value = (loss or forward or passed)(model, batch)
+            if missing := [site.name for site in modules if site not in seen]:
+                raise ValueError(
+                    f"{missing[0]}: its forward does not call its output projection, so what that reads "
+                    "cannot be seen"
+                )
+            gradients = [probe for _, probe in seen.values()]  # 0 where there is no loss
+            if loss is not None:
+                gradients = list(
+                    torch.autograd.grad(value, gradients, allow_unused=True, materialize_grads=True)
+                )
+            for (site, (z, _)), g in zip(seen.items(), gradients, strict=True):
+                real = queries(model, site, batch)  # (B, L)
+                real = real.T if rule_of(modules[site]).batch_axis == 1 else real
+                sums[site].add(z[real], g[real])
+            seen.clear()
     if not all(each.count for each in sums.values()):
         raise ValueError("statistics of attention outputs need at least one batch of sentences, got none")
     return sums

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from headgates.gates import HeadMap, find_sites
+from headgates.gates.called import called
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import heads_per_key, plain_projection, rows_of
+from headgates.gates.sites import warn_of_neurons
 
 
 @torch.no_grad()
@@ -27,20 +29,25 @@ def weight_norm(
     A gate on the head does not change it, and the batches are not read. Raises ValueError at an attention
     whose rule leads to no plain projection of values."""
     del batches
-    norms = {}
-    for site, module in find_sites(model, kinds).items():
-        if site.heads:
-            rule = rule_of(module)
-            w_v = weight_at(module, rule.values)
-            w_o = weight_at(module, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
-            rows = rows_of(module, rule, rule.values, site.heads, rows=len(w_v), width=w_o.shape[2])
-            of_values = [row for row, (part, _) in enumerate(rows) if part == "v"]
-            w_v = w_v[of_values].unflatten(0, (-1, w_o.shape[2]))
-            w_v = w_v.repeat_interleave(heads_per_key(module, rule), 0)  # (H, K, D)
-            # |A B|^2 = tr(A^T A B B^T), of (K, K) in place of (D, D) a head
-            both = (w_o.mT @ w_o) * (w_v @ w_v.mT)
-            norms[site] = both.sum((1, 2)).clamp_min(0).sqrt()  # (H,)
-    return HeadMap(norms)
+    warn_of_neurons(model, kinds)
+    with called(model):
+        sites = find_sites(model, kinds)
+        return HeadMap({site: norms_of(module, site.heads) for site, module in sites.items() if site.heads})
+
+
+def norms_of(module: nn.Module, heads: int) -> Tensor:
+    """(H,) of one attention or feed-forward layer."""
+    rule = rule_of(module)
+    w_v = weight_at(module, rule.values)
+    w_o = weight_at(module, rule.out).unflatten(1, (heads, -1)).transpose(0, 1)  # (H, D, K)
+    rows = rows_of(module, rule, rule.values, heads, rows=len(w_v), width=w_o.shape[2])
+    of_values = [row for row, (part, _) in enumerate(rows) if part == "v"]
+    w_v = w_v[of_values].unflatten(0, (-1, w_o.shape[2]))
+    w_v = w_v[-(heads // heads_per_key(module, rule)) :]  # behind those of gates
+    w_v = w_v.repeat_interleave(heads_per_key(module, rule), 0)  # (H, K, D)
+    # |A B|^2 = tr(A^T A B B^T), of (K, K) in place of (D, D) a head
+    both = (w_o.mT @ w_o) * (w_v @ w_v.mT)
+    return both.sum((1, 2)).clamp_min(0).sqrt()
 
 
 def weight_at(attention: nn.Module, path: str) -> Tensor:
