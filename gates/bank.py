@@ -179,6 +179,19 @@ class GateBank(nn.Module):
                 parts.append(f"{count}{total:,} {what}")
         return f"GateBank({self.kind}: {', '.join(parts)}{' by sentence' if differ else ' open'})"
 
+    def summary(self) -> str:
+        """How many heads and neurons stay in each layer, such as "8 of 24 heads (enc-self 3 0 1, cross 4 0
+        0), 26 of 52 neurons (enc-ffn 20 6)"."""
+        opened, parts = self.open(), []
+        for kinds, what in ((KINDS, "heads"), (FFN_KINDS, "neurons")):
+            if len(own := opened.select(kinds)):
+                rows: dict[str, list[str]] = {}
+                for site, row in own.items():
+                    rows.setdefault(site.kind, []).append(str(int(row.sum())))
+                by_layer = ", ".join(" ".join([kind, *counts]) for kind, counts in rows.items())
+                parts.append(f"{own.count():,} of {own.heads_total:,} {what} ({by_layer})")
+        return ", ".join(parts)
+
     def _map(self, method: str) -> HeadMap:
         with torch.no_grad():
             return HeadMap({site: by_head(site, getattr(gate, method)()) for site, gate in self.items()})

@@ -13,6 +13,8 @@ __version__ = "0.3.0"
 # ---------------------------------------------------------------- the face: import headgates as hg
 
 if TYPE_CHECKING:
+    from headgates import hf as hf
+    from headgates import lightning as lightning
     from headgates.analysis.scores.exact_effects import exact_effects as exact_effects
     from headgates.analysis.scores.importance import importance as importance
     from headgates.analysis.scores.importance import raw_importance as raw_importance
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from headgates.gates import save_pruned as save_pruned
 else:
     # name -> its module, which is imported, and torch with it, when the name is first asked for. The same
-    # names are above for type checkers. `prune`, and the callbacks `hf` and `lightning`, will be lines here.
+    # names are above for type checkers. `prune` will be a line here.
     FACE = {
         **dict.fromkeys(("attach", "detach", "remove", "reconstruct"), "headgates.gates"),
         **dict.fromkeys(("save_pruned", "load_pruned", "HeadMap", "Subnet"), "headgates.gates"),
@@ -34,10 +36,15 @@ else:
         "exact_effects": "headgates.analysis.scores.exact_effects",
     }
 
+    TRAINERS = ("hf", "lightning")  # modules with a callback each, which need another library
+
     def __getattr__(name):
+        if name in TRAINERS:
+            return import_module(f"headgates.{name}")
         if name not in FACE:
-            raise AttributeError(f"module 'headgates' has no attribute {name!r}; it has {', '.join(FACE)}")
+            known = ", ".join([*FACE, *TRAINERS])
+            raise AttributeError(f"module 'headgates' has no attribute {name!r}; it has {known}")
         return getattr(import_module(FACE[name]), name)
 
     def __dir__():
-        return [*globals(), *FACE]
+        return [*globals(), *FACE, *TRAINERS]

@@ -1,0 +1,170 @@
+"""What the callbacks of all trainers share: gates that learn in a training that knows nothing of them, and
+the removal of what they close.
+
+The loss and the optimizer of the training stay as they are. Gates have an optimizer of their own
+(gates/optimizer.py), and no others see their gradients.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from headgates.gates import (
+    CollectedGradients,
+    GateBank,
+    GateOptimizer,
+    LambdaBudget,
+    Removed,
+    TargetBudget,
+    attach,
+    detach,
+    reconstruct,
+    remove,
+    save_pruned,
+)
+
+WARMUP, SETTLE = 0.3, 0.3  # shares of all steps
+
+
+class GateCallback:
+    """heads, neurons: how many stay. lam: instead, the price of an open head, in the unit of the loss. kinds:
+    which get gates (see `attach`). warmup: steps over which the number falls, or the price grows; 30% of all
+    steps unless given. lr: of the gates. settle: share of the steps, at the end, in which gates are exactly 0
+    or 1 and the weights get used to it. refit: batches without which outputs of what stays are not refitted
+    (`reconstruct`) before the removal. save: the folder that `save_pruned` writes.
+
+    After the training `removed` says what went, and `bank` holds the gates; an optimizer that trains on is
+    made anew. Raises ValueError as `attach` does and FileExistsError at a `save` that holds something, when
+    the training begins."""
+
+    def __init__(
+        self,
+        *,
+        heads: int | Mapping[str, int] | None = None,
+        neurons: int | None = None,
+        lam: float | None = None,
+        kinds: Iterable[str] | None = None,
+        warmup: int | None = None,
+        lr: float = 0.05,
+        settle: float = SETTLE,
+        refit: Iterable[Any] | None = None,
+        save: str | Path | None = None,
+    ):
+        if heads is None and neurons is None and lam is None:
+            raise ValueError(
+                "nothing says how many heads stay: give heads=24, neurons=768, or lam=0.01, the price of each"
+            )
+        if not 0 <= settle < 1:
+            raise ValueError(f"expected settle to be a share of the steps, 0 to below 1, got {settle}")
+        self.heads, self.neurons, self.lam = heads, neurons, lam
+        self.kinds = kinds if kinds is None or isinstance(kinds, str) else tuple(kinds)
+        self.warmup, self.lr, self.settle, self.refit, self.save = warmup, lr, settle, refit, save
+        self.removed: Removed | None = None
+        self.model: nn.Module | None = None  # while it has gates
+        self.bank: GateBank
+        self.gates: GateOptimizer
+        self.collected: CollectedGradients
+        self.settle_at = math.inf  # the step from which gates are exact
+
+    def put_on(self, model: nn.Module, *, seed: int) -> None:
+        """Put gates on the model; those of a training that was broken off come off first."""
+        if self.save is not None and (folder := Path(self.save)).exists() and any(folder.iterdir()):
+            raise FileExistsError(f"save={folder} is there already and not empty; choose another folder")
+        if self.model is model:
+            detach(model)
+        self.bank = attach(
+            model,
+            "l0",
+            self.kinds,
+            heads=self.heads,
+            neurons=self.neurons,
+            lam=self.lam,
+            warmup=self.warmup or 0,
+        )
+        self.model, self.gates = model, GateOptimizer(self.bank, lr=self.lr, seed=seed)
+
+    def begin(self, steps: float) -> None:
+        """Begin, or go on, to train gates that were put on. steps: of the optimizer in all, infinite where
+        nobody knows."""
+        self.collected = CollectedGradients(self.gates.gates)
+        if math.isfinite(steps):
+            self.settle_at = steps - round(self.settle * steps)
+            if self.warmup is None:
+                self.warm_up(round(WARMUP * steps))
+        self.settle_where_due()
+
+    def warm_up(self, steps: int) -> None:
+        if isinstance(budget := self.bank.budget, LambdaBudget):
+            self.bank.budget = LambdaBudget(budget.lam, steps)
+        else:
+            budget.warmup = steps
+
+    def settle_where_due(self) -> None:
+        if self.gates.number >= self.settle_at:
+            self.bank.binarise()
+
+    def before_step(self, *, scale: float = 1.0) -> None:
+        """Where the optimizer of the weights steps next. scale: the factor that is on the loss."""
+        if self.collected.give_back(scale=scale):
+            self.gates.step()
+            self.settle_where_due()
+
+    # ---------------------------------------------------------------- the end
+
+    def end(self) -> None:
+        """Refit, remove what the gates close, save, and say what stays."""
+        model, bank = self.model, self.bank
+        assert model is not None  # a training that ends has begun
+        self.collected.release()
+        self.say_if_too_early()
+        pairs = [(gate.fixed, gate.exact()) for _, gate in bank.items()]
+        if any(fixed is not None and not torch.equal(fixed, exact.float()) for fixed, exact in pairs):
+            bank.binarise(False)  # the trainer has put back gates from before
+        closed, words = bank.closed(), bank.summary()
+        detach(model)
+        self.model = None
+        try:
+            if self.refit is not None:
+                reconstruct(model, closed, self.refit, call)
+            self.removed = remove(model, closed)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}. The training is done: once this is mended, hg.remove(model, callback.bank)"
+            ) from None
+        if dist.is_available() and dist.is_initialized() and dist.get_rank() != 0:
+            return
+        print(f"HeadGates: {words} stay; {self.removed.parameters:,} parameters went")
+        if self.save is not None:
+            print(f"HeadGates: saved in {save_pruned(model, self.save)}")
+
+    def say_if_too_early(self) -> None:
+        """Warn where the training ended before the gates came to their number."""
+        budget = self.bank.budget
+        if not isinstance(budget, TargetBudget):
+            return
+        with torch.no_grad():
+            late = 1 + budget.warmup  # the number is aimed at in full
+            over = sum(float(budget.error(self.bank, group, late)) for group in budget.targets)
+        if over > 1:
+            warnings.warn(
+                f"training ended after {self.gates.number} steps, before the gates came to their number: "
+                f"{over:.1f} heads more were expected to be open. Those whose gates are most open stay, but "
+                "the weights have not learned to do without the others: train longer, or shorten warmup",
+                stacklevel=2,
+            )
+
+
+def call(model: nn.Module, batch: Any) -> None:
+    """A forward pass: a batch is a mapping or a tuple of the model's arguments, or its only one."""
+    if isinstance(batch, Mapping):
+        model(**batch)
+    elif isinstance(batch, tuple | list):
+        model(*batch)
+    else:
+        model(batch)

@@ -1,0 +1,83 @@
+"""Gates in Hugging Face's Trainer.
+
+    trainer = Trainer(model, args, train_dataset=..., callbacks=[hg.hf.HeadGates(heads=24, save="pruned")])
+    trainer.train()          # afterwards the model has 24 heads
+"""
+
+import base64
+import io
+import warnings
+from typing import Any
+
+import torch
+
+from .callback import GateCallback
+
+try:
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import ExportableState
+except ImportError as error:
+    raise ImportError(
+        f"hg.hf needs transformers ({error}): pip install 'headgates[hf]', in a checkout pip install '.[hf]'",
+        name=error.name,
+    ) from None
+
+
+class HeadGates(GateCallback, TrainerCallback, ExportableState):
+    """A callback of `Trainer` that learns which heads and neurons stay, and removes the others at the end of
+    the training. Options, and what it has afterwards: `GateCallback`.
+
+    Checkpoints hold the gates: a training that is resumed from one goes on as if it had never stopped. With
+    `load_best_model_at_end` the gates of the best checkpoint decide. Raises ValueError in a training by
+    DeepSpeed, FSDP or DataParallel."""
+
+    memory: str | None = None  # of a checkpoint that is resumed from
+    refit_is_lost = False  # in a callback that Trainer has made from a checkpoint
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if args.deepspeed or args.fsdp or args.n_gpu > 1:
+            raise ValueError(
+                "HeadGates trains in one process, or in several by DistributedDataParallel (torchrun); not "
+                "with DeepSpeed, FSDP or DataParallel"
+            )
+        if self.refit_is_lost:
+            warnings.warn(
+                "checkpoints do not hold the batches of refit=, so nothing will be refitted. Leave out "
+                "restore_callback_states_from_checkpoint: HeadGates goes on without it",
+                stacklevel=2,
+            )
+        self.put_on(model, seed=args.seed)
+        kept = state.stateful_callbacks.get(type(self).__name__, {})
+        memory = kept.get("attributes", {}).get("memory") if isinstance(kept, dict) else None
+        if state.global_step and memory is not None:
+            content = torch.load(io.BytesIO(base64.b64decode(memory)), weights_only=True)
+            self.bank.load_state_dict(content["bank"])
+            self.gates.load_state_dict(content["gates"])
+        self.begin(state.max_steps)
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.gates.sample()
+
+    def on_substep_end(self, *_: Any, **__: Any) -> None:
+        self.gates.sample()  # for the next part of the step's batch
+
+    def on_pre_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
+        scaler = getattr(optimizer, "scaler", None)
+        self.before_step(scale=1.0 if scaler is None else scaler.get_scale())
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.end()
+
+    def state(self) -> dict[str, Any]:
+        """What the trainer's checkpoints hold, as JSON. Batches of `refit` are not among it."""
+        names = ("heads", "neurons", "lam", "warmup", "lr", "settle")
+        args = {name: getattr(self, name) for name in names}
+        args["kinds"] = None if self.kinds is None else list(self.kinds)
+        args["save"] = None if self.save is None else str(self.save)
+        memory = None
+        if self.model is not None:
+            file = io.BytesIO()
+            torch.save({"bank": self.bank.state_dict(), "gates": self.gates.state_dict()}, file)
+            memory = base64.b64encode(file.getvalue()).decode()
+        attributes = {"memory": memory, "refit_is_lost": self.refit is not None}
+        return {"args": args, "attributes": attributes}

@@ -1,0 +1,411 @@
+"""Gates in Hugging Face's Trainer and in Lightning's, beside a loop by hand that learns them from the same
+loss."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from headgates.gates import HardConcrete, attach, load_pruned, remove
+from headgates.gates.hard_concrete import sample_gate
+
+pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs accelerate")
+transformers = pytest.importorskip("transformers", reason="the Trainer is one of the extra hf")
+pl = pytest.importorskip("pytorch_lightning", reason="Lightning is one of the extra train")
+
+import safetensors.torch  # noqa: E402
+
+import headgates as hg  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+OPTIONS = {"heads": 3, "warmup": 4, "settle": 0.0}
+STEPS, CLIP, LR = 10, 0.05, 0.1
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:training ended after"),
+    pytest.mark.filterwarnings("ignore:.*a head stays at"),
+    pytest.mark.filterwarnings("ignore:.*of the gates that close"),
+    pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning"),
+]
+
+
+def make_model(dropout=0.0):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=23,
+        hidden_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=5,
+        intermediate_size=13,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        initializer_range=0.3,
+    )
+    return transformers.BertForSequenceClassification(config)
+
+
+def make_batch(sentences=8):
+    words = torch.randint(3, 23, (sentences, 7), generator=torch.Generator().manual_seed(1))
+    return {"input_ids": words, "labels": (words.sum(1) % 2).long()}
+
+
+def rows_of(batch):
+    return [{name: column[row] for name, column in batch.items()} for row in range(len(batch["labels"]))]
+
+
+def log_alphas(bank):
+    return torch.cat([gate.log_alpha.detach() for _, gate in bank.items()])
+
+
+@pytest.fixture
+def same_noise(monkeypatch):
+    fix_noise(monkeypatch.setattr)
+
+
+def fix_noise(setattr=setattr):
+    def sample(self):
+        u = torch.linspace(0.02, 0.4, self.heads)
+        return sample_gate(self.log_alpha, u, beta=self.beta, gamma=self.gamma, zeta=self.zeta)
+
+    setattr(HardConcrete, "sample", sample)
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """Gates, and logits of the pruned model, from a loop that adds the price to its loss."""
+    with pytest.MonkeyPatch.context() as patched:
+        fix_noise(patched.setattr)
+        model, batch = make_model().train(), make_batch()
+        weights = list(model.parameters())
+        bank = attach(model, heads=3, warmup=4)
+        start = log_alphas(bank)
+        theirs = torch.optim.SGD(weights, lr=LR)
+        own = torch.optim.AdamW(bank.parameters(), 0.05, (0.9, 0.98), 1e-9, 0.0)
+        for step in range(STEPS):
+            model.zero_grad()
+            (model(**batch).loss + bank.loss(step)).backward()
+            torch.nn.utils.clip_grad_norm_(weights, CLIP)
+            theirs.step(), own.step()
+    found = log_alphas(bank)
+    assert ((found - start).abs() > 0.1).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        remove(model, bank)
+    return found, logits_of(model)
+
+
+def logits_of(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=make_batch()["input_ids"]).logits
+
+
+def check_as_by_hand(model, gates, by_hand, tolerance=1e-4):
+    found, logits = by_hand
+    torch.testing.assert_close(log_alphas(gates.bank), found, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(logits_of(model), logits, rtol=tolerance, atol=tolerance)
+    assert gates.removed.heads.count() == 7
+
+
+# ---------------------------------------------------------------- transformers
+
+
+def mean_loss(outputs, labels, num_items_in_batch=None):
+    """Over all parts of a step's batch: transformers adds up the means of a classifier's parts."""
+    total = torch.nn.functional.cross_entropy(outputs.logits, labels, reduction="sum")
+    return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+
+def train_hf(folder, gates, *more, model=None, resume=None, rows=None, compute_metrics=None, **arguments):
+    model = model or make_model()
+    fixed = {"optim": "sgd", "learning_rate": LR, "max_grad_norm": CLIP, "lr_scheduler_type": "constant"}
+    quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no"}
+    batches = {"per_device_train_batch_size": 8, "max_steps": STEPS}
+    rows = rows or rows_of(make_batch())
+    trainer = transformers.Trainer(
+        model=model,
+        args=transformers.TrainingArguments(str(folder), **fixed | quiet | batches | arguments),
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_metrics=compute_metrics,
+        compute_loss_func=mean_loss,
+        callbacks=[gates, *more],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return model
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+        {"activation_checkpointing": True},
+        {"torch_compile": True, "torch_compile_backend": "eager"},
+    ],
+    ids=["accumulation", "checkpointing", "compile"],
+)
+def test_the_trainer_learns_the_gates_of_a_loop_by_hand(tmp_path, same_noise, by_hand, arguments):
+    gates = hg.hf.HeadGates(**OPTIONS)
+    check_as_by_hand(train_hf(tmp_path, gates, **arguments), gates, by_hand)
+
+
+def test_in_bf16_gates_learn_in_float32(tmp_path, same_noise, by_hand):
+    gates = hg.hf.HeadGates(**OPTIONS)
+    train_hf(tmp_path, gates, bf16=True)
+    torch.testing.assert_close(log_alphas(gates.bank), by_hand[0], rtol=0.02, atol=0.02)
+
+
+class PowerCut(Exception):
+    pass
+
+
+class Cut(transformers.TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == 7:
+            raise PowerCut
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_a_killed_training_goes_on_as_if_undisturbed(tmp_path, restore):
+    """With dropout and noise, in batches of three epochs; the cut lies two steps after the checkpoint."""
+    arguments = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "save_strategy": "steps"}
+    arguments |= {"save_steps": 5, "optim": "adamw_torch", "restore_callback_states_from_checkpoint": restore}
+    kept = {"save_only_model": False, "rows": rows_of(make_batch(16)), **arguments}
+    options = OPTIONS | {"settle": 0.2}
+    whole = hg.hf.HeadGates(**options)
+    first = train_hf(tmp_path / "whole", whole, model=make_model(0.2), **kept)
+    with pytest.raises(PowerCut):
+        train_hf(tmp_path / "cut", hg.hf.HeadGates(**options), Cut(), model=make_model(0.2), **kept)
+    resumed = hg.hf.HeadGates(**options)
+    place = str(tmp_path / "cut/checkpoint-5")
+    second = train_hf(tmp_path / "cut", resumed, model=make_model(0.2), resume=place, **kept)
+    assert torch.equal(logits_of(first), logits_of(second))
+    if not restore:  # else Trainer makes a callback of its own
+        assert torch.equal(log_alphas(whole.bank), log_alphas(resumed.bank))
+
+
+def test_the_best_checkpoint_s_gates_decide_and_an_early_stop_is_said(tmp_path):
+    gates, scores = hg.hf.HeadGates(**OPTIONS | {"warmup": 30}), iter([5.0, 4.0, 3.0])
+    with pytest.warns(UserWarning, match=r"training ended after 4 steps, before the gates came to their"):
+        train_hf(
+            tmp_path,
+            gates,
+            transformers.EarlyStoppingCallback(1),
+            eval_strategy="steps",
+            save_strategy="steps",
+            eval_steps=2,
+            save_steps=2,
+            load_best_model_at_end=True,
+            metric_for_best_model="score",
+            compute_metrics=lambda _: {"score": next(scores)},
+        )
+    best = safetensors.torch.load_file(tmp_path / "checkpoint-2/model.safetensors")
+    for site, gate in gates.bank.items():
+        name = f"head_gates.gates.{site.name.replace('.', '/')}.log_alpha"
+        assert torch.equal(gate.log_alpha, best[name])
+    assert gates.removed.heads.count() == 7
+    # a checkpoint from before the removal is a whole model, whose gates transformers leaves out
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "checkpoint-2")
+    assert torch.equal(again.classifier.weight, best["classifier.weight"])
+
+
+def test_the_refit_makes_up_for_what_goes_and_the_saved_folder_gives_the_same(tmp_path, capsys):
+    whole, batch = logits_of(make_model()), {"input_ids": make_batch(40)["input_ids"]}
+    loss = {}
+    for refit in (None, [batch]):
+        gates = hg.hf.HeadGates(**OPTIONS, refit=refit, save=tmp_path / f"saved-{refit is None}")
+        model = train_hf(tmp_path, gates, learning_rate=0.0)
+        loss[refit is None] = float((logits_of(model) - whole).square().mean())
+    assert loss[False] < loss[True]
+    assert torch.equal(logits_of(load_pruned(tmp_path / "saved-False")), logits_of(model))
+    assert "HeadGates: 3 of 10 heads (enc-self " in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- Lightning
+
+
+class Module(pl.LightningModule):
+    def __init__(self, dropout=0.0, optimizer=torch.optim.SGD):
+        super().__init__()
+        self.bert, self.made = make_model(dropout), optimizer
+        self.register_buffer("seen", torch.zeros(()))  # after the model, as a metric's
+
+    def training_step(self, batch, index):
+        return self.bert(**batch).loss
+
+    def configure_optimizers(self):
+        return self.made(self.parameters(), lr=LR)
+
+
+def train_pl(gates, *more, module=None, path=None, batches=1, sentences=8, **options):
+    module, rows = module or Module(), rows_of(make_batch(sentences))
+    loader = torch.utils.data.DataLoader(rows, batch_size=sentences // batches)
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(
+        **quiet | {"enable_checkpointing": False, "accelerator": "cpu", "max_steps": STEPS} | options,
+        callbacks=[gates, *more],
+        accumulate_grad_batches=batches,
+        gradient_clip_val=CLIP,
+    )
+    trainer.fit(module.train(), loader, ckpt_path=path, weights_only=False)
+    return module
+
+
+def test_lightning_learns_the_gates_of_a_loop_by_hand(same_noise, by_hand):
+    gates = hg.lightning.HeadGates(**OPTIONS)
+    check_as_by_hand(train_pl(gates, batches=2).bert, gates, by_hand)
+
+
+def test_in_fp16_the_scale_of_the_loss_is_taken_off_the_gates(same_noise, by_hand):
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30, growth_interval=4)  # too large at first
+    plugin = pl.plugins.MixedPrecision("16-mixed", "cpu", scaler)
+    gates = hg.lightning.HeadGates(**OPTIONS)
+    train_pl(gates, plugins=[plugin], max_steps=STEPS)
+    assert gates.gates.number < STEPS  # steps that the scaler left out
+    torch.testing.assert_close(log_alphas(gates.bank), by_hand[0], rtol=0.2, atol=0.2)
+
+
+class ByHandAverage(pl.Callback):
+    def on_train_batch_end(self, trainer, module, *_):
+        now = {name: p.detach().clone() for name, p in module.named_parameters()}
+        old = getattr(self, "average", now)
+        self.average = {name: 0.5 * old[name] + 0.5 * now[name] for name in now}
+
+
+def test_averaged_weights_and_gates_are_what_is_pruned():
+    gates, by_hand = hg.lightning.HeadGates(**OPTIONS | {"settle": 0.3}), ByHandAverage()
+    ema = pl.callbacks.EMAWeightAveraging(decay=0.5)
+    module = train_pl(gates, by_hand, ema)
+    assert gates.removed.heads.count() == 7
+    for name in ("bert.classifier.weight", "bert.bert.encoder.layer.1.output.dense.weight"):
+        torch.testing.assert_close(module.get_parameter(name), by_hand.average[name])
+    averaged = [row for name, row in by_hand.average.items() if name.endswith("log_alpha")]
+    torch.testing.assert_close(log_alphas(gates.bank), torch.cat(averaged))
+
+
+def test_an_average_without_gates_is_refused_with_the_order_to_give():
+    with pytest.raises(ValueError, match=r"callbacks=\[HeadGates\(...\), EMAWeightAveraging"):
+        pl.Trainer(
+            logger=False,
+            enable_checkpointing=False,
+            accelerator="cpu",
+            callbacks=[pl.callbacks.EMAWeightAveraging(), hg.lightning.HeadGates(heads=3)],
+        ).fit(Module(), torch.utils.data.DataLoader(rows_of(make_batch())))
+
+
+def test_a_copy_of_a_gated_model_is_averaged_apart_from_it():
+    model = make_model()
+    bank = attach(model, heads=3)
+    half = torch.optim.swa_utils.get_ema_multi_avg_fn(0.5)
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=half)
+    with torch.no_grad():
+        for gate in bank.parameters():
+            gate.sub_(2.0)
+    average.update_parameters(model), average.update_parameters(model)
+    assert log_alphas(average.module.head_gates).tolist() == pytest.approx([0.5] * 10)
+    assert log_alphas(bank).tolist() == pytest.approx([0.5] * 10)
+
+
+class CutPl(pl.Callback):
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 7:
+            raise PowerCut
+
+
+def test_a_killed_fit_goes_on_as_if_undisturbed(tmp_path):
+    options = {"batches": 2, "sentences": 8, "enable_checkpointing": True}
+
+    def ran(folder, *more, path=None):
+        gates = hg.lightning.HeadGates(**OPTIONS | {"settle": 0.2})
+        keep = pl.callbacks.ModelCheckpoint(tmp_path / folder, save_top_k=-1, every_n_train_steps=5)
+        module = Module(optimizer=torch.optim.AdamW)
+        torch.manual_seed(0 if path is None else 5)  # the seed of the noise is in the checkpoint
+        return train_pl(gates, keep, *more, module=module, path=path, **options).bert, gates
+
+    first, whole = ran("whole")
+    with pytest.raises(PowerCut):
+        ran("cut", CutPl())
+    second, resumed = ran("cut", path=next((tmp_path / "cut").glob("*step=5.ckpt")))
+    assert torch.equal(log_alphas(whole.bank), log_alphas(resumed.bank))
+    assert torch.equal(logits_of(first), logits_of(second))
+
+
+# ---------------------------------------------------------------- two processes, and mistakes
+
+
+DISTRIBUTED = """
+import os, sys
+from pathlib import Path
+import torch
+import headgates as hg
+from tests import test_callbacks as here
+here.fix_noise()
+place = Path(sys.argv[1])
+gates = hg.hf.HeadGates(**here.OPTIONS)
+model = here.train_hf(place, gates, per_device_train_batch_size=4, ddp_backend="gloo")
+rank = int(os.environ["RANK"])
+torch.save([here.log_alphas(gates.bank), here.logits_of(model)], place / f"hf-{rank}.pt")
+gates = hg.lightning.HeadGates(**here.OPTIONS)
+module = here.train_pl(gates, sentences=8, devices=2, strategy="ddp")
+torch.save([here.log_alphas(gates.bank), here.logits_of(module.bert)], place / f"pl-{rank}.pt")
+"""
+
+
+def test_two_processes_learn_the_gates_of_one(tmp_path, by_hand):
+    (tmp_path / "ranks.py").write_text(DISTRIBUTED, encoding="utf-8")
+    port = str(20000 + os.getpid() % 20000)
+    common = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "ranks.py"), str(tmp_path)],
+            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == 0, errors[-3000:]
+    for trainer in ("hf", "pl"):
+        left, right = (torch.load(tmp_path / f"{trainer}-{rank}.pt") for rank in range(2))
+        assert torch.equal(left[0], right[0])
+        for found, expected in zip(left, by_hand, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"nothing says how many heads stay: give heads=24, neurons=768, or lam=0.01"),
+        ({"heads": 3, "settle": 1.0}, "expected settle to be a share of the steps"),
+    ],
+)
+def test_options_that_say_nothing_are_refused_before_the_training(options, message):
+    with pytest.raises(ValueError, match=message):
+        hg.hf.HeadGates(**options)
+
+
+def test_a_sharded_training_is_refused_and_no_gate_stays():
+    model, args = make_model(), SimpleNamespace(deepspeed=None, fsdp=["full_shard"], n_gpu=0)
+    with pytest.raises(ValueError, match="not with DeepSpeed, FSDP or DataParallel"):
+        hg.hf.HeadGates(heads=3).on_train_begin(args, None, None, model=model)
+    assert not hasattr(model, "head_gates")
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("hf", "transformers", "hf"), ("lightning", "pytorch_lightning", "train")],
+)
+def test_a_missing_package_is_one_line_that_says_what_to_install(monkeypatch, name, package, extra):
+    monkeypatch.delitem(sys.modules, f"headgates.{name}", raising=False)
+    monkeypatch.delattr(hg, name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"pip install 'headgates\[{extra}\]'") as caught:
+        getattr(hg, name)
+    assert "\n" not in str(caught.value)
