@@ -154,15 +154,17 @@ def t5_needs(model: Transformer) -> dict[str, bool]:
 
 
 def joint_distances(model: Transformer, stack: str) -> Tensor | None:
-    """The distances (buckets, heads) of all heads that some layer has, where layers agree; else None."""
+    """The distances (buckets, heads) of all heads that some layer has, where layers agree; else None. A
+    layer without heads is written with its head 0, which adds nothing."""
     columns: dict[int, Tensor] = {}
-    for layer, row in heads_that_stay(model, stack).items():
+    rows = heads_that_stay(model, stack)
+    for layer, row in rows.items():
         own = getattr(model, stack).layers[layer].self_attention.distances.weight.detach()
         for head, column in zip(row.nonzero().flatten().tolist(), own.unbind(1), strict=True):
             if not columns.setdefault(head, column).equal(column):
                 return None
-    if not columns:
-        return model.output.weight.new_zeros(model.config.position_buckets, 1)
+    if not all(row.any() for row in rows.values()):
+        columns.setdefault(0, model.output.weight.new_zeros(model.config.position_buckets))
     return torch.stack([columns[head] for head in sorted(columns)], 1)
 
 
