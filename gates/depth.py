@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from .alignment_list import alignment_kept
 from .attach_modes import check_ungated
 from .evaluation_mode import evaluation_mode
 from .headmap import ALL_KINDS, KINDS
@@ -118,7 +119,7 @@ def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None 
         )
     what = f"layers of {type(model).__name__} cannot be dropped: without them"
     cure = "The model is as it was; its layers can be skipped, or others dropped"
-    with unchanged(model, expected, what, cure):
+    with unchanged(model, expected, what, cure), alignment_kept(model):
         cut_layers(model, chosen)
 
 

@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from .alignment_list import alignment_kept
 from .attach_modes import check_model, check_ungated, scale_columns
 from .bank import GateBank, by_head
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite
@@ -91,7 +92,8 @@ def remove(
         parameters = sum(parameter.numel() for parameter in model.parameters())
         changed = [each for site, each in sites.items() if not (xi[site] == 1).all()]
         saw = bank if given is None else given
-        with proved(model, changed, xi, inputs, None if saw is None else saw.inputs):
+        seen = None if saw is None else saw.inputs
+        with proved(model, changed, xi, inputs, seen), alignment_kept(model):
             apply(model, sites, changes)
         warn_of_open(saw, closed)
     except ValueError:

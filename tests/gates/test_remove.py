@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from headgates.gates import HeadMap, HeadSite, attach, find_sites, heads_left, remove, set_heads_left
+from headgates.gates.depth import drop_layers
 from tests.gates.family_checks import opened
+from tests.worlds.families import BY_NAME
 
 HEADS, WIDTH, D = 3, 7, 21  # of the small model, which has 2 + 2 layers, so 6 sites
 SITES = [(kind, layer) for kind in ("enc-self", "dec-self", "cross") for layer in (0, 1)]
@@ -159,3 +161,24 @@ def test_gates_that_close_half_open_heads_are_said_with_their_number_and_the_lar
     recwarn.clear()
     remove(copies[1], copies[1].head_gates)
     assert not [each for each in recwarn if "gates that close" in str(each.message)]
+
+
+def test_whispers_times_of_words_are_read_from_the_same_heads_after_removal():
+    model = BY_NAME["Whisper"].model()
+    pairs = [[0, 1], [1, 2], [1, 0]]
+    model.generation_config.alignment_heads = pairs
+    attentions = [layer.encoder_attn for layer in model.model.decoder.layers]
+    values = {tuple(pair): head_values(attentions[pair[0]], pair[1]) for pair in pairs}
+    cross = [site for site in find_sites(model) if site.kind == "cross"]
+    remove(model, HeadMap(dict(zip(cross, ([True, False, False], [True, False, False]), strict=True))))
+    assert model.generation_config.alignment_heads == [[0, 0], [1, 1]]  # and (1, 0) is gone
+    assert torch.equal(head_values(attentions[0], 0), values[0, 1])
+    assert torch.equal(head_values(attentions[1], 1), values[1, 2])
+    drop_layers(model, {"decoder": [0]})
+    assert model.generation_config.alignment_heads == [[0, 1]]
+    remove(model, HeadMap({HeadSite.at("cross", 0, 2): [False, True]}))
+    assert not hasattr(model.generation_config, "alignment_heads")  # transformers then says so
+
+
+def head_values(attention, head):
+    return attention.v_proj.weight.unflatten(0, (attention.num_heads, -1))[head].clone()
