@@ -25,7 +25,8 @@ from headgates.gates.sites import neurons_left_alone
 
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> a scalar, summed over the batch's sentences
 Value = Callable[[Any, Any], Tensor]  # (model, batch) -> what is measured, such as a number for each sentence
-Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: positions that count
+# (model, site, batch) -> (B, L) bool: positions that count; some functions take None for all of them
+Queries = Callable[[Any, HeadSite, Any], Any]
 Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets sampled from the model
 TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
 IGNORED = -100  # the label of a position without a loss
@@ -102,6 +103,18 @@ def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
         f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
         "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
     )
+
+
+def known_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor | None:
+    """`query_tokens` where the batch tells them; None, which stands for all positions, at images and sounds,
+    whose masks are not of the layers' positions."""
+    if (
+        isinstance(batch, Mapping)
+        and site.stack == "encoder"
+        and not {"input_ids", "inputs_embeds"} & {*batch}
+    ):
+        return None
+    return query_tokens(model, site, batch)
 
 
 def passed(model: Any, batch: Any) -> Any:

@@ -34,7 +34,7 @@ from .sites import find_sites
 
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
 # (model, site, batch) -> (B, L) bool: query positions that are not padding
-QueryPositions = Callable[[Any, HeadSite, Any], Tensor]
+QueryPositions = Callable[[Any, HeadSite, Any], Tensor | None]
 SKIPPED = "skipped"  # the attribute of a layer that says so (depth.py)
 _NUMBERED_MODULE = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 

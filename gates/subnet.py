@@ -185,6 +185,23 @@ class Subnet:
             put_back()
             raise
 
+    @contextmanager
+    def removed(self, model: nn.Module) -> Iterator[None]:
+        """Within the context the rest is taken out as `remove` does it, without a proof; afterwards the model
+        is as it was, with the parameters that it had. Raises ValueError as `check` does."""
+        self.check(model)
+        put_back = memory_of(model)
+        try:
+            self.cut(model)
+            yield
+        finally:
+            put_back()
+
+    def cut(self, model: nn.Module) -> None:
+        """`remove` without its checks and proofs."""
+        cut_layers(model, self.dropped)
+        cut_heads(model, self.moved_closing)
+
     @property
     def moved_closing(self) -> HeadMap:
         """`closing`, with sites named as they are once layers are dropped."""
@@ -196,8 +213,7 @@ class Subnet:
         bare = copy.deepcopy(model, {id(tensor): without_memory(tensor) for tensor in tensors_of(model)})
         detach(bare)
         self.check(bare)
-        cut_layers(bare, self.dropped)
-        cut_heads(bare, self.moved_closing)
+        self.cut(bare)
         return sum(parameter.numel() for parameter in bare.parameters())
 
     def check(self, model: nn.Module) -> None:

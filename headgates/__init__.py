@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from headgates.gates import reconstruct as reconstruct
     from headgates.gates import remove as remove
     from headgates.gates import save_pruned as save_pruned
+    from headgates.planning.prune import prune as prune
 else:
     # name -> its module, which is imported, and torch with it, when the name is first asked for. The same
-    # names are above for type checkers. `prune` will be a line here.
+    # names are above for type checkers.
     FACE = {
         **dict.fromkeys(("attach", "detach", "remove", "reconstruct"), "headgates.gates"),
         **dict.fromkeys(("save_pruned", "load_pruned", "HeadMap", "Subnet"), "headgates.gates"),
         **dict.fromkeys(("importance", "raw_importance"), "headgates.analysis.scores.importance"),
         "exact_effects": "headgates.analysis.scores.exact_effects",
+        "prune": "headgates.planning.prune",
     }
 
     TRAINERS = ("hf", "lightning")  # modules with a callback each, which need another library

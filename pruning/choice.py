@@ -7,7 +7,7 @@ from headgates.configs.recipe import Layers, Recipe
 from headgates.gates import Subnet
 from headgates.lab.lab import Run
 from headgates.lightning_modules.stage_record import StageResult
-from headgates.pruning.cost_table import by_stack
+from headgates.planning.cost_table import by_stack
 from headgates.tasks.base import Predictor
 
 

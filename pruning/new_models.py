@@ -49,7 +49,7 @@ def uniform(run: Run, recipe: Recipe) -> Choice:
     settings, source = run.settings, run.text.source(run.base)
     assert isinstance(recipe.budget, Speed)
     planning = Planning(run, source, recipe)
-    whole = planning.timer(source.model)
+    whole = planning.timer.whole
     model, cost = largest_model(
         settings.model,
         lambda model: planning.timer(new_predictor(run, model).model),

@@ -7,7 +7,7 @@ models are.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -23,12 +23,14 @@ from headgates.lab.lab import Run
 from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
+from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
+from headgates.planning.planner import SHAPES_LOOKED_AT, TRIES, LevelsRecord, Plan, Planner
+from headgates.planning.reached import reached
+from headgates.planning.widths import Widths
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import calibration_of, closed_heads
-from headgates.pruning.cost_table import MEASURED_SHARES, CostTable, cost_table, made_small
 from headgates.pruning.max_drop import told_drop, validated
-from headgates.pruning.planner import SHAPES_LOOKED_AT, TRIES, LevelsRecord, Plan, Planner, key_of, widths_of
 from headgates.pruning.runtime_cost import (
     RuntimeCost,
     TimedLines,
@@ -44,10 +46,8 @@ from headgates.records.provenance import device_name
 from headgates.records.source import BATCH_TOKENS, Source
 
 SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
-TIMINGS = 4  # plans that are timed for a speed
 PLANS = 2  # of them that are usually enough
 LONG = 10.0  # seconds of which a word is said
-CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 VALID = 300  # lines of validation text that a plan's losses are of
 RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
 T = TypeVar("T")
@@ -106,13 +106,14 @@ class Planning:
         unit, model = UNITS[self.budget], self.source.model
         if self.budget != "speedup":
             measure = parameters if self.budget == "params" else self.multiply_adds
-            return cost_table(model, measure, unit=unit, padded=False)
+            return cost_table(model, measure, unit=unit)
         padded = self.runtime != "torch"
         name, key = self.table_file
 
         def make() -> CostTable:
             say(f"timing layers of other widths: {self.search}")
-            return cost_table(model, self.timer, unit=unit, padded=padded, report=say)
+            whole = self.timer.whole
+            return cost_table(model, self.timer, unit=unit, padded=padded, whole=whole, report=say)
 
         table = self.kept(name, CostTable, key, make)
         if missing := {site.stack for site in find_sites(model)} - table.layers.keys():
@@ -176,7 +177,7 @@ class Planning:
             valid,
             loss=source.task.loss,
             units=sum(batch.target_tokens for batch in valid),
-            whole_layers={*self.recipe.kinds} == {*ALL_KINDS},
+            dropping=STACKS if {*self.recipe.kinds} == {*ALL_KINDS} else (),
             kept=lambda make: self.kept(name, LevelsRecord, key, make),
             report=say,
         )
@@ -203,7 +204,7 @@ class Planning:
         """Say about how long the choice takes, by one timing and one pass of the loss, unless it is short;
         what is on disk already takes none. losses: whether widths and layers are looked at by their
         loss."""
-        model, sites = self.source.model, [*find_sites(self.source.model, self.recipe.kinds)]
+        model, sites = self.source.model, find_sites(self.source.model, self.recipe.kinds)
         layers, budget = [len(getattr(model, stack).layers) for stack in STACKS], self.recipe.budget
         plans = PLANS * (len(budget.speeds or SPEEDS) if isinstance(budget, MaxDrop) else 1)
         passes = timings = seconds = 0.0
@@ -211,7 +212,7 @@ class Planning:
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
             passes = plans * (SHAPES_LOOKED_AT + TRIES)
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
-                passes += sum(len(widths_of(site)) for site in sites) / 2
+                passes += sum(len(Widths.of(site, each).all) for site, each in sites.items()) / 2
                 passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
             valid, begin = valid_batches(self.source, VALID), time.perf_counter()
             text_loss(model, valid, self.source.task.loss)
@@ -265,33 +266,25 @@ class Planning:
         return self.chosen(self.reached(planner, planner.lowest_first, self.target))
 
     def reached(self, planner: Planner, plan_for: Callable[[float], Plan | None], target: float) -> Plan:
-        """A plan that is as fast as the target where it is timed itself. What parts cost alone does not
-        quite add up, so a plan that is slower is made again for less, and one that is much faster for more.
-        Returns the fast-enough plan of least loss, or the fastest plan if none is fast enough. Raises
+        """The plan for a target, or, timed itself where the budget is a speed, one that is as fast. Raises
         ValueError where no plan meets the target."""
-        plan = plan_for(target)
-        if plan is None:
-            raise ValueError(planner.too_small(target))
         if self.budget != "speedup":
+            if (plan := plan_for(target)) is None:
+                raise ValueError(planner.too_small(target))
             say(plan.subnet.words)
             return plan
-        tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in CLOSE)
-        for _ in range(TIMINGS):
-            # a table that was kept may be of an hour when the machine was faster or slower: ratios alone hold
-            cost = self.full * self.timer(made_small(self.source.model, plan.subnet)) / self.timer.whole
-            known = {key_of(each.subnet) for each in tried.values()}
-            tried[budget] = replace(plan, cost=cost)
-            say(f"{self.full / cost:.2f} times as fast: {plan.subnet.words}")
-            if least <= cost <= most or key_of(plan.subnet) in known:
-                break
-            budget = next_budget({budget: each.cost for budget, each in tried.items()}, target)
-            if (next_one := plan_for(budget)) is None:
-                break
-            plan = next_one
-        enough = [each for each in tried.values() if each.cost <= most]
-        if not enough:
-            return min(tried.values(), key=lambda each: each.cost)
-        return min(enough, key=lambda each: (each.loss or 0.0, -each.cost))
+
+        def timed(subnet: Subnet) -> float:
+            with subnet.removed(self.source.model):
+                # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
+                cost = self.full * self.timer(self.source.model) / self.timer.whole
+            say(f"{self.full / cost:.2f} times as fast: {subnet.words}")
+            return cost
+
+        found = reached(plan_for, timed, target)
+        if found is None:
+            raise ValueError(planner.too_small(target))
+        return found
 
     def chosen(self, plan: Plan) -> Choice:
         about = self.about(self.full / plan.cost) | {"loss": plan.loss}
@@ -334,21 +327,6 @@ class Planning:
             )
             found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
         return found
-
-
-def parameters(model: Any) -> float:
-    return float(sum(each.numel() for each in model.parameters()))
-
-
-def next_budget(costs: Mapping[float, float], target: float) -> float:
-    """The budget to plan for next: between the nearest two whose plans took more and less than the target,
-    else the last one by what it missed. costs: budget -> what its plan took, the last one last."""
-    slow = min((budget for budget, cost in costs.items() if cost > target), default=None)
-    fast = max((budget for budget, cost in costs.items() if cost <= target), default=None)
-    if slow is None or fast is None or fast >= slow:
-        budget, cost = [*costs.items()][-1]
-        return budget * target / cost
-    return fast + (slow - fast) * (target - costs[fast]) / (costs[slow] - costs[fast])
 
 
 def valid_batches(source: Source, count: int) -> list[Any]:

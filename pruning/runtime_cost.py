@@ -219,7 +219,7 @@ def compared(
 
 
 class RuntimeCost:
-    """Milliseconds a sentence of models, by one runtime on one text; a measure of cost_table.py."""
+    """Milliseconds a sentence of models, by one runtime on one text; a measure of planning/cost_table.py."""
 
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
         self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
@@ -252,8 +252,6 @@ class RuntimeCost:
 
     def __call__(self, model: Any) -> float:
         """Milliseconds a sentence."""
-        if model is self.translator.model:
-            return self.whole
         taken = {"whole": 0.0, "this": 0.0}
         for _ in range(OPENINGS):
             with side_by_side(self.translator, model, self.copied, self.runtime, self.threads) as runs:

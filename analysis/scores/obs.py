@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Draw, Loss, batch_loss, sampled_targets
+from headgates.analysis.batches import Draw, Loss, Queries, batch_loss, query_tokens, sampled_targets
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.gates import HeadMap, HeadSite
 
@@ -41,16 +41,22 @@ def obs(
     draw: Draw = sampled_targets,
     seed: int = 0,
     kinds: Iterable[str] | None = None,
+    queries: Queries = query_tokens,
 ) -> HeadMap:
     """Return the place of every head in the order of closing, from 0.
 
     Sites do not depend on each other, so the heads of some sites alone close in the same order. loss (model,
     batch): summed over units. draw (model, batch, generator): the batch with targets sampled from what the
-    model says. seed: of the targets. kinds: of attention unless named. Raises ValueError without any
+    model says. seed: of the targets. kinds: of attention unless named. queries: as `site_statistics` takes
+    them. Raises ValueError without any
     batch."""
     generator = torch.Generator().manual_seed(seed)
     statistics = site_statistics(
-        model, batches, loss=lambda model, batch: loss(model, draw(model, batch, generator)), kinds=kinds
+        model,
+        batches,
+        loss=lambda model, batch: loss(model, draw(model, batch, generator)),
+        kinds=kinds,
+        queries=queries,
     )
     return closing_places({site: closing_costs(each) for site, each in statistics.items()})
 

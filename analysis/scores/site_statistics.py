@@ -24,6 +24,7 @@ from headgates.gates.called import called
 from headgates.gates.outputs import Output
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection
+from headgates.gates.site_walk import rows_where
 from headgates.gates.sites import warn_of_neurons
 
 
@@ -116,9 +117,9 @@ def site_statistics(
     """Return the statistics of every site with heads, in evaluation mode.
 
     loss (model, batch): summed over the batch's units; its gradients make F. forward (model, batch): a pass
-    without a loss instead, where F is not needed. queries: as for `importance`. The model is left as it was,
-    and its gates, if any, do not count: z is what W_O reads. Raises ValueError without any batch, or where an
-    attention does not call its output projection."""
+    without a loss instead, where F is not needed. queries: as for `importance`, or None for all. The model is
+    left as it was, and its gates, if any, do not count: z is what W_O reads. Raises ValueError without any
+    batch, or where an attention does not call its output projection."""
     modules = sites_of(model, kinds)
     warn_of_neurons(model, kinds)
     sums: dict[HeadSite, SiteStatistics] = {}
@@ -151,9 +152,8 @@ def site_statistics(
                     torch.autograd.grad(value, gradients, allow_unused=True, materialize_grads=True)
                 )
             for (site, (z, _)), g in zip(seen.items(), gradients, strict=True):
-                real = queries(model, site, batch)  # (B, L)
-                real = real.T if rule_of(modules[site]).batch_axis == 1 else real
-                sums[site].add(z[real], g[real])
+                rule, real = rule_of(modules[site]), queries(model, site, batch)  # (B, L)
+                sums[site].add(rows_where(z, rule, real), rows_where(g, rule, real))
             seen.clear()
     if not all(each.count for each in sums.values()):
         raise ValueError("statistics of attention outputs need at least one batch of sentences, got none")

@@ -1,5 +1,6 @@
 """Tables of costs: what they predict for a shape is what a model of that shape costs, where costs add up."""
 
+import copy
 import json
 from dataclasses import asdict
 
@@ -8,8 +9,7 @@ import torch
 
 from headgates.configs.json_file import parsed
 from headgates.gates import HeadMap, Subnet
-from headgates.pruning.cost_table import CostTable, cost_table, made_small
-from headgates.pruning.planning import parameters
+from headgates.planning.cost_table import CostTable, cost_table, parameters
 from tests.worlds.searched_model import random_model
 
 DEEP = {"encoder_layers": 3, "decoder_layers": 2}
@@ -21,6 +21,13 @@ def uneven(model) -> Subnet:
     numbers = {site: place % (site.heads + 1) for place, site in enumerate(whole.units)}
     closed = {site: torch.arange(site.heads) >= number for site, number in numbers.items()}
     return whole.without(HeadMap(closed), {"encoder": [1]})
+
+
+def made_small(model, subnet: Subnet, measure) -> float:
+    """What a copy of this part costs."""
+    copied = copy.deepcopy(model)
+    subnet.remove(copied)
+    return measure(copied)
 
 
 def padded_heads(model) -> float:
@@ -39,16 +46,16 @@ def padded_heads(model) -> float:
 @pytest.mark.parametrize("decoder_mixer", ["attention", "ssru"])
 def test_a_table_of_parameters_predicts_those_of_an_uneven_shape_without_a_layer(make_model, decoder_mixer):
     model = random_model(make_model, decoder_mixer=decoder_mixer, **DEEP)
-    table = cost_table(model, parameters, unit="parameters", padded=False)
+    table = cost_table(model, parameters, unit="parameters")
     assert table.cost(Subnet.of(model)) == pytest.approx(parameters(model))
-    assert table.cost(uneven(model)) == pytest.approx(parameters(made_small(model, uneven(model))))
+    assert table.cost(uneven(model)) == pytest.approx(made_small(model, uneven(model), parameters))
 
 
 def test_attentions_that_are_padded_cost_what_the_widest_of_their_stack_does(make_model):
     model = random_model(make_model, **DEEP)
     table, shape = cost_table(model, padded_heads, unit="seconds", padded=True), uneven(model)
-    assert table.cost(shape) == pytest.approx(padded_heads(made_small(model, shape)))
-    assert table.cost(shape) > cost_table(model, padded_heads, unit="seconds", padded=False).cost(shape)
+    assert table.cost(shape) == pytest.approx(made_small(model, shape, padded_heads))
+    assert table.cost(shape) > cost_table(model, padded_heads, unit="seconds").cost(shape)
 
 
 PART = {"kinds": ["cross"], "padded": False, "widths": [0, 8], "costs": [0.0, 1.0]}
@@ -70,7 +77,7 @@ PART = {"kinds": ["cross"], "padded": False, "widths": [0, 8], "costs": [0.0, 1.
 )
 def test_a_table_comes_back_from_its_file_and_another_content_does_not(make_model, changes, wrong):
     model = random_model(make_model, **DEEP)
-    table = cost_table(model, parameters, unit="parameters", padded=False)
+    table = cost_table(model, parameters, unit="parameters")
     content = json.loads(json.dumps(asdict(table)))
     assert parsed(content, CostTable).cost(uneven(model)) == table.cost(uneven(model))
     with pytest.raises(ValueError, match=wrong):
@@ -83,6 +90,6 @@ def test_measured_noise_never_makes_a_wider_part_cheaper(make_model):
     def measured(each) -> float:
         return parameters(each) * (1 + 0.2 * float(torch.rand((), generator=noise)))
 
-    for part in cost_table(model, measured, unit="seconds", padded=False).parts:
+    for part in cost_table(model, measured, unit="seconds").parts:
         assert list(part.costs) == sorted(part.costs)
         assert part.costs[0] >= 0

@@ -14,7 +14,8 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -22,27 +23,18 @@ from random import Random
 from statistics import fmean
 from typing import Any, NotRequired, TypedDict
 
-from headgates.analysis.batches import frozen, on_device
+from headgates.analysis.batches import Queries, on_device, query_tokens
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
-from headgates.gates import FFN_KINDS, WIDTH, HeadMap, HeadSite, Subnet, find_sites
-from headgates.gates.depth import skipped
-from headgates.models.prefix import KeptStates
-from headgates.pruning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
+from headgates.gates import WIDTH, HeadMap, HeadSite, Subnet, find_sites
+from headgates.gates.depth import STACKS, skipped
+from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
+from headgates.planning.prefix import KeptOutputs
+from headgates.planning.widths import Widths
 
-NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
 SHAPES_LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
 TRIES = 40  # changes that it tries
 BatchLoss = Callable[[Any, Any], Any]
-
-
-def widths_of(site: HeadSite) -> list[int]:
-    """The numbers of heads or neurons that a plan may leave at a site."""
-    if site.kind not in FFN_KINDS:
-        return list(range(site.heads + 1))
-    return sorted(
-        {min(site.heads, WIDTH * round(site.heads * share / WIDTH)) for share in NEURON_SHARES} | {site.heads}
-    )
 
 
 class DropRecord(TypedDict):
@@ -80,9 +72,9 @@ class Planner:
     """Plans for one model and one text.
 
     order: of all heads and neurons, the highest stay. table: what they cost. batches: for the refits; valid:
-    for the losses, with so many `units` of the loss. loss (model, batch): summed over units. whole_layers:
-    whether layers may be dropped. kept: where the losses of all widths and layers are kept; report: takes a
-    line for each site."""
+    for the losses, with so many `units` of the loss. loss (model, batch): summed over units. dropping: the
+    stacks whose layers may go. multiple: of neurons. queries: of the positions of the refits. kept: where
+    the losses of all widths and layers are kept; report: takes a line for each site."""
 
     model: Any
     order: HeadMap
@@ -92,20 +84,25 @@ class Planner:
     _: KW_ONLY
     loss: BatchLoss
     units: int
-    whole_layers: bool = True
+    dropping: Collection[str] = STACKS
+    multiple: int = WIDTH
+    queries: Queries = query_tokens
     kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make()
     report: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
         device = next(self.model.parameters()).device
         self.valid = [on_device(batch, device) for batch in self.valid]
-        self.sites = [site for site in find_sites(self.model, self.order.kinds) if site.heads]
+        modules = find_sites(self.model, self.order.kinds)
+        self.sites = [site for site in modules if site.heads]
+        self.steps = {site: Widths.of(site, modules[site], self.multiple) for site in self.sites}
+        self.options = {site: steps.all for site, steps in self.steps.items()}
         self.planned, self.whole = {*self.sites}, Subnet.of(self.model)
         self.layers = sites_by_layer(self.whole)
 
     @cached_property
     def levels(self) -> Levels:
-        return Levels(self.model, self.batches, self.order, {site: widths_of(site) for site in self.sites})
+        return Levels(self.model, self.batches, self.order, self.options, queries=self.queries)
 
     @cached_property
     def base(self) -> float:
@@ -117,8 +114,7 @@ class Planner:
         """What each width of each site adds to the loss, and what dropped layers add together."""
 
         def measured() -> LevelsRecord:
-            with frozen(self.model):
-                kept = KeptStates(self.model, self.valid, lambda batch: self.loss(self.model, batch))
+            kept = KeptOutputs(self.model, self.valid, self.loss)
             rises = level_losses(
                 self.levels,
                 self.valid,
@@ -130,7 +126,7 @@ class Planner:
             for (site, units), rise in rises.items():
                 by_site.setdefault(site.name, {})[str(units)] = rise
             found = LevelsRecord(widths=by_site)
-            if self.whole_layers:
+            if self.dropping:
                 found["drop_order"], found["dropped"] = self.drop_losses()
             return found
 
@@ -141,7 +137,7 @@ class Planner:
         """Raises ValueError where the kept losses lack a width of the model."""
         known, found = self.known["widths"], dict[tuple[HeadSite, int], float]()
         for site in self.sites:
-            for units in widths_of(site):
+            for units in self.options[site]:
                 if str(units) not in known.get(site.name, {}):
                     raise ValueError(
                         f"the kept losses lack {units} of {site.name}; --fresh measures all of them again"
@@ -153,7 +149,7 @@ class Planner:
     def drops(self) -> list[tuple[frozenset[Layer], float]]:
         """Layers that may be gone together, and what that adds; the first is none, the last leaves one in
         each stack."""
-        if not self.whole_layers:
+        if not self.dropping:
             return [(frozenset(), 0.0)]
         orders = [[(stack, int(n)) for n in own] for stack, own in self.known["drop_order"].items()]
         return [
@@ -174,7 +170,7 @@ class Planner:
                 return text_loss(self.model, self.valid, self.loss) - base
 
         orders: dict[str, list[int]] = {}
-        for stack, left in by_stack(self.layers).items():
+        for stack, left in by_stack(layer for layer in self.layers if self.may_go(layer)).items():
             gone = list[int]()
             while len(left) > 1:
                 gone.append(min(left, key=lambda n: rise({stack: [*gone, n]})))
@@ -198,7 +194,8 @@ class Planner:
         whose heads are as many in every layer."""
         sites = self.sites_of(layer)
         widths = [
-            [min(fixed[site.kind], site.heads)] if site.kind in fixed else widths_of(site) for site in sites
+            [min(fixed[site.kind], site.heads)] if site.kind in fixed else self.options[site]
+            for site in sites
         ]
         return [
             (each, sum(self.rises[site, width] for site, width in zip(sites, each, strict=True)))
@@ -257,7 +254,7 @@ class Planner:
 
     def smallest(self) -> Subnet:
         """All closed that may close; where layers may go, one is left in each stack."""
-        return self.without_empty({site: 0 for site in self.sites})
+        return self.without_empty({site: steps.least for site, steps in self.steps.items()})
 
     def subnet_of(self, picked: Mapping[Layer, Sequence[int]]) -> Subnet:
         """picked: of each layer that stays, the widths of its sites."""
@@ -313,30 +310,61 @@ class Planner:
             found: list[tuple[float, dict[HeadSite, int]]] = []
             widths = self.widths(subnet)
             for sites in self.groups(subnet):
-                fewer = {site: self.next_width(site, widths[site]) for site in sites if widths[site]}
+                fewer = {
+                    site: self.steps[site].below(widths[site])
+                    for site in sites
+                    if widths[site] > self.steps[site].least
+                }
                 closing = [scores[s][s.heads - widths[s] : s.heads - n] for s, n in fewer.items()]
                 if fewer:
                     found.append((fmean(map(sum, closing)), fewer))
             if not found:
                 return None
             _, lowest = min(found, key=itemgetter(0))
-            subnet = self.without_empty({site: 0 for site in self.sites} | widths | lowest)
+            subnet = self.without_empty({site: self.least(site) for site in self.sites} | widths | lowest)
         return Plan(subnet, cost)
 
-    def next_width(self, site: HeadSite, opened: int) -> int:
-        """What stays after those that close together: a head, or neurons down to a multiple of 16."""
-        return opened - 1 if site.kind not in FFN_KINDS else (opened - 1) // WIDTH * WIDTH
-
     def without_empty(self, widths: Mapping[HeadSite, int]) -> Subnet:
-        """The subnet of these widths, its layers dropped that have nothing open, but for the last of a
-        stack."""
+        """The subnet of these widths, its layers dropped that have no more open than they must, but for the
+        last of a stack."""
         dropped: set[Layer] = set()
         for (stack, number), sites in self.layers.items():
             last = sum(own == stack and (own, n) not in dropped for own, n in self.layers) == 1
-            opened = any(widths.get(site, site.heads) for site in sites.values())
-            if self.whole_layers and not last and not opened:
+            opened = any(widths.get(site, site.heads) > self.least(site) for site in sites.values())
+            if self.may_go((stack, number)) and not last and not opened:
                 dropped.add((stack, number))
         return self.subnet(widths, by_stack(dropped))
+
+    def filled(self, subnet: Subnet, budget: float) -> Subnet:
+        """Widened, a step of one site at a time, where that adds least to the loss, as far as the budget
+        allows."""
+        widths, places = self.widths(subnet), range(len(self.sites))
+        while True:
+            steps = []
+            for place, site in zip(places, self.sites, strict=True):
+                if (wider := self.steps[site].above(widths[site])) > widths[site]:
+                    larger = self.subnet(widths | {site: wider}, subnet.dropped)
+                    if self.table.cost(larger) <= budget:
+                        added = self.between(site, wider) - self.between(site, widths[site])
+                        steps.append((added / (wider - widths[site]), place, wider, larger))
+            if not steps:
+                return subnet
+            _, place, wider, subnet = min(steps, key=itemgetter(0, 1))
+            widths[self.sites[place]] = wider
+
+    def between(self, site: HeadSite, width: int) -> float:
+        """What a width adds to the loss, on the line between the two that were measured."""
+        known = self.options[site]
+        place = min(max(1, bisect_left(known, width)), len(known) - 1)
+        low, high = known[place - 1], known[place]
+        share = (width - low) / (high - low)
+        return (1 - share) * self.rises[site, low] + share * self.rises[site, high]
+
+    def may_go(self, layer: Layer) -> bool:
+        return layer[0] in self.dropping and layer[0] in self.whole.layers
+
+    def least(self, site: HeadSite) -> int:
+        return self.steps[site].least if site in self.steps else 0
 
     # ---------------------------------------------------------------- local search
 
@@ -373,7 +401,7 @@ class Planner:
         """These sites one width up or down; None where one cannot."""
         opened = self.widths(subnet)
         for site in sites:
-            widths = widths_of(site)
+            widths = self.options[site]
             place = widths.index(opened[site]) + step
             if not 0 <= place < len(widths):
                 return None

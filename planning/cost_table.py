@@ -1,25 +1,24 @@
-"""What each part of a Transformer costs: a table from some whole models that are measured, each with a part
-made smaller everywhere.
+"""What each part of a model costs: a table from some whole models that are measured, each with a part made
+smaller everywhere.
 
     T(subnet) = rest + sum over layers that stay [ layer(stack) + sum over parts part(width) ]
 
 A part is a kind of attention or feed-forward layer. Its cost at a width is what the model costs with all of
-its sites at that width, less what it costs with all of them at 0, divided by their number; a stack's bare
-layer is what half of its layers cost, less their parts. In between lines are straight. The same table is made
-of multiply-adds, of parameters, and of milliseconds that are measured on this machine by a runtime
-(runtime_cost.py). Where a runtime fills all attentions of a stack up to its largest number of heads
-(CTranslate2), their kinds are one part, as wide as the widest of the stack.
+its sites at that width, less what it costs with all of them at the least, divided by their number; a stack's
+bare layer is what half of its layers cost, less their parts. In between lines are straight. The same table is
+made of multiply-adds, of parameters, and of times that are measured on this machine. Where a runtime fills
+all attentions of a stack up to its largest number of heads (CTranslate2), their kinds are one part, as wide
+as the widest of the stack.
 """
 
-import copy
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import isfinite
 from typing import Any
 
-import numpy as np
 import torch
 
 from headgates.gates import (
@@ -33,6 +32,8 @@ from headgates.gates import (
     Subnet,
     find_sites,
 )
+from headgates.gates.depth import STACKS
+from headgates.planning.widths import Widths
 
 MEASURED_SHARES = (0.75, 0.5, 0.25, 0.0)  # of a part's heads or neurons, measured beside all
 PADDED = (
@@ -64,11 +65,8 @@ def by_stack(layers: Iterable[Layer]) -> dict[str, list[int]]:
     return found
 
 
-def made_small(model: Any, subnet: Subnet) -> Any:
-    """A copy of a model with this part alone."""
-    copied = copy.deepcopy(model)
-    subnet.remove(copied)
-    return copied
+def parameters(model: Any) -> float:
+    return float(sum(each.numel() for each in model.parameters()))
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,12 @@ class Part:
             raise ValueError(f"costs {[*self.costs]}; expected finite numbers of at least 0")
 
     def cost(self, width: float) -> float:
-        return float(np.interp(width, self.widths, self.costs))
+        """On the straight line between the nearest two widths."""
+        place = bisect_right(self.widths, width)
+        if place in (0, len(self.widths)):
+            return self.costs[max(0, place - 1)]
+        (low, high), (cost, more) = self.widths[place - 1 : place + 1], self.costs[place - 1 : place + 1]
+        return (more - cost) / (high - low) * (width - low) + cost
 
 
 @dataclass(frozen=True)
@@ -140,26 +143,9 @@ class CostTable:
         return Limit({site: price / unit for site, price in shares.items()}, total / unit)
 
 
-def smaller_copy(model: Any, kinds: tuple[str, ...], share: float) -> Any:
-    """A copy in which all sites of these kinds have so large a share of their heads or neurons: the first
-    ones, as what it costs does not depend on which."""
-    sites = find_sites(model, kinds)
-    closed = HeadMap({site: torch.arange(site.heads) >= kept_units(site, share) for site in sites})
-    return made_small(model, Subnet.of(model).without(closed))
-
-
-def kept_units(site: HeadSite, share: float) -> int:
-    """How many units a share is, of neurons a multiple of 16, or all."""
-    kept = round(site.heads * share)
-    if site.kind not in FFN_KINDS or kept == site.heads:
-        return kept
-    return min(site.heads, WIDTH * round(kept / WIDTH))
-
-
-def half_of_layers(model: Any, stack: str) -> list[int]:
-    """Every second layer of a stack, from the last; none where there is one alone."""
-    count = len(getattr(model, stack).layers)
-    return list(range(count - 1, 0, -2))
+def half_of_layers(subnet: Subnet, stack: str) -> list[int]:
+    """Every second layer of a stack, from the last; none where there is one alone, or none can go."""
+    return list(range(len(subnet.layers.get(stack, ())) - 1, 0, -2))
 
 
 def cost_table(
@@ -167,40 +153,63 @@ def cost_table(
     measure: CostMeasure,
     *,
     unit: str,
-    padded: bool,
+    padded: bool = False,
+    whole: float | None = None,
+    dropping: Collection[str] = STACKS,
+    multiple: int = WIDTH,
     report: Callable[[str], None] = lambda line: None,
 ) -> CostTable:
-    """The table of a Transformer of ours. measure: what a model costs. padded: the runtime fills attentions
-    up."""
-    kinds = dict.fromkeys(site.kind for site in find_sites(model, ALL_KINDS) if site.heads)
+    """The table of a model, which is made smaller in place, measured, and put back.
+
+    measure: what a model costs. padded: the runtime fills attentions up. whole: what the model costs, where
+    that is known. dropping: stacks whose layers may go, so that bare ones are measured. multiple: of
+    neurons."""
+
+    def small(subnet: Subnet) -> float:
+        with subnet.removed(model):
+            return measure(model)
+
+    found = {site: module for site, module in find_sites(model, ALL_KINDS).items() if site.heads}
+    widths_of = {site: Widths.of(site, module, multiple) for site, module in found.items()}
+    kinds = dict.fromkeys(site.kind for site in found)
     groups = [tuple(kind for kind in group if kind in kinds) for group in PADDED if padded]
     groups = [group for group in groups if group]
     groups += [(kind,) for kind in kinds if not any(kind in group for group in groups)]
-    whole = measure(model)
-    parts = []
+    whole = measure(model) if whole is None else whole
+    whole_subnet, parts = Subnet.of(model), []
     for group in groups:
-        sites = list(find_sites(model, group))
+        sites = [site for site in found if site.kind in group]
         layers = len({(site.stack, site.layer) for site in sites})
         points = {float(max(site.heads for site in sites)): whole}
         for share in MEASURED_SHARES:
-            width = float(max(kept_units(site, share) for site in sites))
-            if width not in points:
-                points[width] = measure(smaller_copy(model, group, share))
+            kept = {site: widths_of[site].share(share) for site in sites}
+            if (width := float(max(kept.values()))) not in points:
+                # the first ones stay, as what it costs does not depend on which
+                closed = HeadMap({site: torch.arange(site.heads) >= n for site, n in kept.items()})
+                points[width] = small(whole_subnet.without(closed))
         widths = sorted(points)
         floor = points[widths[0]]
         # a measured curve may dip by chance; a wider part never costs less
-        costs = np.maximum.accumulate([max(0.0, points[width] - floor) / layers for width in widths])
-        parts.append(
-            Part(group, padded and group[0] not in FFN_KINDS, tuple(widths), tuple(map(float, costs)))
-        )
-        report(f"{', '.join(group)}: {costs[-1] * layers / whole:.0%} of the {unit} of the whole model")
-    table = CostTable(unit, 0.0, {"encoder": 0.0, "decoder": 0.0}, tuple(parts))
-    whole_subnet, bare = Subnet.of(model), {}
-    for stack in ("encoder", "decoder"):
+        costs = accumulate((max(0.0, points[width] - floor) / layers for width in widths), max)
+        parts.append(Part(group, padded and group[0] not in FFN_KINDS, tuple(widths), tuple(costs)))
+        share = parts[-1].costs[-1] * layers / whole
+        report(f"{', '.join(group)}: {share:.0%} of the {unit} of the whole model")
+    stacks = list(by_stack(sites_by_layer(whole_subnet)))
+    table, bare = CostTable(unit, 0.0, dict.fromkeys(stacks, 0.0), tuple(parts)), dict[str, float]()
+    for stack in stacks:
         bare[stack] = 0.0
-        if gone := half_of_layers(model, stack):
+        if stack in dropping and (gone := half_of_layers(whole_subnet, stack)):
             less = whole_subnet.without(layers={stack: gone})
             of_parts = table.cost(whole_subnet) - table.cost(less)
-            bare[stack] = max(0.0, (whole - measure(made_small(model, less)) - of_parts) / len(gone))
+            bare[stack] = max(0.0, (whole - small(less) - of_parts) / len(gone))
     table = replace(table, layers=bare)
     return replace(table, rest=max(0.0, whole - table.cost(whole_subnet)))
+
+
+def counting_table(model: Any, kinds: Sequence[str]) -> CostTable:
+    """The table in which each unit of these kinds costs 1, and nothing else anything."""
+    most = dict[str, float]()
+    for site in find_sites(model, kinds):
+        most[site.kind] = max(most.get(site.kind, 1.0), float(site.heads))
+    parts = tuple(Part((kind,), False, (0.0, count), (0.0, count)) for kind, count in most.items())
+    return CostTable("units", 0.0, dict.fromkeys(by_stack(sites_by_layer(Subnet.of(model))), 0.0), parts)

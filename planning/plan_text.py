@@ -1,0 +1,48 @@
+"""The text that a plan is made on: three quarters of the batches for statistics and refits, a quarter held
+out for the losses."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from headgates.analysis.batches import IGNORED, on_device, predicted
+
+HELD_OUT_EVERY = 4  # one batch of so many; fewer batches serve for both
+
+
+@dataclass(frozen=True)
+class PlanText:
+    """fit, held_out: batches on the model's device. units: of the loss of the latter. unit: their name."""
+
+    fit: list[Any]
+    held_out: list[Any]
+    units: int
+    unit: str
+
+    @classmethod
+    def of(cls, model: nn.Module, batches: Iterable[Any]) -> "PlanText":
+        """Raises ValueError without any batch."""
+        device = next(model.parameters()).device
+        given = [on_device(batch, device) for batch in batches]
+        if not given:
+            raise ValueError(
+                "there are no batches; give some with a few hundred sentences, labels included (a generator "
+                "that was read before is empty)"
+            )
+        held_out = given[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or given
+        fit = [batch for place, batch in enumerate(given) if (place + 1) % HELD_OUT_EVERY]
+        counts = [count_labels(model, batch) for batch in held_out]
+        if all(counts):
+            return cls(fit, held_out, sum(counts), "label")
+        return cls(fit, held_out, len(held_out), "batch")
+
+
+def count_labels(model: nn.Module, batch: Any) -> int:
+    """The labels with a loss; 0 where the batch names none."""
+    if isinstance(batch, Mapping):
+        labels = batch.get("labels")
+        return int((predicted(model, labels) != IGNORED).sum()) if isinstance(labels, Tensor) else 0
+    padding: int = cast(Any, model).target_specials.padding
+    return int((batch.target_out != padding).sum())

@@ -1,0 +1,89 @@
+"""The loss of one text under many changes of one layer: what lies before that layer is computed once.
+
+    kept = KeptOutputs(model, batches, loss)
+    with kept.before("decoder", 3):
+        text_loss(model, batches, loss)   # only decoder layer 3 and what follows it are computed
+
+A change in a layer of the encoder leaves the encoder layers before it as they are, one in the decoder the
+whole encoder and the decoder layers before it. These give what the last of them gave to the same batch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from torch import nn
+
+from headgates.analysis.batches import Loss
+from headgates.analysis.levels import text_loss
+from headgates.gates.depth import stacks_of
+
+
+class KeptOutputs:
+    """What the layers before one of the layers of a model give, for some batches. Nothing is kept of a model
+    whose layers lie in no list, or run more than once in a pass."""
+
+    def __init__(self, model: nn.Module, batches: Sequence[Any], loss: Loss):
+        self.model, self.batches, self.loss = model, batches, loss
+        self.stacks = {name: list(stack.layers) for name, stack in stacks_of(model).items()}
+        self.reached, self.kept = dict[str, int](), dict[str, list[Any]]()
+
+    @contextmanager
+    def before(self, stack: str, layer: int) -> Iterator[None]:
+        """Meanwhile passes over the batches, all of them in their order, begin at this layer."""
+        self.reach(stack, layer)
+        with ExitStack() as after:
+            for name, last in self.reached.items():
+                give = in_turns(self.kept[name])
+                for number, module in enumerate(self.stacks[name][: last + 1]):
+                    after.enter_context(with_forward(module, partial(give, number == 0)))
+            yield
+
+    def reach(self, stack: str, layer: int) -> None:
+        """Keep what is needed before this layer, by one pass unless it is kept already."""
+        names = list(self.stacks)
+        before = names[: names.index(stack)] if stack in names else []
+        wanted = {name: len(self.stacks[name]) - 1 for name in before}
+        if stack in names and layer:
+            wanted[stack] = layer - 1
+        if wanted == self.reached:
+            return
+        self.reached, self.kept = wanted, {name: [] for name in wanted}
+        with ExitStack() as after:
+            for name, last in wanted.items():
+                hook = partial(append, self.kept[name])
+                after.callback(self.stacks[name][last].register_forward_hook(hook).remove)
+            if wanted:
+                text_loss(self.model, self.batches, self.loss)
+        if any(len(each) != len(self.batches) for each in self.kept.values()):
+            self.stacks, self.reached, self.kept = {}, {}, {}
+
+
+@contextmanager
+def with_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    own = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
+
+
+def append(kept: list[Any], module: nn.Module, inputs: Any, output: Any) -> None:
+    kept.append(output)
+
+
+def in_turns(kept: Sequence[Any]) -> Callable[..., Any]:
+    """A forward that gives what was kept of one batch after the other; the first layer turns to the next."""
+    turn, now = cycle(kept), list[Any]()
+
+    def give(first: bool, *_: Any, **__: Any) -> Any:
+        if first:
+            now[:] = [next(turn)]
+        return now[0]
+
+    return give

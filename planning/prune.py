@@ -1,0 +1,234 @@
+"""A model becomes smaller or faster in one call, without training.
+
+    print(prune(model, batches, speedup=2))
+
+1. A plan (planner.py) says which heads, neurons and layers stay: those whose loss is least where they go, for
+   a number of heads or neurons, a share of the parameters or multiply-adds, or a speed that is measured.
+2. The output projections of what stays are refitted by least squares to what the model gave (reconstruct.py).
+3. The rest is taken out of the model, in place.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from headgates.analysis.batches import Loss, batch_loss, known_tokens, passed
+from headgates.analysis.levels import text_loss
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet, reconstruct
+from headgates.gates.attach_modes import check_ungated
+from headgates.gates.depth import skipped
+from headgates.gates.names import check_name
+from headgates.gates.proof import memory_of
+from headgates.gates.short_example import Inputs, short_example
+from headgates.planning.cost_table import CostMeasure, cost_table, counting_table, parameters
+from headgates.planning.order import BY_PLAN, ScoreFunction, order_of
+from headgates.planning.plan_text import PlanText
+from headgates.planning.planner import Plan, Planner
+from headgates.planning.pruned import Pruned
+from headgates.planning.reached import reached
+from headgates.planning.timing import ModelRun, Timer, multiply_adds
+
+COUNTED = {"heads": KINDS, "neurons": FFN_KINDS}  # budgets that are numbers of units, and of which kinds
+SHARED_OUT = {"params": "parameters", "macs": "multiply-adds", "speedup": "time"}
+GPU_WIDTH = 64  # neurons stay in multiples of it on a GPU, for its matrix units
+TIMED_BATCHES = 4  # that are run, where the user says nothing
+
+
+def prune(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    heads: int | None = None,
+    neurons: int | None = None,
+    params: float | None = None,
+    macs: float | None = None,
+    speedup: float | None = None,
+    choose: str | ScoreFunction | HeadMap = BY_PLAN,
+    refit: str | None = "out",
+    loss: Loss | None = None,
+    run: ModelRun | None = None,
+    layers: bool = True,
+    multiple: int | None = None,
+    seed: int = 0,
+    report: Callable[[str], None] = lambda line: None,
+) -> Pruned:
+    """Make a model smaller, in place, and say what stays and what that costs.
+
+    batches: a few hundred sentences, images or sounds in batches of the model's arguments, labels included;
+    of every four the last is held out for the losses, and the others serve for the refits. One budget:
+
+    heads, neurons: how many stay in the model; both may be given. Neurons stay in multiples, so the next
+    smaller number that can be had. params, macs: the share of the parameters, or of the multiply-adds of a
+    run, that stays, in (0, 1). speedup: how many times as fast the model should be, above 1.
+
+    choose: "plan" looks at the loss of every width of every layer, of layers that go, and of shapes as a
+    whole. The name of a score (planning/order.py), a function (model, batches) -> HeadMap or a HeadMap of
+    numbers closes the lowest instead, one after the other. refit: "out", the output projections of attentions
+    and feed-forward layers that stay, or None. loss (model, batch): summed over what it is the loss of; the
+    model's own unless given. run (model): what is timed, and counted for macs, such as a call of `generate`;
+    a forward pass of some of the batches unless given. layers: whether layers may go, for a share or a speed.
+    multiple: of neurons, 16 unless given, and 64 on a GPU. seed: of the local search. report: takes a line
+    for each step.
+
+    Raises ValueError at anything else, at a model with gates, batches without a loss, and, saying the least
+    that can be had, a budget that cannot be met; the model is then as it was."""
+    budgets = dict(heads=heads, neurons=neurons, params=params, macs=macs, speedup=speedup)
+    asked = one_budget({name: number for name, number in budgets.items() if number is not None})
+    if refit is not None:
+        check_name("refit", refit, ("out",))
+    check_ungated(model)
+    text, loss = PlanText.of(model, batches), loss or batch_loss
+    loss_before, before = text_loss(model, text.held_out, loss), int(parameters(model))
+    if multiple is None:
+        multiple = GPU_WIDTH if next(model.parameters()).device.type == "cuda" else WIDTH
+    inputs: Inputs | None = None  # of the passes that prove that layers can go
+    if isinstance(text.fit[0], Mapping) and short_example(model) is None:
+        inputs = (), dict(text.fit[0])
+    used = run or partial(forward_passes, text.fit[:: -(-len(text.fit) // TIMED_BATCHES)])
+
+    def planner_of(kinds: Sequence[str], **options: Any) -> Planner:
+        report(f"the order of {'heads and neurons' if len(kinds) == len(ALL_KINDS) else 'units'}")
+        order = order_of(model, text.fit, choose, kinds=kinds, loss=loss)
+        return Planner(
+            model,
+            order,
+            batches=text.fit,
+            valid=text.held_out,
+            loss=loss,
+            units=text.units,
+            multiple=multiple,
+            queries=known_tokens,
+            report=report,
+            **options,
+        )
+
+    def plan_with(planner: Planner, budget: float) -> Plan | None:
+        if budget < planner.table.cost(planner.smallest()):
+            return None
+        if choose != BY_PLAN:
+            return planner.lowest_first(budget)
+        candidates = planner.candidates(budget)
+        return planner.plan(candidates, budget, seed=seed) if candidates else None
+
+    subnet, predicted, timer, full = Subnet.of(model), None, None, 0.0
+    measure: CostMeasure | None = None
+    if asked.keys() <= COUNTED.keys():
+        for name, number in asked.items():
+            table = counting_table(model, COUNTED[name])
+            planner = planner_of(COUNTED[name], table=table, dropping=())
+            subnet = subnet.without(counted(planner, name, int(number), plan_with).closing)
+    else:
+        ((name, number),) = asked.items()
+        timer = Timer(model, used) if name == "speedup" else None
+        measure = timer or (parameters if name == "params" else multiply_adds(used))
+        whole = timer.whole if timer else measure(model)
+        dropping = stacks_that_go(model, inputs, report) if layers else ()
+        table = cost_table(
+            model,
+            measure,
+            unit=SHARED_OUT[name],
+            whole=whole,
+            dropping=dropping,
+            multiple=multiple,
+            report=report,
+        )
+        full = table.cost(subnet)
+        target = full / number if timer else full * number
+        planner = planner_of(ALL_KINDS, table=table, dropping=dropping)
+
+        def measured(subnet: Subnet) -> float:
+            with subnet.removed(model):
+                cost = full * measure(model) / whole
+            report(f"{full / cost:.2f} times as fast: {subnet.words}")
+            return cost
+
+        plan_for = partial(plan_with, planner)
+        plan = reached(plan_for, measured, target) if timer else plan_for(target)
+        if plan is None:
+            raise ValueError(f"{name}={number:g} cannot be met: {planner.too_small(target)}")
+        subnet = plan.subnet
+        predicted = full / table.cost(subnet) if timer else table.cost(subnet) / full
+    check_removal(model, subnet, inputs)  # before a weight changes
+    if refit:
+        with skipped(model, subnet.dropped):
+            reconstruct(model, subnet.closing, text.fit, passed, positions=known_tokens)
+    subnet.remove(model, inputs=inputs)
+    found: list[float] = []
+    if measure:
+        found = timer.speedups(model) if timer else [measure(model) / whole]
+    loss_after = text_loss(model, text.held_out, loss)
+    return Pruned(
+        subnet,
+        (loss_before / text.units, loss_after / text.units),
+        text.unit,
+        (before, int(parameters(model))),
+        asked,
+        predicted,
+        tuple(found),
+    )
+
+
+def one_budget(asked: dict[str, float]) -> dict[str, float]:
+    """Raises ValueError unless this is one budget, or a number of heads and one of neurons."""
+    if not asked or (len(asked) > 1 and not asked.keys() <= COUNTED.keys()):
+        raise ValueError(
+            "expected one of heads=, neurons= (or both), params=, macs= and speedup=, got "
+            f"{' and '.join(asked) or 'none'}"
+        )
+    for name, number in asked.items():
+        if isinstance(number, bool) or not isinstance(number, int if name in COUNTED else int | float):
+            raise ValueError(f"{name}: expected a number, got {number!r}")
+        if name in ("params", "macs") and not 0 < number < 1:
+            raise ValueError(f"{name}: expected the share that stays, above 0 and below 1, got {number:g}")
+        if name == "speedup" and not number > 1:
+            raise ValueError(f"speedup: expected more than 1, such as 2 for twice as fast, got {number:g}")
+    return asked
+
+
+def counted(
+    planner: Planner, name: str, number: int, plan_with: Callable[[Planner, float], Plan | None]
+) -> Subnet:
+    """The subnet in which so many units stay; of neurons, the next smaller number that their multiples
+    allow. Raises ValueError where that many cannot stay."""
+    total = int(planner.table.cost(planner.whole))
+    least = int(planner.table.cost(planner.smallest()))
+    if not least <= number <= total:
+        raise ValueError(f"{name}={number}: expected {least} to {total}, which the model can keep")
+    steps = {steps.step for steps in planner.steps.values()} if name == "heads" else {1}
+    if number < total and len(steps) == 1 and number % (step := min(steps)):
+        raise ValueError(
+            f"{name}={number}: {step} heads share a key head and go together; ask for "
+            f"{number - number % step} or {number + step - number % step}"
+        )
+    if number == total:
+        return planner.whole
+    plan = plan_with(planner, number)
+    assert plan is not None  # the budget is above the least
+    return planner.filled(plan.subnet, number)
+
+
+def stacks_that_go(model: nn.Module, inputs: Inputs | None, report: Callable[[str], None]) -> list[str]:
+    """The stacks whose layers can be dropped: the last of each is, and put back."""
+    found, whole = list[str](), Subnet.of(model)
+    for stack, row in whole.layers.items():
+        try:
+            if len(row) > 1:
+                check_removal(model, whole.without(layers={stack: [len(row) - 1]}), inputs)
+                found.append(stack)
+        except ValueError as error:
+            report(f"all layers of the {stack} stay: {error}")
+    return found
+
+
+def check_removal(model: nn.Module, subnet: Subnet, inputs: Inputs | None) -> None:
+    """Raises ValueError where the rest cannot be removed; the model stays as it was."""
+    put_back = memory_of(model)
+    subnet.remove(model, inputs=inputs)
+    put_back()
+
+
+def forward_passes(batches: Sequence[Any], model: nn.Module) -> None:
+    for batch in batches:
+        passed(model, batch)

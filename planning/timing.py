@@ -1,0 +1,88 @@
+"""How many times as fast a model is when parts of it are gone: both shapes of one model are run in turns.
+
+The model changes its shape in place and back, so nothing is copied. A shape is some attributes of modules;
+the weights of both are in memory meanwhile. One thread is timed by the CPU seconds of this process, which
+other work on the machine hardly moves, several by the clock, and a GPU by its own events.
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.proof import memory_of
+
+ModelRun = Callable[[Any], object]  # uses the model once
+TIMED_ROUNDS = 7  # in turns; fewer, at least 2, where all of them take longer than
+TIMED_SECONDS = 6.0
+SHORTEST_BLOCK = 0.02  # seconds of a timed block at least: a faster run repeats in it
+
+
+class Timer:
+    """Seconds of a run of a model, a measure of cost_table.py. Made before the model loses anything."""
+
+    def __init__(self, model: nn.Module, run: ModelRun):
+        self.run, self.device = run, next(model.parameters()).device
+        self.to_whole, self.repeats = memory_of(model), 1
+        with evaluation_mode(model):
+            self.seconds(model)  # warm-up
+            self.whole = self.seconds(model)
+            self.repeats = max(1, round(SHORTEST_BLOCK / max(self.whole, 1e-9)))
+            self.rounds = max(
+                2, min(TIMED_ROUNDS, round(TIMED_SECONDS / max(2 * self.repeats * self.whole, 1e-9)))
+            )
+            self.whole = median(self.seconds(model) for _ in range(self.rounds))
+
+    def seconds(self, model: nn.Module) -> float:
+        """Of one run, the mean of `repeats`."""
+        with torch.no_grad():
+            if self.device.type == "cuda":
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                for _ in range(self.repeats):
+                    self.run(model)
+                end.record()
+                end.synchronize()
+                return begin.elapsed_time(end) / 1000 / self.repeats
+            clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+            start = clock()
+            for _ in range(self.repeats):
+                self.run(model)
+            return (clock() - start) / self.repeats
+
+    def speedups(self, model: nn.Module) -> list[float]:
+        """How many times as fast as the whole the model is as it is now, in each round."""
+        to_now, found = memory_of(model), list[float]()
+        with evaluation_mode(model):
+            try:
+                self.seconds(model)  # warm-up
+                for _ in range(self.rounds):
+                    now = self.seconds(model)
+                    self.to_whole()
+                    model.eval()
+                    found.append(self.seconds(model) / now)
+                    to_now()
+                    model.eval()
+            finally:
+                to_now()
+        return found
+
+    def __call__(self, model: nn.Module) -> float:
+        """Seconds of a run of the model as it is now, beside those of the whole."""
+        return self.whole / median(self.speedups(model))
+
+
+def multiply_adds(run: ModelRun) -> Callable[[nn.Module], float]:
+    """What counts the multiply-adds of one run."""
+
+    def count(model: nn.Module) -> float:
+        with evaluation_mode(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            run(model)
+        return counter.get_total_flops() / 2
+
+    return count

@@ -1,0 +1,57 @@
+"""The numbers of heads or neurons that a plan may leave at a site.
+
+Heads that share a key head go together, neurons in blocks that processors multiply at once, and an attention
+that cannot run without heads keeps some.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from headgates.gates import FFN_KINDS, WIDTH, HeadSite
+from headgates.gates.rules import rule_of
+from headgates.gates.site_rule import group_of
+
+NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
+HEAD_WIDTHS = 16  # numbers of heads that it tells apart at a site, beside the least
+
+
+@dataclass(frozen=True)
+class Widths:
+    """step: units that close together, but for those beyond its multiples; least: units that always stay."""
+
+    site: HeadSite
+    step: int
+    least: int
+
+    @classmethod
+    def of(cls, site: HeadSite, module: nn.Module, multiple: int = WIDTH) -> "Widths":
+        """multiple: of neurons."""
+        rule = rule_of(module)
+        step = multiple if site.kind in FFN_KINDS else group_of(module, rule)
+        return cls(site, step, 0 if rule.zero_heads else min(step, site.heads))
+
+    @property
+    def all(self) -> list[int]:
+        """Rising, from the least to all."""
+        heads, step = self.site.heads, self.step
+        if self.site.kind in FFN_KINDS:
+            found = {min(heads, step * round(heads * share / step)) for share in NEURON_SHARES}
+        else:
+            found = {*range(heads, -1, -step * max(1, heads // step // HEAD_WIDTHS))}
+        return sorted({self.least, heads} | {width for width in found if width > self.least})
+
+    def below(self, width: int) -> int:
+        """The next smaller number, in single steps; the same at the least."""
+        return max(self.least, (width - 1) // self.step * self.step) if width > self.least else width
+
+    def above(self, width: int) -> int:
+        """The next larger number, in single steps; the same at all."""
+        return min(self.site.heads, (width // self.step + 1) * self.step)
+
+    def share(self, share: float) -> int:
+        """So large a share of the units, rounded to steps."""
+        kept = round(self.site.heads * share)
+        if kept == self.site.heads:
+            return kept
+        return min(self.site.heads, max(self.least, self.step * round(kept / self.step)))
