@@ -193,12 +193,18 @@ def answer(options: argparse.Namespace) -> Answer:
 
 
 def line(row: Mapping[str, Any]) -> list[str]:
-    """run, then the first head and the next best value by either question."""
+    """run, then by either question the first head, its value and that of the next."""
     cells = [str(row["runs"])]
     for values in row["heads"].values():
-        best, after = sorted(values, reverse=True)[:2]
-        cells += [str(values.index(best)), f"{best:.3f}", f"{after:.3f}"]
+        head, best, after = first_two(values)
+        cells += [str(head), f"{best:.3f}", f"{after:.3f}"]
     return cells
+
+
+def first_two(values: Sequence[float]) -> tuple[int, float, float]:
+    """The head of the largest value, that value and the next."""
+    best, after = sorted(values, reverse=True)[:2]
+    return values.index(best), best, after
 
 
 def main() -> int:

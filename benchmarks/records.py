@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.atom_mapping import first_two
 from benchmarks.planted import SELECTOR_HEADER, selector_lines
 from headgates.records.table import markdown_table
 
@@ -264,6 +265,23 @@ def planted() -> Table:
     return SELECTOR_HEADER, selector_lines(rows)
 
 
+def known_head() -> Table:
+    """The head that is right most often and the one that is missed most: of all runs of the layer together,
+    then of each run."""
+    return made_table(
+        record_lines("atom_mapping")[-1]["rows"],
+        {
+            "layer": lambda row: str(row["runs"]),
+            "right most often": lambda row: f"head {first_two(row['heads']['right'])[0]}",
+            "right": lambda row: "{1:.1%}".format(*first_two(row["heads"]["right"])),
+            "next head": lambda row: "{2:.1%}".format(*first_two(row["heads"]["right"])),
+            "largest effect": lambda row: f"head {first_two(row['heads']['effect'])[0]}",
+            "effect": lambda row: "{1:.3f}".format(*first_two(row["heads"]["effect"])),
+            "next head's": lambda row: "{2:.3f}".format(*first_two(row["heads"]["effect"])),
+        },
+    )
+
+
 def spread(ratio: dict[str, Any]) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
@@ -317,6 +335,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "student": student,
     "measured": measured_table,
     "planted": planted,
+    "atom-mapping": known_head,
     "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
 }
 
