@@ -15,6 +15,7 @@ not the model: inside,
     sigmoid                                   no gradient: forget gates of recurrent units, and a swish that
                                               a model writes out
     gelu, silu                                y = f(x) is x times the constant y / x, as ReLU's is 0 or 1
+    y times as many other numbers             in a gated feed-forward layer: y is the gate, a constant
     rsqrt, sqrt, std, var                     no gradient: norms that a model writes out itself
     multi_head_attention_forward              the same for what it calls
 
@@ -39,6 +40,7 @@ class LinearPass(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.largest = 1
+        self.activated: Tensor | None = None  # what an activation gave last
 
     def __torch_function__(
         self,
@@ -51,14 +53,25 @@ class LinearPass(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             with self:  # what it calls comes here too
                 return _attention_forward(*args, **kwargs)
+        if getattr(func, "__name__", "") in PRODUCTS and self.gates(*args[:2]):
+            args = tuple(each.detach() if each is self.activated else each for each in args)
         result = REPLACED.get(func, func)(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
         if func in CONSTANT:
             return result.detach()
+        if func in ACTIVATIONS_OF_GATES:
+            self.activated = result
         if result.requires_grad:
             self.largest = max(self.largest, result.numel())
         return result
+
+
+    def gates(self, a: Any, b: Any) -> bool:
+        """Whether one of two factors is an activation's output and the other as many numbers that gradients
+        go through: a product of both would count relevance twice."""
+        both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad
+        return both and a.shape == b.shape and (a is self.activated) != (b is self.activated)
 
 
 def layer_norm(
@@ -126,6 +139,8 @@ REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.gelu: gelu,
     F.silu: silu,
 }
+PRODUCTS = ("mul", "__mul__", "multiply")
+ACTIVATIONS_OF_GATES = {F.gelu, F.silu, F.relu, torch.relu}
 CONSTANT: set[Callable[..., Any]] = {
     *(torch.softmax, Tensor.softmax, F.softmax, torch.special.softmax),
     *(torch.sigmoid, Tensor.sigmoid, F.sigmoid),

@@ -31,6 +31,7 @@ What the papers leave open, and we chose:
       product v = a x would split it as a : x (Ding et al. 2017), which adds up a probability and an
       activation; through the values alone is what conserves relevance (Ali et al. 2022), and it is nearer to
       what leaving inputs out does (You et al. 2025, arXiv:2510.18810).
+    - the activation of a gated feed-forward layer is constant too, for the same reason.
     - layer norms: see the rules. A gate xi is part of its head's weights; a head closed or removed has
       none.
     - where biases go: nowhere. A bias is one more term of its sum and keeps its part, the bias share.

@@ -15,6 +15,7 @@ from headgates.data.batch import Batch
 from headgates.gates import HeadMap, attach, find_sites, remove
 from headgates.models.transformer import Transformer
 from tests.worlds.one_by_one import in_batches
+from tests.worlds.small_model import LIBRARIES
 
 PAIRS = [
     ([7, 5, 11, 4, 9, 13], [5, 7]),
@@ -69,6 +70,7 @@ EMPTY = "encoder.1.enc-self", "decoder.1.cross", "decoder.0.dec-self"
         ({"norm": "pre", "positions": "learned", "max_positions": 11}, EMPTY),
         ({"norm": "post", "activation": "gelu", "embedding_norm": True, "output_bias": True}, ()),
         ({"norm": "post", "activation": "swish", "decoder_mixer": "ssru"}, ()),
+        (LIBRARIES["as T5"], UNEVEN),
     ],
 )
 @aggregations
