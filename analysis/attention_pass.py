@@ -36,6 +36,8 @@ TEXTS = {
     "cross": ("target_out", "source"),
 }
 
+FRAME = -1  # of audio; no id of a text
+
 
 class Specials(Protocol):
     """The tokens of one vocabulary that are no text."""
@@ -115,7 +117,8 @@ def observe_attention(
     model: a Transformer of ours, or what has its special tokens and `encode` and no decoder; the decoder is
     not run where only enc-self heads are looked at. Or any model with a site rule, whose batches are mappings
     of keyword arguments with input_ids: the attention modules have to return their weights, as Hugging
-    Face's do when loaded with attn_implementation="eager", and torch's own. special_ids: the ids of such a
+    Face's do when loaded with attn_implementation="eager", and torch's own. Of audio (input_features), the
+    source positions are the encoder's frames, none of them padding. special_ids: the ids of such a
     model that are no text, tokenizer.all_special_ids. Pairs are numbered in their order.
     Raises ValueError for an unknown kind, for kinds of which the model has no head, where an attention does
     not return its weights, and without any batch."""
@@ -125,12 +128,14 @@ def observe_attention(
         for batch in batches:
             batch = on_device(batch, device)
             if isinstance(batch, Mapping):
-                pair = numbered_pair(model, batch, number)
+                check_ids(model, batch)
+            weights = recorded(model, batch, modules)
+            if isinstance(batch, Mapping):
+                pair = numbered_pair(model, with_frames(model, batch, weights), number)
                 source = target = OtherIds(torch.tensor(special_ids, dtype=torch.int64, device=device))
             else:
                 pair, source, target = batch, model.source_specials, model.target_specials
             number += len(pair.source)
-            weights = recorded(model, batch, modules)
             # (B, L) by kind: the padding of the queries
             of_source, of_target = pair.source == source.padding, pair.target_out == target.padding
             shown = {
@@ -192,7 +197,7 @@ class OtherIds:
     padding: int = IGNORED
 
     def is_piece(self, ids: Tensor) -> Tensor:
-        return (ids >= 0) & ~torch.isin(ids, self.special)
+        return (ids == FRAME) | (ids >= 0) & ~torch.isin(ids, self.special)
 
 
 @dataclass(frozen=True)
@@ -205,18 +210,36 @@ class NumberedPair:
     index: Tensor  # (B,)
 
 
-def numbered_pair(model: Any, batch: Mapping[str, Tensor], number: int) -> NumberedPair:
-    """The texts of the batch, IGNORED at padding; the one text of a model without two stacks stands for
-    all. number: of the first pair. Raises ValueError where an id is missing that it needs."""
-    names = ("input_ids", "labels") if is_encoder_decoder(model) else ("input_ids",)
-    for name in names:
+def check_ids(model: Any, batch: Mapping[str, Tensor]) -> None:
+    """Raises ValueError where ids or labels are missing whose texts are observed, or the audio in their
+    place."""
+    source = getattr(model, "main_input_name", "input_ids")
+    source = source if source in batch and source == "input_features" else "input_ids"
+    for name in (source, "labels") if is_encoder_decoder(model) else (source,):
         if name not in batch:
             raise ValueError(
                 f"attention is observed at tokens: expected {name}, the batch has {sorted(batch)}"
             )
+
+
+def with_frames(
+    model: Any, batch: Mapping[str, Tensor], weights: Mapping[HeadSite, Tensor]
+) -> Mapping[str, Tensor]:
+    """The batch, where it is of audio with ids for its frames: each that the encoder gives is FRAME."""
+    if "input_ids" in batch:
+        return batch
+    name = model.main_input_name
+    frames = next((each.shape[-1] for site, each in weights.items() if site.kind != "dec-self"), 1)
+    others = {each: tensor for each, tensor in batch.items() if each != "attention_mask"}  # of what came in
+    return {**others, "input_ids": batch[name].new_full((len(batch[name]), frames), FRAME, dtype=torch.long)}
+
+
+def numbered_pair(model: Any, batch: Mapping[str, Tensor], number: int) -> NumberedPair:
+    """The texts of the batch, IGNORED at padding; the one text of a model without two stacks stands for
+    all. number: of the first pair."""
     ids = batch["input_ids"]
     source = read = produced = ids.where(batch.get("attention_mask", torch.ones_like(ids)).bool(), IGNORED)
-    if len(names) == 2:
+    if is_encoder_decoder(model):
         produced = batch["labels"]
         start = produced.new_full((len(ids), 1), model.config.decoder_start_token_id)
         read = batch.get("decoder_input_ids", torch.cat([start, produced[:, :-1]], 1))

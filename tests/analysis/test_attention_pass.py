@@ -12,6 +12,7 @@ from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.confidence import Confidence, confidence
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, find_sites, remove
+from tests.gates.family_checks import generated
 from tests.worlds.families import BY_NAME
 from tests.worlds.one_by_one import (
     VOCAB,
@@ -130,6 +131,23 @@ def test_attention_of_hugging_faces_models_is_what_they_output(name):
     assert seen.visible(kind, "query").any(2).sum() == 5  # but for the special one
     if name == "T5":
         assert seen.visible("cross", "none").any(2).tolist() == (labels != -100).tolist()
+
+
+def test_heads_of_whisper_are_as_confident_as_its_own_weights_say_and_it_generates_without_some():
+    model = BY_NAME["Whisper"].model()
+    model.set_attn_implementation("eager")
+    sound = BY_NAME["Whisper"].batch(2)["input_features"]
+    batch = {"input_features": sound, "attention_mask": torch.ones(2, sound.shape[2]).long()}
+    batch["labels"] = torch.tensor([[4, 5, 1], [7, 1, -100]])
+    found, output = confidence(model, [batch]), model(**batch, output_attentions=True)
+    named = {"enc-self": "encoder_attentions", "cross": "cross_attentions"}
+    for site in (site for site in found if site.kind in named):
+        largest = output[named[site.kind]][site.layer].amax(3).transpose(1, 2)  # (B, L, H)
+        real = torch.ones(2, largest.shape[1]).bool() if site.kind == "enc-self" else batch["labels"] != -100
+        torch.testing.assert_close(found[site].float(), largest[real].mean(0), check_device=False)
+    assert {site.kind for site in found} == {"enc-self", "dec-self", "cross"}
+    remove(model, found.lowest(7))
+    assert generated(BY_NAME["Whisper"], model).shape[0] == 2
 
 
 class Encoder(nn.Module):
