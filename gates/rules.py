@@ -186,6 +186,20 @@ LAYOUTS = (
     *(LLAMA, PHI, PHI3, BART, GPTJ, BERT, replace(BERT, causal=""), DEBERTA2, ALBERT, T5, UMT5, VIT),
     *(*LATENTS, DINO, BEIT, MPT),
     *(DISTILBERT, MODERNBERT, FALCON, BLOOM, replace(BLOOM, arguments=()), NEOX),
+    # without a word on causality, key heads or a bias: the vision towers of many models, encoders of text
+    *(
+        replace(LLAMA, causal=""),
+        replace(LLAMA, causal="", group=""),
+        replace(LLAMA, causal="", out="out_proj"),
+    ),
+    *(replace(DINO, causal="", out=out) for out in ("proj", "projection_layer")),
+    replace(BEIT, arguments=(), also=("attention.q_bias", "attention.v_bias")),
+    *(
+        replace(MPT, heads=heads, q="qkv", k="qkv", v="qkv", out=out, arguments=(), widths=widths)
+        for heads in ("num_heads", "num_attention_heads")
+        for out in ("proj", "projection")
+        for widths in (("embed_dim",), ())
+    ),
 )
 
 
