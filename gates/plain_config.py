@@ -18,7 +18,7 @@ from .sites import find_sites
 
 # fields with the number of units of all layers; those of a stack go first
 HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads")
-NEURONS = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "hidden_dim")
+NEURONS = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "hidden_dim", "ffn_hidden_size")
 
 
 def plain_config(model: Any) -> Any | None:

@@ -112,6 +112,7 @@ WIDTHS = {"encoder": 5, "decoder": 3}
         ("BART", [], "AutoModelForSeq2SeqLM"),  # a field for each stack
         ("Llama", [2, 3], "AutoModelForCausalLM"),  # a key head and its two heads
         ("T5", [], "AutoModelForSeq2SeqLM"),
+        ("Falcon", [], "AutoModelForCausalLM"),
     ],
 )
 def test_a_folder_whose_layers_are_alike_opens_by_transformers_alone(name, heads, auto, tmp_path):
