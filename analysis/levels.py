@@ -51,11 +51,13 @@ class Levels:
         outputs = outputs_of(model, HeadMap({site: torch.zeros(site.heads).bool() for site in widths}))
         self.outputs = {site: outputs[site] for site in widths}
         statistics = site_statistics(model, batches, kinds=kinds, **reading)
-        self.refits = {
-            (site, units): refitted(statistics[site], highest(order[site], units), self.outputs[site].bias)
-            for site, own in widths.items()
-            for units in own
-        }
+        self.refits = dict[tuple[HeadSite, int], Projection]()
+        for site, own in widths.items():
+            weight, bias = self.outputs[site].weight, self.outputs[site].bias
+            for units in own:
+                found = refitted(statistics[site], highest(order[site], units), bias)
+                self.refits[site, units] = found.rounded(weight.dtype)
+            del statistics[site]  # its moments are the largest of all that is held
 
     @contextmanager
     def placed(self, widths: Mapping[HeadSite, int]) -> Iterator[None]:

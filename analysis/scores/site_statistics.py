@@ -39,6 +39,9 @@ class Projection(NamedTuple):
         """A copy of what the output has now."""
         return cls(output.weight.clone(), None if output.bias is None else output.bias.clone())
 
+    def rounded(self, dtype: torch.dtype) -> "Projection":
+        return Projection(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
+
     def place(self, output: Output) -> None:
         """Put it into the model."""
         output.weight.copy_(self.weight)

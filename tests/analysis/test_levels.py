@@ -44,10 +44,10 @@ def test_the_refit_is_the_ridge_regression_of_the_output_on_what_is_left(model):
     ridge = RIDGE * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
     # least ||x w - y||^2 + ridge ||w - old||^2
     slow = torch.linalg.solve(x.T @ x + ridge, x.T @ y + ridge @ old.T).T
-    found = levels.refits[site, units]
-    torch.testing.assert_close(found.weight[:, stays], slow, rtol=1e-6, atol=1e-8)
+    found = levels.refits[site, units].rounded(torch.double)  # kept in the model's own float32
+    torch.testing.assert_close(found.weight[:, stays], slow, rtol=1e-5, atol=1e-7)
     assert not found.weight[:, ~stays].any()
-    torch.testing.assert_close(found.bias, y.mean(0) - slow @ z[:, stays].mean(0), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(found.bias, y.mean(0) - slow @ z[:, stays].mean(0), rtol=1e-5, atol=1e-7)
 
 
 def test_a_width_is_in_place_within_the_context_and_gone_after_it(model):
