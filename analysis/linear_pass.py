@@ -53,8 +53,9 @@ class LinearPass(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             with self:  # what it calls comes here too
                 return _attention_forward(*args, **kwargs)
-        if getattr(func, "__name__", "") in PRODUCTS and self.gates(*args[:2]):
-            args = tuple(each.detach() if each is self.activated else each for each in args)
+        gate = self.activated
+        if gate is not None and getattr(func, "__name__", "") in PRODUCTS and self.gates(*args[:2]):
+            args = tuple(gate.detach() if each is gate else each for each in args)
         result = REPLACED.get(func, func)(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
