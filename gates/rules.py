@@ -266,6 +266,7 @@ SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "GPTNeoXMLP BloomMLP FalconMLP": H_TO_4H,
     "Starcoder2MLP GPTNeoMLP": feed_forward("c_proj", "c_fc"),
     "GPTJMLP": feed_forward("fc_out", "fc_in"),
+    "ProphetNetFeedForward": feed_forward("output", "intermediate"),
     "Wav2Vec2FeedForward": feed_forward("output_dense", "intermediate_dense"),
     "torch.nn.modules.transformer.TransformerEncoderLayer "
     "torch.nn.modules.transformer.TransformerDecoderLayer": replace(

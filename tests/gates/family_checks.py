@@ -3,9 +3,11 @@ words of its table cell."""
 
 import contextlib
 import copy
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,12 +24,18 @@ from headgates.gates import (
     remove,
     save_pruned,
 )
+from headgates.gates.depth import drop_layers
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import group_of
-from tests.worlds.families import LENGTH, Family
+from tests.worlds.families import LAYERS, LENGTH, Family
 
 SHAPES = (2, LENGTH)  # sentences of LENGTH positions: B < L and B = L
 NONE = "–"
+# the last weight of a feed-forward layer, by its path, and what else has such a name
+LAST_WEIGHT = re.compile(
+    r"\.(fc2|wo|down_proj|output\.dense|lin2|c_proj|dense_4h_to_h|linear2|Wo|ffn_output|fc_out|output_dense|outer|feed_forward\.output)$"
+)
+NO_NEURONS = re.compile(r"attn|[aA]ttention|experts|\bhead\b|classifier")
 # by which torch.export refuses a forward: Longformer's asks which tokens are global
 UNTRACED = (TypeError, AttributeError, GuardOnDataDependentSymNode)
 GENERATION = dict(max_new_tokens=6, min_new_tokens=6, num_beams=2, do_sample=False, use_cache=True)
@@ -265,6 +273,66 @@ def even_by_transformers(family: Family) -> str:
     return "no" if theirs is None else "yes"
 
 
+def neurons(family: Family) -> str:
+    """A gate at 0, zeroed columns of the last weight and removal give the same, others in each layer."""
+    model, batch = family.model(), family.batch(2)
+    own = [
+        path for path, _ in model.named_modules() if LAST_WEIGHT.search(path) and not NO_NEURONS.search(path)
+    ]
+    found = find_sites(model, "ffn")
+    assert len(found) == len(own)
+    if not found:
+        with pytest.raises(ValueError, match="no heads of the kinds") as error:
+            attach(model, kinds="ffn")
+        return "no" if "Experts are left alone" in str(error.value) else NONE
+    closed = HeadMap({site: torch.arange(site.heads) % 3 == n % 3 for n, site in enumerate(found)})
+    zeroed = copy.deepcopy(model)
+    with torch.no_grad():
+        for path, row in zip(own, closed.values(), strict=True):
+            last: Any = zeroed.get_submodule(path)
+            (last.weight if hasattr(last, "nf") else last.weight.T)[row] = 0  # Conv1D's is (inputs, outputs)
+    expected = family.output(zeroed, batch)
+    assert (expected - family.output(model, batch)).abs().max() > 1e-3
+    attach(model, gate="mask", kinds="ffn", xi=opened(closed))
+    close(family.output(model, batch), expected)
+    removed = remove(model, closed)
+    close(family.output(model, batch), expected)
+    assert removed.parameters > closed.count()
+    return "yes"
+
+
+def layers_dropped(family: Family) -> str:
+    """The model without the first layer of each stack is the one whose first layers give what they get; else
+    that without the last."""
+    inside = {name: path for name, path in family.outs.items() if re.search(r"\.\d+\.", path)}
+    lists = {name.split(".")[0]: re.split(r"\.\d+\.", path)[0] for name, path in inside.items()}
+    for number, word in ((0, "yes"), (LAYERS - 1, "but the first")):
+        model, whole, batch = family.model(), family.model(), family.batch(2)
+        for path in lists.values():
+            passes_on(whole.get_submodule(f"{path}.{number}"))
+        try:
+            drop_layers(model, {stack: [number] for stack in lists}, inputs=((), batch))
+        except ValueError:
+            continue
+        assert all(len(model.get_submodule(path)) == LAYERS - 1 for path in lists.values())
+        close(family.output(model, batch), family.output(whole, batch))
+        if family.generates:
+            assert torch.equal(generated(family, model), generated(family, whole))
+        return word
+    return "no"
+
+
+def passes_on(layer: Any) -> None:
+    """Make a layer give its input in the place of its output."""
+    forward = layer.forward
+
+    def passed(*args: Any, **options: Any) -> Any:
+        x, output = args[0] if args else options["hidden_states"], forward(*args, **options)
+        return x if isinstance(output, Tensor) else (x, *output[1:])
+
+    layer.forward = passed
+
+
 def without_cache(family: Family) -> dict[str, object]:
     return {**family.batch(2), **({"use_cache": False} if family.generates else {})}
 
@@ -343,6 +411,8 @@ COLUMNS: dict[str, Callable[[Family], str]] = {
     "generates as masked": without_heads(generates),
     "saved, loaded": without_heads(saved),
     "even: `from_pretrained`": without_heads(even_by_transformers),
+    "neurons": neurons,
+    "layers dropped": layers_dropped,
     "torch.export": without_heads(exports),
     "torch.compile": without_heads(compiles),
 }
