@@ -24,9 +24,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import IGNORED, is_encoder_decoder, on_device, sites_of
+from headgates.analysis.batches import IGNORED, is_encoder_decoder, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.on_device import on_device
 
 Exclude = Literal["both", "query", "key", "none"]
 # the texts of a batch that queries and keys stand for

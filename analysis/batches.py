@@ -57,12 +57,6 @@ def frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def on_device(batch: Any, device: torch.device) -> Any:
-    if isinstance(batch, dict):
-        return {name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()}
-    return batch.to(device)
-
-
 def shared(items: Iterable[Item], ranks: Ranks | None) -> Iterable[Item]:
     """The items of this rank, one of `world` in turns; all where there is one process."""
     return items if ranks is None else islice(items, ranks.rank(), None, ranks.world())

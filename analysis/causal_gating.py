@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, Queries, batch_loss, on_device, query_tokens, sites_of
+from headgates.analysis.batches import Loss, Queries, batch_loss, query_tokens, sites_of
 from headgates.analysis.gate_gradients import HeadFactors, Per, head_factors
 from headgates.gates import HeadMap
+from headgates.gates.on_device import on_device
 from headgates.gates.rules import rule_of
 
 SEEDS = 5

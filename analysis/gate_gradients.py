@@ -26,7 +26,6 @@ from headgates.analysis.batches import (
     Queries,
     batch_loss,
     frozen,
-    on_device,
     query_tokens,
     sentence_means,
     shared,
@@ -36,6 +35,7 @@ from headgates.gates import HeadGate, HeadMap, HeadSite, attach, detach, reattac
 from headgates.gates.called import called
 from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
+from headgates.gates.on_device import on_device
 from headgates.gates.remove import kinds_with
 from headgates.gates.sites import BANK
 

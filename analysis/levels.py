@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, batch_loss, frozen, on_device
+from headgates.analysis.batches import Loss, batch_loss, frozen
 from headgates.analysis.scores.site_statistics import Projection, SiteStatistics, site_statistics
 from headgates.gates import HeadMap, HeadSite
+from headgates.gates.on_device import on_device
 from headgates.gates.outputs import outputs_of
 
 RIDGE = 1e-3  # times the mean of C's diagonal

@@ -53,7 +53,6 @@ from torch import Tensor, nn
 from headgates.analysis.batches import (
     Queries,
     TopLogits,
-    on_device,
     query_tokens,
     shared,
     sites_of,
@@ -65,6 +64,7 @@ from headgates.analysis.linear_pass import LinearPass
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 from headgates.gates.names import check_name
+from headgates.gates.on_device import on_device
 
 Aggregation = Literal["step", "sum"]
 ALMOST_NOTHING = 1e-300  # a denominator of 0 becomes this

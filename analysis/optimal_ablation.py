@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, batch_loss, frozen, on_device, shared, summed
+from headgates.analysis.batches import Loss, batch_loss, frozen, shared, summed
 from headgates.gates import HeadMap, fold_mean
 from headgates.gates.gram import Ranks
+from headgates.gates.on_device import on_device
 from headgates.gates.outputs import closing_outputs
 from headgates.gates.site_walk import Forward, QueryPositions
 

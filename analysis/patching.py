@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Value, on_device, sites_of
+from headgates.analysis.batches import Value, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.exchange import exchanged
 from headgates.gates.names import check_name
+from headgates.gates.on_device import on_device
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import columns_of, heads_per_key, projection, rows_of, sizes_of
 

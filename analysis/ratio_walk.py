@@ -34,7 +34,10 @@ from headgates.analysis.lrp import Walk
 # modules of a model whose inputs are its embeddings, positions included
 EMBEDDED = {"source": "source_norm", "target": "target_norm"}
 # torch's functions that add terms up, and which argument is a bias
-SUMS = {"linear": 2, "layer_norm": 3, "matmul": 9, "__matmul__": 9, "sum": 9, "add": 9, "__add__": 9}
+SUMS = {
+    **{"linear": 2, "layer_norm": 3, "matmul": 9, "__matmul__": 9, "sum": 9, "add": 9, "__add__": 9},
+    "scaled_dot_product_attention": 9,  # of values: on a GPU, and of long texts
+}
 
 
 class RatioPass(LinearPass):

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Value, frozen, on_device, sites_of
+from headgates.analysis.batches import Value, frozen, sites_of
 from headgates.gates import HeadMap, HeadSite, attach, detach
 from headgates.gates.headmap import Head
+from headgates.gates.on_device import on_device
 
 
 def all_heads(model: nn.Module) -> list[Head]:

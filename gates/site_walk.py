@@ -28,9 +28,10 @@ from .attach_modes import check_ungated
 from .called import called
 from .evaluation_mode import evaluation_mode
 from .headmap import KINDS, HeadSite
+from .on_device import on_device
 from .rules import rule_of
 from .site_rule import SiteRule, projection
-from .sites import find_sites
+from .sites import device_of, find_sites
 
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
 # (model, site, batch) -> (B, L) bool: query positions that are not padding
@@ -224,7 +225,7 @@ def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any])
     """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone."""
     try:
         with torch.no_grad():
-            forward(model, batch)
+            forward(model, on_device(batch, device_of(model)))
     except Reached:
         pass
     finally:

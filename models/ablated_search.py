@@ -30,11 +30,11 @@ from headgates.models.translator import Translator
 
 SEARCH_TOKENS = {
     "cpu": 700,
-    "cuda": 4_000,
+    "gpu": 4_000,
 }  # source and target tokens, the longer side, of the sentences that are checked together
 ROW_TOKENS = {
     "cpu": 4_000,
-    "cuda": 200_000,
+    "gpu": 200_000,
 }  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache
 WAITING = 2**28  # bytes of the rejected rows' states that are collected before they are decoded together
 
@@ -100,6 +100,7 @@ def translate_by_drafts(
     translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]
 ) -> Ablated:
     model, device, search = translator.model, translator.device, translator.search
+    kind = "cpu" if device.type == "cpu" else "gpu"
     sources = translator.encode(lines)
     n_best = translator.n_best(sources, replace(search, beam=1))
     drafts = [best[0].ids if best else [] for best in n_best]
@@ -122,13 +123,13 @@ def translate_by_drafts(
             starts.clear()
             waiting_bytes = 0
 
-    for chosen in check_batches(sources, drafts, SEARCH_TOKENS[device.type]):
+    for chosen in check_batches(sources, drafts, SEARCH_TOKENS[kind]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
         source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
         limits = torch.from_numpy(source_limits(model, source, search)).to(device)
         own = [drafts[i] for i in chosen]
         batch_drafts = Drafts(model, source, own, farthest, limits, search.min_length)
-        size = max(1, ROW_TOKENS[device.type] // batch_drafts.target.numel())
+        size = max(1, ROW_TOKENS[kind] // batch_drafts.target.numel())
         for (stack, layer), members in groups.items():
             for begin in range(0, len(members), size):
                 numbers = torch.tensor(members[begin : begin + size], device=device)

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from headgates.analysis.batches import IGNORED, on_device, predicted
+from headgates.analysis.batches import IGNORED, predicted
+from headgates.gates.on_device import on_device
 
 HELD_OUT_EVERY = 4  # one batch of so many; fewer batches serve for both
 

@@ -23,11 +23,12 @@ from random import Random
 from statistics import fmean
 from typing import Any, NotRequired, TypedDict
 
-from headgates.analysis.batches import Queries, on_device, query_tokens
+from headgates.analysis.batches import Queries, query_tokens
 from headgates.analysis.knapsack import Knapsack, Option, undominated
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import WIDTH, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
+from headgates.gates.on_device import on_device
 from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
 from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths

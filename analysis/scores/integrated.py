@@ -21,7 +21,6 @@ from headgates.analysis.batches import (
     Loss,
     Queries,
     batch_loss,
-    on_device,
     query_tokens,
     sentence_means,
     shared,
@@ -30,6 +29,7 @@ from headgates.analysis.batches import (
 from headgates.analysis.gate_gradients import head_factors
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
+from headgates.gates.on_device import on_device
 
 POINTS = 5
 

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, Queries, frozen, on_device, passed, query_tokens, sites_of
+from headgates.analysis.batches import Loss, Queries, frozen, passed, query_tokens, sites_of
 from headgates.gates import HeadSite
 from headgates.gates.called import called
+from headgates.gates.on_device import on_device
 from headgates.gates.outputs import Output
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection

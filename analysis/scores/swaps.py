@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, batch_loss, on_device
+from headgates.analysis.batches import Loss, batch_loss
 from headgates.analysis.scores.obs import damping
 from headgates.analysis.scores.site_statistics import Projection, site_statistics
 from headgates.analysis.without_heads import heads_at
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.headmap import Head
+from headgates.gates.on_device import on_device
 from headgates.gates.outputs import outputs_of
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)

@@ -13,6 +13,7 @@ from headgates.analysis.lrp import Relevance, head_shares, relevance, share_sign
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch
 from headgates.gates import HeadMap, attach, find_sites, remove
+from headgates.models import cpu_kernels
 from headgates.models.transformer import Transformer
 from tests.worlds.one_by_one import in_batches
 from tests.worlds.small_model import LIBRARIES
@@ -170,3 +171,11 @@ def test_no_text_and_a_misspelt_aggregation_are_refused(make_model):
         relevance(make_model(), [])
     with pytest.raises(ValueError, match="unknown aggregation 'steps'; did you mean 'step'"):
         relevance(make_model(), [], aggregation="steps")
+
+
+def test_the_ratio_rule_does_not_depend_on_the_kernel_of_attention(make_model, monkeypatch):
+    """On a GPU, and of long texts, torch's own kernel adds up the values."""
+    model = make_model(embeddings="separate").double()
+    found = relevance(model, batches(), walk=ratio(0.1))
+    monkeypatch.setattr(cpu_kernels, "LONGEST", 0)
+    assert_same(relevance(model, batches(), walk=ratio(0.1)), found)
