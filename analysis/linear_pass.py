@@ -55,7 +55,8 @@ class LinearPass(TorchFunctionMode):
                 return _attention_forward(*args, **kwargs)
         gate = self.activated
         if gate is not None and getattr(func, "__name__", "") in PRODUCTS and self.gates(*args[:2]):
-            args = tuple(gate.detach() if each is gate else each for each in args)
+            held = gate.detach()
+            args = tuple(held if each is gate else each for each in args)
         result = REPLACED.get(func, func)(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
@@ -66,7 +67,6 @@ class LinearPass(TorchFunctionMode):
         if result.requires_grad:
             self.largest = max(self.largest, result.numel())
         return result
-
 
     def gates(self, a: Any, b: Any) -> bool:
         """Whether one of two factors is an activation's output and the other as many numbers that gradients

@@ -213,10 +213,11 @@ def t5(data: Path, _: Path) -> Base:
         by_length(pairs(text), 32, lambda pair: len(pair[0]) + len(pair[1]))
         for text in (train_text, part("val"), part("test_2016_flickr"))
     )
-    config = transformers.T5Config(
+    sizes: dict[str, Any] = dict(
         vocab_size=2048, d_model=128, d_kv=16, d_ff=512, num_layers=4, num_decoder_layers=4, num_heads=8,
         dropout_rate=0.0, pad_token_id=BEGIN, decoder_start_token_id=BEGIN, eos_token_id=END,
     )  # fmt: skip
+    config = transformers.T5Config(**sizes)
     return Base(
         lambda: transformers.T5ForConditionalGeneration(config),
         endless(train, made),
@@ -295,11 +296,12 @@ def vit(_: Path, __: Path) -> Base:
             labels.append(3 * shape + copies)
         return {"pixel_values": images, "labels": torch.tensor(labels)}
 
-    config = transformers.ViTConfig(
+    sizes: dict[str, Any] = dict(
         image_size=24, patch_size=4, num_channels=1, hidden_size=128, num_hidden_layers=6,
         num_attention_heads=8, intermediate_size=512, num_labels=3 * shapes,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
+    config = transformers.ViTConfig(**sizes)
     return made_in_code(lambda: transformers.ViTForImageClassification(config), batch, 900, 1e-3)
 
 
