@@ -118,6 +118,8 @@ def passed(model: Any, batch: Any) -> Any:
 
 def batch_loss(model: Any, batch: Any) -> Tensor:
     """-log p of the batch's targets, summed over all that have a loss."""
+    if isinstance(batch, Mapping) and batch.get("labels") is None:
+        raise without_loss(model, batch)
     output = passed(model, batch)
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
@@ -126,11 +128,15 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
         )
     loss = getattr(output, "loss", None)
     if loss is None:
-        raise ValueError(
-            f"{type(model).__name__} gave no loss for a batch of {sorted(batch)}; add labels to the batch, "
-            "or give loss=, a function (model, batch) -> scalar"
-        )
+        raise without_loss(model, batch)
     return loss * (predicted(model, batch["labels"]) != IGNORED).sum()
+
+
+def without_loss(model: Any, batch: Mapping[str, Any]) -> ValueError:
+    return ValueError(
+        f"{type(model).__name__} gave no loss for a batch of {sorted(batch)}; add labels to the batch, "
+        "or give loss=, a function (model, batch) -> scalar"
+    )
 
 
 def predicted(model: Any, labels: Tensor) -> Tensor:

@@ -81,10 +81,17 @@ def refitted(statistics: SiteStatistics, stays: Tensor, bias: Tensor | None) -> 
 
 @torch.no_grad()
 def text_loss(model: nn.Module, batches: Iterable[Any], loss: Loss = batch_loss) -> float:
-    """The loss of a text, summed over its units, in evaluation mode."""
-    device = next(model.parameters()).device
+    """The loss of a text, summed over its units, in evaluation mode. Raises ValueError where a loss is not
+    one number."""
+    device, total = next(model.parameters()).device, torch.zeros((), dtype=torch.float64)
     with frozen(model):
-        return float(sum(loss(model, on_device(batch, device)).double() for batch in batches))
+        for batch in batches:
+            own = loss(model, on_device(batch, device))
+            if not isinstance(own, Tensor) or own.numel() != 1:
+                came = tuple(own.shape) if isinstance(own, Tensor) else f"a {type(own).__name__}"
+                raise ValueError(f"loss: expected a tensor of one number for a batch, got {came}")
+            total = total.to(own.device) + own.double().squeeze()
+    return float(total)
 
 
 def level_losses(

@@ -12,5 +12,5 @@ def check_name(what: str, name: str, names: Sequence[str]) -> None:
 
 def nearest(name: str, names: Sequence[str]) -> str:
     """The end of an error's sentence: the name that was meant, or all there are."""
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(str(name), names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"

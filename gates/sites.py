@@ -7,6 +7,7 @@ A site is found by its class's name in `SITE_RULES` or by its layout, and by its
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -205,6 +206,11 @@ def targets_of(
 ) -> int | dict[str, int] | None:
     """How many stay: in all where there are heads alone, else by kind or word. Raises ValueError where a kind
     has no number, or a number no kind."""
+    by_kind = heads if isinstance(heads, Mapping) else {"heads": heads}
+    numbers: dict[str, Any] = {"neurons": neurons, **by_kind}
+    for name, number in numbers.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
+            raise ValueError(f"{name}: expected how many stay, a whole number, got {number!r}")
     if neurons is None and not isinstance(heads, Mapping):
         if heads is not None and (ffn := [kind for kind in kinds if kind in FFN_KINDS]):
             raise ValueError(f"heads={heads} says nothing of {' and '.join(ffn)}; give neurons= too")

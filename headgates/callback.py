@@ -7,7 +7,7 @@ The loss and the optimizer of the training stay as they are. Gates have an optim
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,13 @@ class GateCallback:
             )
         if not 0 <= settle < 1:
             raise ValueError(f"expected settle to be a share of the steps, 0 to below 1, got {settle}")
+        if not lr > 0:
+            raise ValueError(f"expected lr, the learning rate of the gates, above 0, got {lr}")
+        if isinstance(refit, Iterator | Mapping):  # said now, not after hours of training
+            raise ValueError(
+                f"expected refit to be a list of batches or a loader, which can be read again, got a "
+                f"{type(refit).__name__}"
+            )
         self.heads, self.neurons, self.lam = heads, neurons, lam
         self.kinds = kinds if kinds is None or isinstance(kinds, str) else tuple(kinds)
         self.warmup, self.lr, self.settle, self.refit, self.save = warmup, lr, settle, refit, save

@@ -51,8 +51,8 @@ def order_of(
     """Of these kinds' heads and neurons, the highest stay. choose: "plan", whose order is that of `obs`, the
     name of a score, a function, or a HeadMap of numbers. Raises ValueError at a choice that is none of
     these, or of another model."""
+    check_choice(choose)
     if isinstance(choose, str):
-        check_name("choice", choose, (BY_PLAN, *ORDERS))
         own_obs = partial(obs, draw=draw_of(batches), queries=known_tokens)
         choose = own_obs if choose in (BY_PLAN, "obs") else ORDERS[choose]
     if not isinstance(choose, HeadMap):
@@ -64,6 +64,8 @@ def order_of(
         if isinstance(choose, partial):
             given = {name: own for name, own in given.items() if name not in choose.keywords}
         choose = choose(model, batches, **given)
+        if not isinstance(choose, HeadMap):
+            raise ValueError(f"choose: expected a function that returns a HeadMap, got {choose!r} from it")
     modules, rows = find_sites(model, kinds), {}
     for site, row in choose.select(kinds).items():
         if site not in modules:
@@ -76,6 +78,17 @@ def order_of(
     if not rows:
         raise ValueError(f"choose: there are no numbers for any site of the kinds {', '.join(kinds)}")
     return HeadMap(rows)
+
+
+def check_choice(choose: str | ScoreFunction | HeadMap) -> None:
+    """Raises ValueError at what is neither a known name nor a function or HeadMap."""
+    if isinstance(choose, str):
+        check_name("choice", choose, (BY_PLAN, *ORDERS))
+    elif not (isinstance(choose, HeadMap) or callable(choose)):
+        raise ValueError(
+            "choose: expected the name of a score, a function (model, batches) -> HeadMap, or a HeadMap, got "
+            f"{choose!r}"
+        )
 
 
 def draw_of(batches: Sequence[Any]) -> Draw:

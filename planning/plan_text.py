@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from headgates.analysis.batches import IGNORED, predicted
 from headgates.gates.on_device import on_device
 
+A_BATCH = "a batch maps names of the model's arguments to tensors: {'input_ids': ..., 'labels': ...}"
 HELD_OUT_EVERY = 4  # one batch of so many; fewer batches serve for both
 
 
@@ -24,9 +25,12 @@ class PlanText:
 
     @classmethod
     def of(cls, model: nn.Module, batches: Iterable[Any]) -> "PlanText":
-        """Raises ValueError without any batch."""
+        """Raises ValueError without any batch, and at one that is none, or has nothing in it."""
+        if isinstance(batches, Mapping | Tensor | str) or not isinstance(batches, Iterable):
+            came = type(batches).__name__
+            raise ValueError(f"expected a list of batches or a loader, got a {came}; {A_BATCH}")
         device = next(model.parameters()).device
-        given = [on_device(batch, device) for batch in batches]
+        given = [on_device(checked(batch), device) for batch in batches]
         if not given:
             raise ValueError(
                 "there are no batches; give some with a few hundred sentences, labels included (a generator "
@@ -38,6 +42,18 @@ class PlanText:
         if all(counts):
             return cls(fit, held_out, sum(counts), "label")
         return cls(fit, held_out, len(held_out), "batch")
+
+
+def checked(batch: Any) -> Any:
+    """The batch. Raises ValueError at one of another kind, or without a row."""
+    if not isinstance(batch, Mapping):
+        if not hasattr(batch, "target_in"):
+            raise ValueError(f"expected batches that are mappings, got a {type(batch).__name__}; {A_BATCH}")
+        return batch
+    for name, each in batch.items():
+        if isinstance(each, Tensor) and not each.numel():
+            raise ValueError(f"{name} of a batch has the shape {tuple(each.shape)}; leave empty batches out")
+    return batch
 
 
 def count_labels(model: nn.Module, batch: Any) -> int:

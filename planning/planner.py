@@ -249,8 +249,8 @@ class Planner:
         """Why nothing meets a budget."""
         least, full = map(self.table.cost, (self.smallest(), self.whole))
         return (
-            f"nothing costs {budget / full:.0%} of the {self.table.unit} of the whole model: without all "
-            f"that may close it costs {least / full:.0%}, {full / least:.2f} times less; ask for less"
+            f"nothing costs {budget / full:.2%} of the {self.table.unit} of the whole model: without all "
+            f"that may close it costs {least / full:.2%}, {full / least:.2f} times less; ask for less"
         )
 
     def smallest(self) -> Subnet:

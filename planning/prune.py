@@ -8,8 +8,10 @@
 3. The rest is taken out of the model, in place.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 from torch import nn
@@ -23,7 +25,7 @@ from headgates.gates.names import check_name
 from headgates.gates.proof import memory_of
 from headgates.gates.short_example import Inputs, short_example
 from headgates.planning.cost_table import CostMeasure, cost_table, counting_table, parameters
-from headgates.planning.order import BY_PLAN, ScoreFunction, order_of
+from headgates.planning.order import BY_PLAN, ScoreFunction, check_choice, order_of
 from headgates.planning.plan_text import PlanText
 from headgates.planning.planner import Plan, Planner
 from headgates.planning.pruned import Pruned
@@ -78,9 +80,20 @@ def prune(
     asked = one_budget({name: number for name, number in budgets.items() if number is not None})
     if refit is not None:
         check_name("refit", refit, ("out",))
+    check_choice(choose)
+    for what, given in (("loss", loss), ("run", run)):
+        if not (given is None or callable(given)):
+            raise ValueError(f"{what}: expected a function, got {given!r}")
+    if run is not None and not asked.keys() & {"macs", "speedup"}:
+        raise ValueError("run= is what is timed or counted: give speedup= or macs= with it, or leave it out")
     check_ungated(model)
     text, loss = PlanText.of(model, batches), loss or batch_loss
     loss_before, before = text_loss(model, text.held_out, loss), int(parameters(model))
+    if not math.isfinite(loss_before):
+        raise ValueError(
+            f"the loss of the held-out batches is {loss_before}, so no plan can be compared by it; each of "
+            "them needs a label that counts, and the model finite weights"
+        )
     if multiple is None:
         multiple = GPU_WIDTH if next(model.parameters()).device.type == "cuda" else WIDTH
     inputs: Inputs | None = None  # of the passes that prove that layers can go
@@ -178,8 +191,9 @@ def one_budget(asked: dict[str, float]) -> dict[str, float]:
             f"{' and '.join(asked) or 'none'}"
         )
     for name, number in asked.items():
-        if isinstance(number, bool) or not isinstance(number, int if name in COUNTED else int | float):
-            raise ValueError(f"{name}: expected a number, got {number!r}")
+        kind: type[Any] = Integral if name in COUNTED else Real
+        if isinstance(number, bool) or not isinstance(number, kind):
+            raise ValueError(f"{name}: expected a {'whole ' * (kind is Integral)}number, got {number!r}")
         if name in ("params", "macs") and not 0 < number < 1:
             raise ValueError(f"{name}: expected the share that stays, above 0 and below 1, got {number:g}")
         if name == "speedup" and not number > 1:
@@ -202,8 +216,8 @@ def counted(
             f"{name}={number}: {step} heads share a key head and go together; ask for "
             f"{number - number % step} or {number + step - number % step}"
         )
-    if number == total:
-        return planner.whole
+    if number in (least, total):
+        return planner.smallest() if number == least else planner.whole
     plan = plan_with(planner, number)
     assert plan is not None  # the budget is above the least
     return planner.filled(plan.subnet, number)

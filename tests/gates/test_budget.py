@@ -225,6 +225,8 @@ def test_gates_that_keep_the_number_in_every_sample_cost_nothing(model):
     ("options", "message"),
     [
         ({"heads": 4, "lam": 0.1}, "how many stay, or lam=, the price of each that stays; got both"),
+        ({"heads": 2.5}, "heads: expected how many stay, a whole number, got 2.5"),
+        ({"heads": {"enc-self": "3"}}, "enc-self: expected how many stay, a whole number, got '3'"),
         ({"heads": 4, "kinds": "all"}, "heads=4 says nothing of enc-ffn and dec-ffn; give neurons= too"),
         ({"neurons": 4, "kinds": "heads"}, "'ffn' has a number that stays, but no gates"),
         ({"heads": {"enc-self": 1}}, "no value for dec-self"),

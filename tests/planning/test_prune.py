@@ -182,12 +182,21 @@ def test_multiply_adds_are_those_of_the_run():
         ({"heads": 2, "params": 0.5}, "expected one of heads=, neurons="),
         ({"params": 60}, "params: expected the share that stays, above 0 and below 1, got 60"),
         ({"speedup": 0.5}, "speedup: expected more than 1"),
-        ({"heads": 2.5}, "heads: expected a number, got 2.5"),
+        ({"heads": 2.5}, "heads: expected a whole number, got 2.5"),
         ({"heads": 9}, "heads=9: expected 4 to 8"),
         ({"heads": 5}, "2 heads share a key head and go together; ask for 4 or 6"),
-        ({"params": 0.01}, r"params=0.01 cannot be met: nothing costs 1% .* it costs \d+%"),
+        ({"params": 0.01}, r"params=0.01 cannot be met: nothing costs 1.00% .* it costs [0-9.]+%"),
         ({"heads": 4, "choose": "importnce"}, "did you mean 'importance'"),
+        ({"heads": 4, "choose": 42}, "choose: expected the name of a score, a function .* got 42"),
+        ({"heads": 4, "choose": lambda model, batches: 42}, "returns a HeadMap, got 42"),
         ({"heads": 4, "refit": "all"}, "unknown refit 'all'"),
+        ({"heads": 4, "refit": True}, "unknown refit True"),
+        ({"heads": 4, "run": print}, "run= is what is timed or counted"),
+        ({"speedup": 2, "run": 3}, "run: expected a function, got 3"),
+        ({"heads": 4, "loss": 3}, "loss: expected a function, got 3"),
+        ({"heads": 4, "loss": lambda model, batch: 1.0}, "a tensor of one number for a batch, got a float"),
+        ({"heads": 4, "loss": lambda model, batch: torch.zeros(2)}, r"one number for a batch, got \(2,\)"),
+        ({"heads": 4, "loss": lambda model, batch: torch.tensor(torch.nan)}, "held-out batches is nan"),
     ],
 )
 def test_a_wish_that_cannot_be_met_is_refused_and_the_model_stays(asked, wrong):
@@ -199,10 +208,33 @@ def test_a_wish_that_cannot_be_met_is_refused_and_the_model_stays(asked, wrong):
     assert len(before) == len(model.state_dict())
 
 
-def test_a_model_with_gates_and_text_without_batches_are_refused():
+@pytest.mark.parametrize(
+    ("batches_of", "wrong"),
+    [
+        (lambda batches: [], "there are no batches"),
+        (lambda batches: batches[0], "expected a list of batches or a loader, got a dict"),
+        (lambda batches: None, "expected a list of batches or a loader, got a NoneType"),
+        (lambda batches: [each["input_ids"] for each in batches], "that are mappings, got a Tensor"),
+        (lambda batches: [{k: each[:0] for k, each in batches[0].items()}], "leave empty batches out"),
+        (lambda batches: [{"input_ids": each["input_ids"]} for each in batches], "add labels to the batch"),
+    ],
+    ids=["none", "one", "nothing", "tensors", "empty", "unlabelled"],
+)
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_batches_that_are_none_are_refused_in_words_of_our_own(name, batches_of, wrong):
+    model, batches = made(name)
+    with pytest.raises(ValueError, match=wrong):
+        prune(model, batches_of(batches), heads=4)
+
+
+def test_no_neurons_at_all_can_stay():
     model, batches = made("bert")
-    with pytest.raises(ValueError, match="there are no batches"):
-        prune(model, [], heads=4)
+    assert prune(model, batches, neurons=0).subnet.units.select(FFN_KINDS).count() == 0
+    assert torch.isfinite(logits(model, batches[0])).all()
+
+
+def test_a_model_with_gates_is_refused():
+    model, batches = made("bert")
     attach(model, heads=4)
     with pytest.raises(ValueError, match="already has gates"):
         prune(model, batches, heads=4)
