@@ -75,32 +75,40 @@ def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     """(head, e) of one site's heads, in the order in which they close: always the one with the smallest e, or
     of more than CLOSING_STEPS the few with the smallest.
 
-    When the columns C close, (G_S)^-1 and the refitted W lose what they owe to C: W -= W_C A (G^-1)_C and
-    G^-1 -= (G^-1)_C^T A (G^-1)_C with A = [(G^-1)_CC]^-1."""
+    When the columns C close, (G_S)^-1 and the refitted W lose what they owe to C: with L L^T = (G^-1)_CC and
+    U = L^-1 (G^-1)_C, G^-1 -= U^T U and W -= W_C L^-T U. Of G^-1 only the blocks of heads are kept up to
+    date; the rows C are made of the first G^-1 and of all U when C closes, as in a Cholesky decomposition, so
+    that no step rewrites the whole matrix."""
     G = statistics.covariance
-    # of the heads that are left, in their rows
-    inverse = torch.linalg.inv(G + damping(G) * torch.eye(len(G), dtype=G.dtype))
+    G.diagonal().add_(damping(G))
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(G))
     values, vectors = torch.linalg.eigh(statistics.fisher)
     root = vectors * values.clamp_min(0).sqrt()
-    W = root.T @ statistics.weight  # (D, HK), refitted, so weighed that e is a sum of squares
-    columns = torch.arange(len(inverse)).view(statistics.heads, -1)  # (H, K)
+    # of the heads that are left, in their rows
     left, at_once = torch.arange(statistics.heads), -(-statistics.heads // CLOSING_STEPS)
+    columns = torch.arange(len(G)).view(statistics.heads, -1)  # (S, K)
+    blocks = inverse[columns[:, :, None], columns[:, None]]  # (S, K, K)
+    W = (statistics.weight.T @ root)[columns]  # (S, K, D), refitted, so weighed that e is a sum of squares
+    U, closed = torch.zeros_like(G), 0  # a row for each column that closed
     order: list[tuple[int, float]] = []
     while len(left):
-        own = columns[left]  # (S, K)
-        parts = W[:, own].transpose(0, 1)  # (S, D, K)
-        both = torch.linalg.solve(inverse[own[:, :, None], own[:, None]], parts.mT @ parts)  # (S, K, K)
+        both = torch.linalg.solve(blocks, W @ W.mT)  # (S, K, K)
         costs = both.diagonal(dim1=1, dim2=2).sum(1) * statistics.count
         cheapest = costs.argsort(stable=True)[:at_once]
         order += zip(left[cheapest].tolist(), costs[cheapest].tolist(), strict=True)
-        gone = own[cheapest].flatten()
-        rows = inverse[gone]
-        share = torch.linalg.solve(rows[:, gone], rows)  # (C, HK)
-        W = W - W[:, gone] @ share
-        inverse = inverse - rows.T @ share
+        gone = columns[cheapest].flatten()
+        rows = inverse[gone] - U[:closed, gone].T @ U[:closed]  # (C, HK)
+        L = torch.linalg.cholesky(rows[:, gone])
+        new = torch.linalg.solve_triangular(L, rows, upper=False)
+        W_gone = torch.linalg.solve_triangular(L, W[cheapest].flatten(0, 1), upper=False)  # (C, D)
+        U[closed : closed + len(gone)] = new
+        closed += len(gone)
         stays = torch.ones(len(left), dtype=torch.bool)
         stays[cheapest] = False
-        left = left[stays]
+        left, columns = left[stays], columns[stays]
+        lost = new[:, columns].transpose(0, 1)  # (S, C, K)
+        blocks = blocks[stays] - lost.mT @ lost
+        W = W[stays] - lost.mT @ W_gone
     return order
 
 
