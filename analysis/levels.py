@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, batch_loss, frozen
-from headgates.analysis.scores.site_statistics import Projection, SiteStatistics, site_statistics
+from headgates.analysis.scores.site_statistics import Projection, SiteStatistics, one_by_one
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.on_device import on_device
 from headgates.gates.outputs import outputs_of
@@ -47,18 +47,15 @@ class Levels:
         widths: Mapping[HeadSite, Sequence[int]],
         **reading: Any,
     ):
-        kinds = list(dict.fromkeys(site.kind for site in widths))
         self.model, self.order, self.widths = model, order, widths
         outputs = outputs_of(model, HeadMap({site: torch.zeros(site.heads).bool() for site in widths}))
         self.outputs = {site: outputs[site] for site in widths}
-        statistics = site_statistics(model, batches, kinds=kinds, **reading)
         self.refits = dict[tuple[HeadSite, int], Projection]()
-        for site, own in widths.items():
+        for site, statistics in one_by_one(model, batches, sites=widths, **reading):
             weight, bias = self.outputs[site].weight, self.outputs[site].bias
-            for units in own:
-                found = refitted(statistics[site], highest(order[site], units), bias)
+            for units in widths[site]:
+                found = refitted(statistics, highest(order[site], units), bias)
                 self.refits[site, units] = found.rounded(weight.dtype)
-            del statistics[site]  # its moments are the largest of all that is held
 
     @contextmanager
     def placed(self, widths: Mapping[HeadSite, int]) -> Iterator[None]:

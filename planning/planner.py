@@ -14,10 +14,12 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 """
 
 import itertools
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from math import inf
 from operator import itemgetter
 from random import Random
 from statistics import fmean
@@ -74,8 +76,9 @@ class Planner:
 
     order: of all heads and neurons, the highest stay. table: what they cost. batches: for the refits; valid:
     for the losses, with so many `units` of the loss. loss (model, batch): summed over units. dropping: the
-    stacks whose layers may go. multiple: of neurons. queries: of the positions of the refits. kept: where
-    the losses of all widths and layers are kept; report: takes a line for each site."""
+    stacks whose layers may go. multiple: of neurons. queries: of the positions of the refits. search_seconds:
+    after which a local search tries nothing else. kept: where the losses of all widths and layers are kept;
+    report: takes a line for each site."""
 
     model: Any
     order: HeadMap
@@ -88,6 +91,7 @@ class Planner:
     dropping: Collection[str] = STACKS
     multiple: int = WIDTH
     queries: Queries = query_tokens
+    search_seconds: float = inf
     kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make()
     report: Callable[[str], None] = lambda line: None
 
@@ -100,6 +104,7 @@ class Planner:
         self.options = {site: steps.all for site, steps in self.steps.items()}
         self.planned, self.whole = {*self.sites}, Subnet.of(self.model)
         self.layers = sites_by_layer(self.whole)
+        self.seen = dict[tuple[Any, ...], float]()  # key of a subnet -> what it adds to the loss
 
     @cached_property
     def levels(self) -> Levels:
@@ -282,13 +287,16 @@ class Planner:
 
     def rise(self, subnet: Subnet) -> float:
         """What the whole subnet adds to the loss of the text, each output projection refitted by itself."""
-        base = self.base  # before anything is closed
-        widths = self.widths(subnet)
-        with (
-            self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),
-            skipped(self.model, subnet.dropped),
-        ):
-            return text_loss(self.model, self.valid, self.loss) - base
+        key = key_of(subnet)
+        if key not in self.seen:
+            base = self.base  # before anything is closed
+            widths = self.widths(subnet)
+            with (
+                self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),
+                skipped(self.model, subnet.dropped),
+            ):
+                self.seen[key] = text_loss(self.model, self.valid, self.loss) - base
+        return self.seen[key]
 
     def groups(self, subnet: Subnet) -> Iterator[list[HeadSite]]:
         """The sites that change together: those of a part that is padded to one number of heads, else each
@@ -371,12 +379,24 @@ class Planner:
 
     def plan(self, candidates: Sequence[Subnet], budget: float, *, seed: int) -> Plan:
         """The best candidate by the loss of the whole, after TRIES changes, each of which stays where that
-        loss falls."""
-        rng = Random(seed)
-        losses = [self.rise(subnet) for subnet in candidates]
-        loss, best = min(zip(losses, candidates, strict=True), key=itemgetter(0))
-        tried = {key_of(subnet) for subnet in candidates}
-        for _ in range(TRIES):
+        loss falls. Both end early after `search_seconds`, of which candidates have half, and one is looked
+        at."""
+        rng, start = Random(seed), time.perf_counter()
+        losses = list[float]()
+        for subnet in candidates:
+            if losses and time.perf_counter() - start > self.search_seconds / 2:
+                break
+            losses.append(self.rise(subnet))
+        looked_at = candidates[: len(losses)]
+        loss, best = min(zip(losses, looked_at, strict=True), key=itemgetter(0))
+        tried = {key_of(subnet) for subnet in looked_at}
+        for number in range(TRIES):
+            if time.perf_counter() - start > self.search_seconds:
+                self.report(
+                    f"local search: ended after {self.search_seconds:g} seconds, with {len(losses)} of "
+                    f"{len(candidates)} shapes and {number} of {TRIES} changes"
+                )
+                break
             other = self.neighbour(best, budget, rng)
             if other is None or key_of(other) in tried:
                 continue

@@ -35,6 +35,7 @@ from headgates.planning.timing import ModelRun, Timer, multiply_adds
 COUNTED = {"heads": KINDS, "neurons": FFN_KINDS}  # budgets that are numbers of units, and of which kinds
 SHARED_OUT = {"params": "parameters", "macs": "multiply-adds", "speedup": "time"}
 GPU_WIDTH = 64  # neurons stay in multiples of it on a GPU, for its matrix units
+SEARCH_SECONDS = 20.0  # of the local search of a plan; up to four plans are made for a speed
 TIMED_BATCHES = 4  # that are run, where the user says nothing
 
 
@@ -113,6 +114,7 @@ def prune(
             units=text.units,
             multiple=multiple,
             queries=known_tokens,
+            search_seconds=SEARCH_SECONDS,
             report=report,
             **options,
         )

@@ -24,9 +24,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Draw, Loss, Queries, batch_loss, query_tokens, sampled_targets
-from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
+from headgates.analysis.batches import (
+    Draw,
+    Loss,
+    Queries,
+    batch_loss,
+    frozen,
+    query_tokens,
+    sampled_targets,
+    sites_of,
+)
+from headgates.analysis.scores.site_statistics import SiteStatistics, one_by_one
 from headgates.gates import HeadMap, HeadSite
+from headgates.gates.called import called
+from headgates.gates.on_device import on_device
+from headgates.gates.sites import warn_of_neurons
 
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
 CLOSING_STEPS = 128  # of a site at most: of more heads, which are neurons, several close at a step
@@ -48,17 +60,14 @@ def obs(
     Sites do not depend on each other, so the heads of some sites alone close in the same order. loss (model,
     batch): summed over units. draw (model, batch, generator): the batch with targets sampled from what the
     model says. seed: of the targets. kinds: of attention unless named. queries: as `site_statistics` takes
-    them. Raises ValueError without any
-    batch."""
-    generator = torch.Generator().manual_seed(seed)
-    statistics = site_statistics(
-        model,
-        batches,
-        loss=lambda model, batch: loss(model, draw(model, batch, generator)),
-        kinds=kinds,
-        queries=queries,
-    )
-    return closing_places({site: closing_costs(each) for site, each in statistics.items()})
+    them. Raises ValueError without any batch."""
+    generator, device = torch.Generator().manual_seed(seed), next(model.parameters()).device
+    sites = sites_of(model, kinds)
+    warn_of_neurons(model, kinds)
+    with called(model), frozen(model):
+        drawn = [draw(model, on_device(batch, device), generator) for batch in batches]
+    statistics = one_by_one(model, drawn, sites=sites, loss=loss, queries=queries)
+    return closing_places({site: closing_costs(each) for site, each in statistics})
 
 
 def closing_places(costs: dict[HeadSite, list[tuple[int, float]]]) -> HeadMap:

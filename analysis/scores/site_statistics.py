@@ -6,11 +6,12 @@ loss's gradients at its output y.
 
 E is the mean over N query positions that are not padding; L is the loss summed over units, so that g belongs
 to its own position's y. Batches are forgotten as they come: memory depends on the sizes of the model alone.
-All sums are float64. Letters: H heads, K head width, D model width, N positions, B sentences, L query
+The float64 sums of a whole model can be many times as large as the model, so `one_by_one` makes those of a
+few sites at a time. Letters: H heads, K head width, D model width, N positions, B sentences, L query
 positions.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, Queries, frozen, passed, query_tokens, sites_of
-from headgates.gates import HeadSite
+from headgates.gates import ALL_KINDS, HeadSite
 from headgates.gates.called import called
 from headgates.gates.on_device import on_device
 from headgates.gates.outputs import Output
@@ -27,6 +28,8 @@ from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection
 from headgates.gates.site_walk import rows_where
 from headgates.gates.sites import warn_of_neurons
+
+NUMBERS_AT_ONCE = 2**27  # of all sums that share a pass over the text: 1 GiB
 
 
 class Projection(NamedTuple):
@@ -116,16 +119,20 @@ def site_statistics(
     loss: Loss | None = None,
     forward: Callable[[Any, Any], Any] | None = None,
     kinds: Iterable[str] | None = None,
+    sites: Collection[HeadSite] | None = None,
     queries: Queries = query_tokens,
 ) -> dict[HeadSite, SiteStatistics]:
-    """Return the statistics of every site with heads, in evaluation mode.
+    """Return the statistics of every site with heads, or of these sites, in evaluation mode.
 
     loss (model, batch): summed over the batch's units; its gradients make F. forward (model, batch): a pass
     without a loss instead, where F is not needed. queries: as for `importance`, or None for all. The model is
     left as it was, and its gates, if any, do not count: z is what W_O reads. Raises ValueError without any
     batch, or where an attention does not call its output projection."""
     modules = sites_of(model, kinds)
-    warn_of_neurons(model, kinds)
+    if sites is None:
+        warn_of_neurons(model, kinds)
+    else:
+        modules = {site: modules[site] for site in sites}
     sums: dict[HeadSite, SiteStatistics] = {}
     seen: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # z and a zero that is added to y, whose gradient is g
 
@@ -162,3 +169,24 @@ def site_statistics(
     if not all(each.count for each in sums.values()):
         raise ValueError("statistics of attention outputs need at least one batch of sentences, got none")
     return sums
+
+
+def one_by_one(
+    model: nn.Module, batches: Iterable[Any], *, sites: Iterable[HeadSite], **reading: Any
+) -> Iterator[tuple[HeadSite, SiteStatistics]]:
+    """Each of these sites with its statistics, which no one else keeps: as many sites share a pass over the
+    batches as have NUMBERS_AT_ONCE sums. reading: as `site_statistics`."""
+    modules, groups, full = sites_of(model, ALL_KINDS), [list[HeadSite]()], 0
+    for site in sites:
+        weight = plain_projection(modules[site], rule_of(modules[site]).out).weight
+        numbers = sum(size**2 for size in weight.shape)
+        if groups[-1] and full + numbers > NUMBERS_AT_ONCE:
+            groups.append([])
+            full = 0
+        groups[-1].append(site)
+        full += numbers
+    text = batches if len(groups) == 1 else [*batches]
+    for group in groups:
+        found = site_statistics(model, text, kinds=ALL_KINDS, sites=group, **reading)
+        for site in group:
+            yield site, found.pop(site)

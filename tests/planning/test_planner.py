@@ -1,6 +1,7 @@
 """Plans without a search, where an order's lowest close first; and the smaller model beside them."""
 
 import itertools
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -175,6 +176,23 @@ def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_m
     assert kept.subnet == first.subnet
     assert kept.cost > target
     assert reached(lambda budget: None, timed, target) is None
+
+
+def test_a_local_search_without_time_looks_at_one_shape_says_so_and_measures_none_twice(make_model):
+    model = random_model(make_model, **WIDE)
+    made = planner(model, cost_table(model, parameters, unit="parameters"), {})
+    block = {site: torch.arange(site.heads) < 16 for site in made.sites if site.kind in FFN_KINDS}
+    candidates = [made.whole.without(HeadMap({site: row})) for site, row in block.items()]
+    passes, said = [], []
+    made.levels = SimpleNamespace(placed=lambda widths: nullcontext())
+    made.base, made.valid, made.report = 0.0, [None], said.append
+    made.loss = lambda *_: passes.append(None) or torch.tensor(float(len(passes)))
+    made.search_seconds = 0.0
+    found = [made.plan(candidates, 0.0, seed=0) for _ in range(2)]
+    assert [each.subnet for each in found] == [candidates[0]] * 2
+    assert [each.loss for each in found] == [1.0, 1.0]
+    assert len(passes) == 1
+    assert f"1 of {len(candidates)} shapes and 0 of 40 changes" in said[0]
 
 
 @pytest.mark.parametrize("asked", [90.0, 100.0, 110.0])

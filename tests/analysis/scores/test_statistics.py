@@ -12,7 +12,7 @@ from headgates.analysis.batches import batch_loss, sampled_targets, sites_of
 from headgates.analysis.scores.fluctuation import fluctuation, standardised
 from headgates.analysis.scores.loss_swaps import loss_swapped
 from headgates.analysis.scores.obs import DAMPING, closing_costs, closing_places, obs
-from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
+from headgates.analysis.scores.site_statistics import SiteStatistics, one_by_one, site_statistics
 from headgates.analysis.scores.swaps import EVERY, promising, swapped
 from headgates.gates import HeadMap, HeadSite, attach, detach, zero_heads
 from headgates.models.transformer import Transformer
@@ -90,6 +90,18 @@ def test_statistics_leave_the_model_as_it_was_and_refuse_what_they_cannot_see(mo
     assert [(each.requires_grad, each.grad) for each in model.parameters()] == before
     assert model.training
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_sites_in_turn_have_the_statistics_of_all_at_once_though_the_text_is_read_once(model, monkeypatch):
+    monkeypatch.setattr("headgates.analysis.scores.site_statistics.NUMBERS_AT_ONCE", 1)
+    sites, found = [*sites_of(model, None)], {}
+    for site, each in one_by_one(model, iter(BATCHES), sites=sites, loss=batch_loss):
+        found[site] = each
+    for site, (z, g) in materialised(model, PAIRS).items():
+        assert found[site].count == len(z)
+        np.testing.assert_allclose(found[site].gram, z.T @ z / len(z), **CLOSE)
+        np.testing.assert_allclose(found[site].fisher, g.T @ g / len(g), **CLOSE)
+    assert len(found) == len(sites) > 1
 
 
 def test_fluctuation_is_the_mean_of_standardised_variances_times_squared_columns_head_by_head(model):
