@@ -134,8 +134,8 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
 
 def without_loss(model: Any, batch: Mapping[str, Any]) -> ValueError:
     return ValueError(
-        f"{type(model).__name__} gave no loss for a batch of {sorted(batch)}; add labels to the batch, "
-        "or give loss=, a function (model, batch) -> scalar"
+        f"the loss of {type(model).__name__} is not known for a batch of {sorted(batch)}; add labels to the "
+        "batch, or give loss=, a function (model, batch) -> scalar, summed over the batch"
     )
 
 

@@ -64,10 +64,14 @@ class Subnet:
         """What stays where these units close and these layers are dropped too. closed: True where a unit
         closes; sites that it lacks keep theirs. Raises ValueError at a site, layer or number of units that
         there is not."""
+        for stack, numbers in (layers or {}).items():
+            if isinstance(numbers, int | str):
+                raise ValueError(f"layers: expected a list of numbers for {stack!r}, got {numbers!r}")
         gone = {stack: set(numbers) for stack, numbers in (layers or {}).items()}
         for stack, numbers in gone.items():
-            if strange := numbers - set(range(len(self.layers.get(stack, ())))):
-                raise ValueError(f"there is no {stack} layer {min(strange)} to drop; known: {self.words}")
+            if strange := [each for each in numbers if each not in range(len(self.layers.get(stack, ())))]:
+                known = " and ".join(f"{own} 0 to {len(row) - 1}" for own, row in self.layers.items()) or "none"
+                raise ValueError(f"there is no {stack} layer {strange[0]!r} to drop; known: {known}")
         if closed is not None and any(row.dtype != torch.bool for row in closed.values()):
             raise ValueError(
                 "closed must hold bools, True where a unit closes, as scores.lowest(k) gives them"

@@ -81,6 +81,8 @@ def prune(
     asked = one_budget({name: number for name, number in budgets.items() if number is not None})
     if refit is not None:
         check_name("refit", refit, ("out",))
+    if not (multiple is None or (isinstance(multiple, int) and multiple > 0)):
+        raise ValueError(f"multiple: expected a whole number above 0, got {multiple!r}")
     check_choice(choose)
     for what, given in (("loss", loss), ("run", run)):
         if not (given is None or callable(given)):

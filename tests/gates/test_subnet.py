@@ -117,7 +117,9 @@ def test_what_a_model_has_not_is_refused_and_the_model_stays_whole():
         ({"closed": HeadMap({more: torch.ones(5, dtype=torch.bool)})}, "no site encoder.0.enc-self of 5"),
         ({"closed": HeadMap({site: torch.ones(site.heads) for site in whole.units})}, "must hold bools"),
         ({"layers": {"decoder": [0]}}, "no decoder layer 0"),
-        ({"layers": {"encoder": [2]}}, "no encoder layer 2"),
+        ({"layers": {"encoder": [2]}}, "no encoder layer 2 to drop; known: encoder 0 to 1"),
+        ({"layers": {"encoder": ["0"]}}, "no encoder layer '0' to drop"),
+        ({"layers": {"encoder": 0}}, "expected a list of numbers for 'encoder', got 0"),
         ({"layers": {"encoder": [0, 1]}}, "no layer left"),
     ):
         with pytest.raises(ValueError, match=message):
