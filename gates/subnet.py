@@ -70,8 +70,10 @@ class Subnet:
         gone = {stack: set(numbers) for stack, numbers in (layers or {}).items()}
         for stack, numbers in gone.items():
             if strange := [each for each in numbers if each not in range(len(self.layers.get(stack, ())))]:
-                known = " and ".join(f"{own} 0 to {len(row) - 1}" for own, row in self.layers.items()) or "none"
-                raise ValueError(f"there is no {stack} layer {strange[0]!r} to drop; known: {known}")
+                known = [f"{own} 0 to {len(row) - 1}" for own, row in self.layers.items()] or ["none"]
+                raise ValueError(
+                    f"there is no {stack} layer {strange[0]!r} to drop; known: {' and '.join(known)}"
+                )
         if closed is not None and any(row.dtype != torch.bool for row in closed.values()):
             raise ValueError(
                 "closed must hold bools, True where a unit closes, as scores.lowest(k) gives them"
