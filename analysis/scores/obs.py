@@ -98,7 +98,7 @@ def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     columns = torch.arange(len(G)).view(statistics.heads, -1)  # (S, K)
     blocks = inverse[columns[:, :, None], columns[:, None]]  # (S, K, K)
     W = (statistics.weight.T @ root)[columns]  # (S, K, D), refitted, so weighed that e is a sum of squares
-    U, closed = torch.zeros_like(G), 0  # a row for each column that closed
+    U, closed = G, 0  # in the memory of G: a row for each column that closed
     order: list[tuple[int, float]] = []
     while len(left):
         both = torch.linalg.solve(blocks, W @ W.mT)  # (S, K, K)

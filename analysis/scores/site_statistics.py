@@ -83,7 +83,7 @@ class SiteStatistics:
     @property
     def covariance(self) -> Tensor:
         """(HK, HK), E[z z^T] - E[z] E[z]^T."""
-        return self.gram - torch.outer(self.mean, self.mean)
+        return self.gram.addr_(self.mean, self.mean, alpha=-1)
 
     def moments(self, bias: Tensor | None) -> Tensor:
         """(HK, HK), those that count for a refit: with a bias it makes up for the mean."""
