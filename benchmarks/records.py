@@ -265,6 +265,28 @@ def planted() -> Table:
     return SELECTOR_HEADER, selector_lines(rows)
 
 
+def any_model() -> Table:
+    """Every model at about twice the speed, the unpruned one first; once each rival that made none."""
+    rows = [row for record in record_lines("any_model") for row in record["rows"]]
+    rows = [row for row in rows if not ("said" in row and "alone" in row["what"])]
+    names = ("test_loss", "test_accuracy", "trained_test_loss", "trained_test_accuracy")
+
+    def speed(row: FileRow) -> str:
+        if "said" in row:
+            return "not made"
+        ends = [f"{row[f'speed_{end}']:.2f}" for end in ("lowest", "highest") if f"speed_{end}" in row]
+        return f"{row['speed']:.2f}" + (f" ({' to '.join(ends)})" if ends else "")
+
+    columns: dict[str, Cell] = {
+        "model": itemgetter("base"),
+        "made smaller by": itemgetter("what"),
+        "times as fast": speed,
+    }
+    heads = ("test loss", "accuracy", "trained: loss", "trained: accuracy")
+    columns |= {head: number_cell(name, ".3f") for head, name in zip(heads, names, strict=True)}
+    return made_table(rows, columns)
+
+
 def known_head() -> Table:
     """The head that is right most often and the one that is missed most: of all runs of the layer together,
     then of each run."""
@@ -335,6 +357,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "student": student,
     "measured": measured_table,
     "planted": planted,
+    "any-model": any_model,
     "atom-mapping": known_head,
     "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
 }
