@@ -14,22 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = (
-    "headgates",
-    "gates",
-    "analysis",
-    "data",
-    "configs",
-    "models",
-    "bridges",
-    "tasks",
-    "lightning_modules",
-    "records",
-    "lab",
-    "pruning",
-    "explain",
-    "report",
-)
+ROOMS = ("headgates", *sorted(path.name for path in (ROOT / "headgates").iterdir() if path.is_symlink()))
 SCRIPTS = ("fit.py", "prune.py", "analyze.py", "translate.py")
 
 NEW_FILES = {

@@ -238,7 +238,9 @@ def test_titles_say_what_was_found(show):
     assert one.inner_text("#title") == f"{words} keep {value:.1f} of {value + 2:.1f} BLEU"
     assert one.inner_text("#heads-title").startswith("1 of 72 heads account for half of the cost of closing")
     assert one.inner_text("#curves-title").startswith("Untrained, 58 of 72 heads keep ")
-    assert one.inner_text("#curves-title").endswith(f"learned gates {value:.1f} with 55")
+    assert one.inner_text("#curves-title").endswith(
+        f"learned gates, after training, {value:.1f} with 55"
+    )
     one.head("encoder.0.enc-self.0")
     assert "costs 9.00 nats, 1st of 72" in one.inner_text("#card-title").lower()
     data["states"][1] |= {"difference": 0.2, "difference_ci95": [-0.1, 0.5]}
