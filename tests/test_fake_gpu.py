@@ -15,6 +15,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 # functions with a model or tensors that no job has to call, and why
 ELSEWHERE = {
+    "analysis/batches.py:without_loss": "words for an error",
     "analysis/causal_gating.py": "causal_scores is causal_gates with more updates; the others read its maps",
     "analysis/roles.py": "reads maps, which lie on the CPU",
     "analysis/survival.py": "reads maps, which lie on the CPU",
