@@ -6,6 +6,7 @@ The loss and the optimizer of the training stay as they are. Gates have an optim
 """
 
 import math
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -40,8 +41,8 @@ class GateCallback:
     (`reconstruct`) before the removal. save: the folder that `save_pruned` writes.
 
     After the training `removed` says what went, and `bank` holds the gates; an optimizer that trains on is
-    made anew. Raises ValueError as `attach` does and FileExistsError at a `save` that holds something, when
-    the training begins."""
+    made anew. Raises ValueError as `attach` does, and FileExistsError or OSError at a `save` that holds
+    something or cannot be made, when the training begins."""
 
     def __init__(
         self,
@@ -81,8 +82,8 @@ class GateCallback:
 
     def put_on(self, model: nn.Module, *, seed: int) -> None:
         """Put gates on the model; those of a training that was broken off come off first."""
-        if self.save is not None and (folder := Path(self.save)).exists() and any(folder.iterdir()):
-            raise FileExistsError(f"save={folder} is there already and not empty; choose another folder")
+        if self.save is not None:
+            check_save(Path(self.save))
         if self.model is model:
             detach(model)
         self.bank = attach(
@@ -165,6 +166,16 @@ class GateCallback:
                 "the weights have not learned to do without the others: train longer, or shorten warmup",
                 stacklevel=2,
             )
+
+
+def check_save(folder: Path) -> None:
+    """Raises FileExistsError or OSError, before a training that would be lost, where no model can be
+    saved."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise OSError(f"save={folder} cannot be made: {nearest} is no folder that can be written in")
+    if nearest == folder and any(folder.iterdir()):
+        raise FileExistsError(f"save={folder} is there already and not empty; choose another folder")
 
 
 def call(model: nn.Module, batch: Any) -> None:

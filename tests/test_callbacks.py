@@ -412,3 +412,13 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(monkeypatch, na
     with pytest.raises(ImportError, match=rf"pip install 'headgates\[{extra}\]'") as caught:
         getattr(hg, name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", ["not empty", "cannot be made"])
+def test_a_folder_that_cannot_be_saved_to_is_refused_before_the_training(words, tmp_path):
+    (tmp_path / "mine.txt").write_text("kept")
+    save = tmp_path if words == "not empty" else tmp_path / "mine.txt" / "pruned"
+    module = torch.nn.Module()
+    with pytest.raises(OSError, match=words):
+        hg.lightning.HeadGates(heads=2, save=save).put_on(module, seed=0)
+    assert (tmp_path / "mine.txt").read_text() == "kept"
