@@ -7,7 +7,9 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-all
 INSTALLED_TRAIN := $(VENV)/.installed-train
 $(INSTALLED): EXTRAS := train loggers analysis export hf fairseq slurm notebooks dev
-# Without byte code the installation takes half of the time; a first import writes what it reads.
+# Without byte code the installation takes half of the time; a first import writes what it reads. Containers often
+# forbid that for their image's sake; here every process would then start six seconds later.
+unexport PYTHONDONTWRITEBYTECODE
 $(INSTALLED_TRAIN): EXTRAS := train
 $(INSTALLED_TRAIN): PIP_FLAGS := --no-compile
 

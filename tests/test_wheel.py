@@ -191,3 +191,11 @@ def test_the_wheel_works_outside_the_checkout_with_torch_alone(wheel, tmp_path):
     shown = subprocess.run(words, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stdout.splitlines()[0]) == (0, "usage: headgates fit [--flag VALUE ...]")
     assert "pip install '.[all]'" in shown.stdout, "as README says"
+
+
+def test_what_make_runs_may_write_byte_code_where_a_container_forbids_it():
+    probe = 'probe: ; @$(PY) -c "import sys; print(sys.dont_write_bytecode)"'
+    forbidden = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    asked = ["make", "-s", "--eval", probe, "probe", f"PY={sys.executable}"]
+    answer = subprocess.run(asked, cwd=ROOT, env=forbidden, capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
