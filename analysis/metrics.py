@@ -28,15 +28,16 @@ else:
 class Metric:
     """A score of outputs against references, higher is better.
 
-    title: as tables call it. statistics(outputs, references): (N, M), whole numbers. score(sums): the score
-    of summed statistics (M,), to the last digit as its own library gives it. resampled(sums): the same (R,)
-    for many sums (R, M) at once. signature: what made it. right_or_wrong: statistics are 1 where the line is
-    right, and 1; then McNemar's test is given beside the bootstrap."""
+    title: as tables call it. statistics(outputs, references, sources): (N, M); BLEU, chrF and accuracy do not
+    read the sources. score(sums): the score of summed statistics (M,), to the last digit as its own library
+    gives it. resampled(sums): the same (R,) for many sums (R, M) at once. signature: what made it.
+    right_or_wrong: statistics are 1 where the line is right, and 1; then McNemar's test is given beside the
+    bootstrap."""
 
     name: str
     title: str
-    statistics: Callable[[Sequence[str], Sequence[str]], Floats]
-    score: Callable[[Sequence[int]], float]
+    statistics: Callable[[Sequence[str], Sequence[str], Sequence[str]], Floats]
+    score: Callable[[Sequence[float]], float]
     resampled: Callable[[Floats], Floats]
     signature: Callable[[], str]
     right_or_wrong: bool = False
@@ -51,15 +52,15 @@ def sacre_metric(name: str, title: str, resampled: Callable[[Floats], Floats], *
     def sacre() -> Any:
         return getattr(extra(f"sacrebleu.metrics.{name}"), name.upper())(**options)
 
-    def statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    def statistics(outputs: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Floats:
         """Of BLEU (N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams. Of chrF
         (N, 18): hypothesis, reference and matching n-grams, 6 orders."""
         return np.array(
             sacre()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
         )
 
-    def score(sums: Sequence[int]) -> float:
-        return float(sacre()._compute_score_from_stats(list(sums)).score)
+    def score(sums: Sequence[float]) -> float:
+        return float(sacre()._compute_score_from_stats([*map(int, sums)]).score)
 
     def signature() -> str:
         metric = sacre()
@@ -113,7 +114,7 @@ def bleu_of(language: str) -> Metric:
 # ---------------------------------------------------------------- accuracy
 
 
-def right_lines(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+def right_lines(outputs: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Floats:
     """(N, 2): 1 where the line is its reference, else 0; and 1."""
     return np.array(
         [[ours == theirs, 1] for ours, theirs in zip(outputs, references, strict=True)], dtype=np.float64

@@ -79,28 +79,37 @@ class Scored:
 
 
 def score(
-    outputs: Sequence[str], references: Sequence[str], metrics: Sequence[Metric] = TRANSLATION
+    outputs: Sequence[str],
+    references: Sequence[str],
+    metrics: Sequence[Metric] = TRANSLATION,
+    sources: Sequence[str] = (),
 ) -> Scored:
-    """Score detokenised lines. Raises ValueError when the numbers of lines differ or there are none."""
+    """Score detokenised lines. sources: their source lines, which metrics of the user's own read. Raises
+    ValueError when the numbers of lines differ or there are none."""
     if len(outputs) != len(references) or not references:
         raise ValueError(
             f"expected as many hypotheses as references, at least one; got {len(outputs)} and "
             f"{len(references)}"
         )
-    return scored({metric.name: metric.statistics(outputs, references) for metric in metrics}, metrics)
+    found = {metric.name: metric.statistics(outputs, references, sources) for metric in metrics}
+    return scored(found, metrics)
 
 
 def scored(statistics: Mapping[str, Floats], metrics: Sequence[Metric] = TRANSLATION) -> Scored:
     """The scores of a system whose sentences have these statistics, (N, M) for each metric."""
     values = {
-        metric.name: metric.score(statistics[metric.name].sum(axis=0).astype(int).tolist())
+        metric.name: metric.score(statistics[metric.name].sum(axis=0).tolist())
         for metric in metrics
     }
     return Scored(tuple(metrics), values, dict(statistics))
 
 
 def score_changed(
-    base: Scored, drafts: Sequence[str], changed: Mapping[int, str], references: Sequence[str]
+    base: Scored,
+    drafts: Sequence[str],
+    changed: Mapping[int, str],
+    references: Sequence[str],
+    sources: Sequence[str] = (),
 ) -> Scored:
     """The `score` of the drafts with some lines changed (number -> output); base: the score of the drafts.
     Only lines that differ from their draft are scored again. Raises ValueError unless base, drafts and
@@ -112,7 +121,8 @@ def score_changed(
     lines = [i for i in sorted(changed) if changed[i] != drafts[i]]
     if not lines:
         return base
-    new = score([changed[i] for i in lines], [references[i] for i in lines], base.metrics)
+    read = [sources[i] for i in lines] if sources else []
+    new = score([changed[i] for i in lines], [references[i] for i in lines], base.metrics, read)
     statistics = {name: rows.copy() for name, rows in base.statistics.items()}
     for name, rows in new.statistics.items():
         statistics[name][lines] = rows
@@ -224,7 +234,7 @@ def above_trivial(
     often = Counter(references).most_common(1)[0][0]
     counts = resample_counts(len(references), RESAMPLES)
     ours, *trivial = (
-        metric.resampled(counts @ metric.statistics(lines, references))
+        metric.resampled(counts @ metric.statistics(lines, references, ()))
         for lines in (outputs, [often] * len(references), elsewhere(references), elsewhere(outputs))
     )
     low, high = min(interval(ours - theirs) for theirs in trivial)

@@ -243,6 +243,12 @@ class Settings:
         0, "Optimiser steps between checkpoints within an epoch, 0: none by steps.", at_least=0, rare=True
     )
     fresh: bool = setting(False, "Repeat what is finished. What it wrote is emptied first.")
+    metrics: list[str] = setting(
+        [],
+        "Further metrics, as module:function. f(sources, outputs, references) takes lists and returns a "
+        "number for each line; their mean is the score.",
+        more=True,
+    )
     sentences: int = setting(
         0,
         "Sentences that scores, analyses and checks read, a sample; 0: their own number.",
@@ -362,6 +368,7 @@ OF_THE_COMMAND = (  # settings that say how and where, and change no result
     "checkpoint_minutes",
     "checkpoint_steps",
     "fresh",
+    "metrics",
     "look_sentences",
 )
 OF_THE_BASE = (

@@ -122,6 +122,8 @@ def ablate(
         "bootstrap_seed": BOOTSTRAP_SEED,
         "significance_test": TEST,
     }
+    if source.task.further:  # a table that has more metrics is one without them too
+        cache_key["metrics"] = [metric.signature() for metric in source.task.further]
     return cached_table(source.folder, name, cache_key, make, fresh=fresh)
 
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from headgates.analysis.metrics import Metric
 from headgates.analysis.significance import (
     RESAMPLES,
     Scored,
@@ -83,13 +84,13 @@ def size_without(model: nn.Module, closed: HeadMap | None, layers: StackLayers |
     return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("head_gates."))
 
 
-def scored_on(source: Source, test: Lines) -> Scored:
+def scored_on(source: Source, test: Lines, metrics: Sequence[Metric]) -> Scored:
     """A run's system on another test set, whose outputs its folder keeps."""
     key = evaluation_key(source.task.prediction_settings(source.predictor), test)
     kept, name = RunFolder(source.folder / f"evaluations/{config_hash(key)}"), source.system
     if not (kept / f"hypotheses/{name}.txt").is_file():
         kept.write_outputs(source.system, source.task.outputs(source.predictor, test[0]))
-    return score(kept.outputs(source.system), test[1], source.task.metrics)
+    return score(kept.outputs(source.system), test[1], metrics, test[0])
 
 
 def evaluation_key(settings: dict[str, Any], test: Lines) -> EvaluationRecord:
@@ -111,6 +112,21 @@ def evaluated(run: RunFolder, key: EvaluationRecord, system: str) -> tuple[RunFo
             if row.system == system and row.evaluation == key:
                 return folder, row
     return None
+
+
+def measure_again(run: RunFolder, task: Task, test: Lines) -> None:
+    """Add the metrics that the user asks for to the finished result of a run, by the outputs that it keeps.
+    It stays as it is where these are of other test lines, or the folder is another user's."""
+    rows, result, digest = run.rows(), run.result(), digest_lines(*test)
+    if not task.further or any(row.evaluation.get("test_digest") != digest for row in rows):
+        return
+    scored = {row.system: score(run.outputs(row.system), test[1], task.further, test[0]) for row in rows}
+    reference, counts = scored.get(result.get("reference") or ""), resample_counts(len(test[0]), RESAMPLES)
+    found = {name: measures_of(each, reference, counts) for name, each in scored.items()}
+    if any(row.measures.get(name) != own for row in rows for name, own in found[row.system].items()):
+        again = [replace(row, measures=row.measures | found[row.system]).to_json() for row in rows]
+        with suppress(OSError):
+            run.write_json("result.json", {**result, "rows": again})
 
 
 def measured_here() -> dict[str, Any]:
@@ -180,7 +196,7 @@ class Evaluation:
         gates = None if xi is None else xi.to_json()
         self.folder.add_system(row.system, weights, gates, tokenizer=self.task.tokenizer_files)
         self.folder.write_outputs(row.system, outputs)
-        scored = score(outputs, self.test[1], self.task.metrics)
+        scored = score(outputs, self.test[1], self.task.metrics, self.test[0])
         self.scored[row.system] = scored
         row.measures = measures_of(scored)
         row.above_trivial = None  # a copy of a base's row may be another system's

@@ -12,13 +12,14 @@ from headgates.configs.stages import StageConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.doubts import doubts
-from headgates.data.ranks import after_first
+from headgates.data.ranks import after_first, first
 from headgates.data.special_tokens import MOST_UNKNOWN
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.source import Lines, Source, best_device
 from headgates.tasks import task_named
 from headgates.tasks.base import Predictor
+from headgates.tasks.own_metric import check_metrics
 
 
 class ExperimentText:
@@ -28,12 +29,13 @@ class ExperimentText:
     def __init__(self, config: Settings, corpus: Corpus | None = None):
         """corpus: the text, where it has been read already."""
         self.config, self.settings = config, to_dict(config)
-        self.task = task_named(config.task, config.tgt)
+        self.task = task_named(config.task, config.tgt, config.metrics)
         # it may be downloaded
         self.corpus = corpus or after_first(lambda: self.task.load_text(self.settings))
         self.prefix, _ = self.task.run_words(self.settings)
         test = self.corpus.test.first(config.test_sentences)
         self.test: Lines = (list(test.sources), list(test.targets))
+        first(lambda: check_metrics(self.task.further, *self.test))  # before anything is trained
         for doubt in doubts(self.corpus):
             say(doubt)
         self._data: TranslationData | None = None

@@ -32,6 +32,7 @@ from headgates.lab.evaluation import (
     evaluated,
     evaluation_key,
     kept_evaluation,
+    measure_again,
     measured_here,
     stage_of,
 )
@@ -118,6 +119,8 @@ class Lab:
             )
         )
         again = "; --fresh repeats it" if asked else ""
+        if done:
+            first(lambda: measure_again(folder, self.task, self.text.test))
         say(f"{kind if kind in (BASE, CONTINUED) else 'run'}: {folder.path}" + f" (finished{again})" * done)
         if done and asked and settings.name not in (None, folder.path.name):
             say(f"--name {settings.name} is not needed: the same model is finished as {folder.path.name}")
@@ -141,7 +144,8 @@ class Lab:
         settings = self.task.prediction_settings(predictor)
         key = evaluation_key(settings, text.test)
         if (found := evaluated(run, key, own)) is not None:
-            return found
+            first(lambda: measure_again(found[0], self.task, text.test))
+            return evaluated(run, key, own) or found
         kept = first(lambda: self.writable(kept_evaluation(run, key)))
         say(
             f"{run.path}: its result is of other test lines or another search; the {len(text.test[0]):,} "

@@ -89,8 +89,8 @@ def score_ablations(
         folder.write_json(file, {"cache_key": cache_key, "drafts": drafts, "changed": changed})
     assert drafts is not None, "there is at least one ablation"
     lines_of = [dict(lines or ()) for lines in changed]
-    base = score(drafts, references, source.task.metrics)
-    systems = [score_changed(base, drafts, lines, references) for lines in lines_of]
+    base = score(drafts, references, source.task.metrics, sources)
+    systems = [score_changed(base, drafts, lines, references, sources) for lines in lines_of]
     return AblationScores(base, systems, [len(lines) / len(sources) for lines in lines_of])
 
 

@@ -107,7 +107,7 @@ def prune_by_tenths(module: StageModule, scores: HeadMap, valid: Lines) -> list[
         closed = closed_by("importance", scores, keep=total - count)
         with Subnet.of(module.model).without(closed).closed(module.model):
             outputs = task.outputs(module.predictor, valid[0], quick=True)
-        pruned.append((count, score(outputs, valid[1], task.metrics)))
+        pruned.append((count, score(outputs, valid[1], task.metrics, valid[0])))
     return pruned
 
 

@@ -107,7 +107,8 @@ def row_of(run: RunFolder, lab: Lab, system: str | None = None) -> Row:
         folder, result = lab.own_row(run)
     else:
         folder, result = run, first(lambda: run.row_of(system or own))  # which it may just have written
-    scored = score(folder.outputs(result.system), lab.text.test[1], lab.task.metrics)
+    sources, references = lab.text.test
+    scored = score(folder.outputs(result.system), references, lab.task.metrics, sources)
     recipe = result.recipe if system is None else None
     if result.system == CONTINUED:
         made_by = recipe_of(run.config())

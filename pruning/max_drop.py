@@ -26,9 +26,9 @@ def numbers_of_heads(recipe: Recipe, total: int) -> list[int]:
 
 
 def validated(run: Run, predictor: Predictor) -> Scored:
-    """The model's outputs of all validation lines, scored."""
+    """The model's outputs of all validation lines, by the metric that decides."""
     valid = run.text.corpus.valid
-    return score(run.task.outputs(predictor, list(valid.sources)), list(valid.targets), run.task.metrics)
+    return score(run.task.outputs(predictor, list(valid.sources)), list(valid.targets), run.task.metrics[:1])
 
 
 def told_drop(run: Run, model: str, heads: int, scored: Scored, reference: Scored, limit: float) -> Drop:

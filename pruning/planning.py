@@ -323,7 +323,7 @@ class Planning:
         for runtime in runtimes_of(model):
             outputs, speed = compared(self.translator, model, self.source.model, runtime, self.threads, text)
             ours, theirs = (
-                score(self.translator.target_vocab.decode(ids), references, metrics) for ids in outputs
+                score(self.translator.target_vocab.decode(ids), references, metrics, lines) for ids in outputs
             )
             found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
         return found

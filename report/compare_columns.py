@@ -9,6 +9,7 @@ unpruned model by the same runtime.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import Any, cast
 
@@ -59,6 +60,11 @@ def comparison_columns(
     def of_difference(name: str) -> Callable[[Group], Any]:
         return lambda group: getattr(differences[group], name) if group in differences else None
 
+    def by_metric(metric: Metric) -> list[Column]:
+        references = {group: compared.reference(group.epochs) for group in differences}
+        found = {group: group.by(metric).minus(other.by(metric)) for group, other in references.items()}
+        return difference_columns(metric, found)
+
     low_and_high = (f"{DIFFERENCE}_low", f"{DIFFERENCE}_high")
     return [
         Column(("method",), lambda group: group.label, "method"),
@@ -84,6 +90,7 @@ def comparison_columns(
         Column(("p_value",), of_difference("p")),
         Column(("p_holm",), of_difference("p_holm"), "p (Holm)", ".3f"),
         Column(("p_mcnemar",), p_mcnemar, "McNemar", ".3f"),
+        *chain.from_iterable(map(by_metric, others)),
         *speed_columns(compared, metrics),
         Column(("length",), lambda group: mean([row.scored.length for row in group.rows]), "length", ".2f"),
         Column(("loss",), lambda group: group.loss, "valid. loss", ".4f"),
@@ -114,7 +121,26 @@ def kind_column(kind: str) -> Column:
 
 
 def metric_column(metric: Metric) -> Column:
-    return over_seeds(metric.name, lambda row: row.measures[metric.name].value, metric.title, ".2f")
+    return Column((metric.name,), lambda group: group.by(metric).mean, metric.title, ".2f")
+
+
+def difference_columns(metric: Metric, found: Mapping[Group, Difference]) -> list[Column]:
+    """The difference from the reference in a metric beside the one that decides, over sentences and seeds."""
+    name = f"{metric.name}_{DIFFERENCE}"
+    return [
+        Column(
+            (name,),
+            lambda group: found[group].value if group in found else None,
+            f"{metric.title} {DIFFERENCE}",
+            "+.2f",
+        ),
+        Column(
+            (f"{name}_low", f"{name}_high"),
+            lambda group: found[group].interval if group in found else None,
+            "95%",
+            "+.2f",
+        ),
+    ]
 
 
 def part_column(part: str) -> Column:

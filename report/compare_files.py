@@ -161,17 +161,17 @@ def markdown(
     lines += [*(f"- no run: {name}" for name in failed), ""]
     for epochs, (head, *rows) in group_tables(compared, metrics).items():
         lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(head, rows)]
-    measures = compared.base.first.measures
-    return [*lines, *(f"- {name} `{measure.signature}`" for name, measure in measures.items()), ""]
+    signatures = compared.base.rows[0].scored.signatures
+    return [*lines, *(f"- {name} `{signature}`" for name, signature in signatures.items()), ""]
 
 
 def print_compared(compared: Compared, *, metrics: Sequence[Metric], title: str) -> None:
-    """Print the summary, then a table for each amount of training, and the signature of the metric."""
+    """Print the summary, then a table for each amount of training, and the signatures of the metrics."""
     for sentence in sentences_of(compared, metrics[0]) if compared.groups else []:
         print(sentence)
     for epochs, (head, *rows) in group_tables(compared, metrics).items():
         show(f"{title}: test set, {search_title(compared.base.first.search)}{trained(epochs)}", head, rows)
-    print(compared.base.first.main.signature)
+    print(*compared.base.rows[0].scored.signatures.values(), sep="\n")
 
 
 # ---------------------------------------------------------------- figure

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata  # type: ignore[import-untyped]
 
-from headgates.analysis.metrics import Floats
+from headgates.analysis.metrics import Floats, Metric
 from headgates.analysis.seed_luck import difference_of_means, seed_variance
 from headgates.analysis.significance import holm
 from headgates.configs.recipe import UNPRUNED, Recipe, Share, Speed, Units
@@ -71,9 +71,9 @@ def together(differences: Sequence[Difference]) -> list[Difference]:
 
 class Group:
     """Rows that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in each
-    resample."""
+    resample. metric: what scores them, the deciding one unless given."""
 
-    def __init__(self, rows: Sequence[Row], counts: Floats):
+    def __init__(self, rows: Sequence[Row], counts: Floats, metric: Metric | None = None):
         self.rows, self.counts = list(rows), counts
         self.first, self.recipe = rows[0].result, rows[0].recipe or ITSELF
         self.label, self.is_base = self.first.label, self.first.is_base
@@ -81,7 +81,8 @@ class Group:
         budget = None if self.is_base else self.recipe.budget
         self.size: ComparedBudget | None = budget if isinstance(budget, Units | Speed | Share) else None
         self.heads = fmean(row.result.heads_open for row in rows)
-        self.values = [row.result.main.value for row in rows]
+        self.metric = metric or rows[0].scored.metrics[0]
+        self.values = [row.scored[self.metric.name] for row in rows]
         self.mean = fmean(self.values)
         self.loss = mean([validation_loss(row.result) for row in rows])
 
@@ -98,8 +99,12 @@ class Group:
     @cached_property
     def resampled(self) -> list[Floats]:
         """Of each seed (R,): its score in each resample."""
-        metric = self.rows[0].scored.metrics[0]
-        return [metric.resampled(self.counts @ row.scored.main_statistics) for row in self.rows]
+        name = self.metric.name
+        return [self.metric.resampled(self.counts @ row.scored.statistics[name]) for row in self.rows]
+
+    def by(self, metric: Metric) -> "Group":
+        """The same rows, scored by another metric."""
+        return Group(self.rows, self.counts, metric)
 
     @property
     def interval(self) -> Interval:

@@ -174,7 +174,7 @@ def on_text(base: RunFolder, rows: Sequence[Row], test: Lines) -> list[Row]:
         if row.recipe and row.recipe.closing == RESAMPLE:
             continue
         folder = base if row.result.system == BASE else row.run
-        scored = scored_on(open_source(folder.path, row.result.system), test)
+        scored = scored_on(open_source(folder.path, row.result.system), test, row.scored.metrics)
         result = replace(
             row.result, measures=measures_of(scored), reference=None, evaluation={}, seconds=None
         )

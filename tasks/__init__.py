@@ -6,10 +6,11 @@ Lightning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgates.configs.registry import imported
+from headgates.tasks.own_metric import own_metric
 
 if TYPE_CHECKING:
     from headgates.tasks.base import Task
@@ -21,14 +22,16 @@ TASKS: dict[str, str] = {  # name -> "module:class"; configs/tasks.py has the na
 }
 
 
-def task_named(name: str, target_language: str = "") -> Task:
-    """The task of this name. Raises ValueError where this version has none such."""
+def task_named(name: str, target_language: str = "", metrics: Sequence[str] = ()) -> Task:
+    """The task of this name. metrics: module:function of each further one. Raises ValueError where this
+    version has none such, or a metric is not there."""
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; this version has {', '.join(TASKS)}")
-    task: Task = imported(TASKS[name])(target_language)
+    task: Task = imported(TASKS[name])(target_language, [*map(own_metric, metrics)])
     return task
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
-    """The task of a run by its config.yaml."""
+    """The task of a run by its config.yaml, with the metrics of the task alone: code that a file names is not
+    run."""
     return task_named(config.get("task", "translation"), config.get("tgt") or "")

@@ -57,14 +57,19 @@ class Task(ABC):
     batches: ClassVar[type[TranslationData]] = TranslationData
     tokenizer_files: ClassVar[str] = "vocab*"  # of a run folder; runs on a base take them along
 
-    def __init__(self, target_language: str = ""):
-        """target_language: of a text with two; BLEU of some languages is of characters."""
-        self.target_language = target_language
+    def __init__(self, target_language: str = "", further: Sequence[Metric] = ()):
+        """target_language: of a text with two; BLEU of some languages is of characters. further: metrics that
+        the user asks for (tasks/own_metric.py)."""
+        self.target_language, self.further = target_language, tuple(further)
 
     @property
     @abstractmethod
-    def metrics(self) -> tuple[Metric, ...]:
+    def own_metrics(self) -> tuple[Metric, ...]:
         """The first decides what is better."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return *self.own_metrics, *self.further
 
     @abstractmethod
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:

@@ -61,7 +61,7 @@ class LabelValidator(Validator):
 class Classification(Task):
     """Sentences, or pairs of them, to labels, by an encoder of Hugging Face's."""
 
-    metrics = (ACCURACY,)
+    own_metrics = (ACCURACY,)
     unit = "sentences"
     batches = LabelledData
 

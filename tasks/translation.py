@@ -63,7 +63,7 @@ class Translation(Task):
     searches = True
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def own_metrics(self) -> tuple[Metric, ...]:
         return bleu_of(self.target_language), CHRF
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:

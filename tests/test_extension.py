@@ -67,7 +67,7 @@ from headgates.tasks.translation import Translation
 RIGHT = Metric(
     "right",
     "% right",
-    lambda outputs, references: np.array([[a == b, 1] for a, b in zip(outputs, references, strict=True)], dtype=np.float64),
+    lambda outputs, references, sources: np.array([[a == b, 1] for a, b in zip(outputs, references, strict=True)], dtype=np.float64),
     lambda sums: 100 * sums[0] / sums[1],
     lambda sums: 100 * sums[:, 0] / sums[:, 1],
     lambda: "share of equal lines",
@@ -81,7 +81,7 @@ def text(count: int, seed: int) -> ParallelText:
 
 
 class Reversal(Translation):
-    metrics = (RIGHT,)
+    own_metrics = (RIGHT,)
 
     def load_text(self, settings):
         return Corpus(text(600, 1), text(50, 2), text(50, 3), "reversal", "digits, backwards")

@@ -43,6 +43,12 @@ class AnalyzeOptions(Analyses):
         [],
         "Further test sets, a table each. Corpora by name or folder, or two files, SOURCE:REFERENCE.",
     )
+    metrics: list[str] = setting(
+        [],
+        "Further metrics, as module:function. f(sources, outputs, references) takes lists and returns a "
+        "number for each line; their mean is the score.",
+        more=True,
+    )
     beam: int = setting(1, "Beam width; 1 is greedy.", at_least=1)
     test_sentences: int = setting(0, "Test sentences to translate, 0 for all.", at_least=0)
 
@@ -50,9 +56,9 @@ class AnalyzeOptions(Analyses):
         super().__post_init__()
         if self.also and self.ablate != "one":
             raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
-        for flag, given in (("--beam", self.beam > 1), ("--test-sentences", self.test_sentences > 0)):
-            if given and not self.ablate:
-                raise ValueError(f"{flag} is for --ablate: add it, or leave {flag} out")
+        given = {"beam": self.beam > 1, "test-sentences": self.test_sentences > 0, "metrics": self.metrics}
+        for flag in (f"--{name}" for name, is_given in given.items() if is_given and not self.ablate):
+            raise ValueError(f"{flag} is for --ablate: add it, or leave {flag} out")
         names = ("what", "text", "system", "causes", "contrast")
         if self.ablate and (name := next((name for name in names if getattr(self, name)), None)):
             raise ValueError(
@@ -146,6 +152,7 @@ def ablate_heads(options: AnalyzeOptions) -> None:
     from headgates.report.head_figures import draw_matrix
     from headgates.report.pruning_figures import draw_transfer
     from headgates.report.pruning_tables import all_but_one_table, one_table, transfer_table
+    from headgates.tasks.own_metric import check_metrics, own_metric
 
     assert options.ablate is not None
     if options.threads:
@@ -153,6 +160,8 @@ def ablate_heads(options: AnalyzeOptions) -> None:
     source = open_source(options.sources[0], unpruned=True, options=options, finished=True)
     if isinstance(source.predictor, Translator):
         source.predictor.search = replace(source.predictor.search, beam=options.beam)
+    source.task.further = tuple(map(own_metric, options.metrics))
+    first(lambda: check_metrics(source.task.further, *source.lines("test", 1)))
     others = [source.other(corpus, options.test_sentences) for corpus in options.also]
     print(f"{source.folder.path}: the base; results are written there", flush=True)
     splits = ["test"] if options.ablate == ablation.ONE else ["valid", "test"]

@@ -17,7 +17,7 @@ from headgates.tasks.translation import Translation
 LABELS = 7
 
 
-def right_of_all(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+def right_of_all(outputs: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> Floats:
     """(N, 2): 1 where the line is right, and 1."""
     return np.array(
         [[ours == theirs, 1] for ours, theirs in zip(outputs, references, strict=True)], dtype=np.float64
@@ -55,7 +55,7 @@ class Labeller:
 class Labelling(Translation):
     """The text of translation, for another thing to say about it."""
 
-    metrics = (ACCURACY,)
+    own_metrics = (ACCURACY,)
 
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return [predictor.label(line) for line in lines]

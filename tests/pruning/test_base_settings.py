@@ -21,6 +21,7 @@ CHOSEN = {  # where a value that is merely another makes no settings
     "gates.zeta": 1.2,
     "finetune.dropout": 0.125,
     "strategy": "ddp",
+    "metrics": ["module:function"],
     "task": "translation",
     "encoder": None,
 }
