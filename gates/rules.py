@@ -396,11 +396,11 @@ def fits(module: nn.Module, rule: SiteRule) -> bool:
         for name in filter(None, (*rule.widths, rule.group, rule.keys, rule.causal)):
             attribute(module, name, "an attribute")
         out = projection(module, rule.out)
-        check_columns(module, rule, out, heads)
-        if rule.inner:
+        if rule.inner:  # of which nothing may be left
             widths = {name: sizes_of(projection(module, name), rule) for name in rule.inputs}
             wanted = {name: (heads * rule.inner.count(name), sizes_of(out, rule)[0]) for name in widths}
             return widths == wanted and (type(module) is nn.Sequential or calls_output(module, rule))
+        check_columns(module, rule, out, heads)
     except (ValueError, TypeError, ArithmeticError):
         return False
     arguments = inspect.signature(type(module).forward).parameters

@@ -46,6 +46,17 @@ class Encoder(nn.Module):
         return self.head(x)
 
 
+class Plain(nn.Module):
+    """An MLP of a layout, whose class has no rule."""
+
+    def __init__(self, neurons: int):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(D, neurons), nn.Linear(neurons, D)
+
+    def forward(self, x):
+        return self.fc2(self.fc1(x).sigmoid())
+
+
 def plain(neurons: int) -> nn.Module:
     return nn.Sequential(nn.Linear(D, neurons), nn.GELU(), nn.Dropout(0.1), nn.Linear(neurons, D))
 
@@ -68,6 +79,16 @@ def test_layers_in_sequence_are_found_in_layers_alone_and_cut():
         remove(model, closed)
         close(model(x), masked)
     assert names(model) == [("encoder.0.enc-ffn", 3), ("encoder.1.enc-ffn", 5)]
+
+
+@torch.no_grad()
+def test_a_layer_of_a_layout_is_still_found_when_it_has_no_neuron_left():
+    model, x = Encoder(Plain(7), Plain(11)).eval(), floats(2, LENGTH, D)
+    model.layers[0].mlp.fc2.weight.zero_()
+    expected = model(x)
+    remove(model, HeadMap({next(iter(find_sites(model, "ffn"))): [True] * 7}), inputs=((x,), {}))
+    assert names(model) == [("encoder.0.enc-ffn", 0), ("encoder.1.enc-ffn", 11)]
+    close(model(x), expected)
 
 
 def test_a_gate_that_shares_a_weight_is_cut_by_the_line_that_is_named(monkeypatch):
