@@ -29,12 +29,13 @@ from headgates.planning.order import BY_PLAN, ScoreFunction, check_choice, order
 from headgates.planning.plan_text import PlanText
 from headgates.planning.planner import Plan, Planner
 from headgates.planning.pruned import Pruned
-from headgates.planning.reached import reached
+from headgates.planning.reached import CLOSE, reached
 from headgates.planning.timing import ModelRun, Timer, multiply_adds
 
 COUNTED = {"heads": KINDS, "neurons": FFN_KINDS}  # budgets that are numbers of units, and of which kinds
 SHARED_OUT = {"params": "parameters", "macs": "multiply-adds", "speedup": "time"}
 GPU_WIDTH = 64  # neurons stay in multiples of it on a GPU, for its matrix units
+COUNTABLE = 0.0, 1.0  # what counts may cost of what is asked for
 SEARCH_SECONDS = 20.0  # of the local search of a plan; up to four plans are made for a speed
 TIMED_BATCHES = 4  # that are run, where the user says nothing
 
@@ -158,11 +159,12 @@ def prune(
         def measured(subnet: Subnet) -> float:
             with subnet.removed(model):
                 cost = full * measure(model) / whole
-            report(f"{full / cost:.2f} times as fast: {subnet.words}")
+            said = f"{full / cost:.2f} times as fast" if timer else f"{cost / full:.3f} of the {table.unit}"
+            report(f"{said}: {subnet.words}")
             return cost
 
         plan_for = partial(plan_with, planner)
-        plan = reached(plan_for, measured, target) if timer else plan_for(target)
+        plan = reached(plan_for, measured, target, close=CLOSE if timer else COUNTABLE)
         if plan is None:
             raise ValueError(f"{name}={number:g} cannot be met: {planner.too_small(target)}")
         subnet = plan.subnet

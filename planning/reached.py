@@ -12,16 +12,21 @@ CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 
 
 def reached(
-    plan_for: Callable[[float], Plan | None], measured: Callable[[Subnet], float], target: float
+    plan_for: Callable[[float], Plan | None],
+    measured: Callable[[Subnet], float],
+    target: float,
+    *,
+    close: tuple[float, float] = CLOSE,
 ) -> Plan | None:
     """The plan of least loss that meets the target, or the cheapest plan if none does; its cost is what was
     measured. None where there is no plan at all.
 
-    plan_for: the plan for a budget, None where nothing meets it. measured: what a subnet costs."""
+    plan_for: the plan for a budget, None where nothing meets it. measured: what a subnet costs. close: what
+    ends it, of the target."""
     plan = plan_for(target)
     if plan is None:
         return None
-    tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in CLOSE)
+    tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in close)
     for _ in range(TIMINGS):
         known = {key_of(each.subnet) for each in tried.values()}
         tried[budget] = replace(plan, cost=measured(plan.subnet))

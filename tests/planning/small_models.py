@@ -111,6 +111,22 @@ def vit() -> Any:
     return transformers.ViTForImageClassification(config)
 
 
+def swin() -> Any:
+    """Two stages, whose layers differ in width."""
+    config = transformers.SwinConfig(
+        image_size=8,
+        patch_size=2,
+        window_size=2,
+        embed_dim=16,
+        depths=[2, 1],
+        num_heads=[4, 4],
+        mlp_ratio=3.0,
+        num_labels=5,
+        initializer_range=0.2,
+    )
+    return transformers.SwinForImageClassification(config)
+
+
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[torch.Generator], dict[str, Tensor]]]] = {
     "bert": (bert, text),
     "gpt2": (gpt2, text),
@@ -118,6 +134,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[torch.Generator], dict[str,
     "llama": (llama, text),
     "whisper": (whisper, sound),
     "vit": (vit, image),
+    "swin": (swin, image),
 }
 
 
