@@ -30,6 +30,7 @@ Queries = Callable[[Any, HeadSite, Any], Any]
 Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets sampled from the model
 TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
 IGNORED = -100  # the label of a position without a loss
+SENSED = {"pixel_values", "input_features", "input_values"}  # images and sounds, beside a text or alone
 DRAWN_AT_ONCE = (2**24, 2**18)  # probabilities in memory while classes are drawn, on a GPU and on a CPU
 Item = TypeVar("Item")
 
@@ -81,10 +82,10 @@ def sentence_means(
 def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
     """(B, L) bool, True at the query positions that are not padding."""
     if not isinstance(batch, Mapping):
-        if site.stack == "encoder":
+        if not site.in_decoder:
             return batch.source != model.source_specials.padding
         return batch.target_out != model.target_specials.padding
-    of = "decoder_" if site.stack == "decoder" and is_encoder_decoder(model) else ""
+    of = "decoder_" if site.in_decoder and is_encoder_decoder(model) else ""
     if (mask := batch.get(f"{of}attention_mask")) is not None:
         return mask.bool()
     for name in ("input_ids", "inputs_embeds"):
@@ -100,12 +101,12 @@ def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
 
 
 def known_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor | None:
-    """`query_tokens` where the batch tells them; None, which stands for all positions, at images and sounds,
-    whose masks are not of the layers' positions."""
+    """`query_tokens` where the batch tells them; None, which stands for all positions, in encoders of images
+    and sounds, whose masks are not of the layers' positions, and beside such an encoder."""
     if (
         isinstance(batch, Mapping)
-        and site.stack == "encoder"
-        and not {"input_ids", "inputs_embeds"} & {*batch}
+        and not site.in_decoder
+        and (SENSED & {*batch} or not {"input_ids", "inputs_embeds"} & {*batch})
     ):
         return None
     return query_tokens(model, site, batch)

@@ -5,6 +5,7 @@ remove(model, close_to(scores, keep=24, model=model))
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -49,7 +50,7 @@ def close_to(
         if multiple == 1:
             sums = HeadMap(
                 {
-                    HeadSite.at(site.kind, site.layer, site.heads // group): row.view(-1, group).sum(1)
+                    replace(site, heads=site.heads // group): row.view(-1, group).sum(1)
                     for site, row in part.items()
                 }
             )

@@ -48,7 +48,8 @@ def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
             raise ValueError(
                 f"xi of shape {tuple(xi.shape)} (B, H, L) does not fit the output projection's input "
                 f"{tuple(z.shape)}, whose batch axis is {batch_axis}; give one row a sentence (beams repeat "
-                "theirs) and one number a position of the pass, or xi of shape (H,)"
+                "theirs; of windows of images, run the images one at a time) and one number a position of "
+                "the pass, or xi of shape (H,)"
             )
         xi = xi.transpose(1, 2) if batch_axis == 0 else xi.permute(2, 0, 1)  # as z, with H for H * K
     return (z.unflatten(-1, (heads, -1)) * xi[..., None].to(z)).flatten(-2)

@@ -224,8 +224,9 @@ def count_layers(stacks: "Mapping[str, Stack]", stack: str, keep: Sequence[bool]
     for owner in {id(vars(owner).get("config")): owner for owner in owners}.values():
         config = vars(owner).get("config")
         shared = any(config is each for each in others)
-        names = OF_STACK[stack] if shared and stack == "decoder" else OF_STACK[stack] + OF_MODEL
-        of_other = {name for other in STACKS if other != stack for name in OF_STACK[other]}
+        word = stack.rpartition(".")[2]  # without its tower
+        names = OF_STACK[word] if shared and word == "decoder" else OF_STACK[word] + OF_MODEL
+        of_other = {name for other in STACKS if other != word for name in OF_STACK[other]}
         alias = getattr(config, "attribute_map", {})  # of Seamless the common name is the decoder's
         said = {
             name: number
@@ -275,13 +276,13 @@ class Stack(NamedTuple):
 
 
 def stacks_of(model: nn.Module) -> dict[str, Stack]:
-    """The stacks whose sites lie in the items of one list, encoder first."""
+    """The stacks whose sites lie in the items of one list, encoders first."""
     modules = dict(model.named_modules())
     paths = {module: path for path, module in modules.items()}
     found: dict[str, set[str]] = {}
     for site, module in find_sites(model, ALL_KINDS).items():
         found.setdefault(site.stack, set()).add(list_around(paths[module].split("."), site.layer, modules))
-    chosen = {stack: min(found[stack]).split(".") for stack in STACKS if len(found.get(stack, ())) == 1}
+    chosen = {stack: min(lists).split(".") for stack, lists in found.items() if len(lists) == 1}
     return {
         stack: Stack([modules[".".join(path[:depth])] for depth in range(len(path))], modules[".".join(path)])
         for stack, path in chosen.items()

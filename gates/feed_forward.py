@@ -6,24 +6,41 @@ well. A feed-forward layer stands in a list of layers of which one has an attent
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from torch import nn
 
 from .site_rule import SiteRule
 
-_ITEM = re.compile(r"(?:^|.*?\.)\d+(?=\.|$)")  # the path of the outermost numbered module
+_NUMBER = re.compile(r"(?:^|\.)\d+(?=\.|$)")
 
 
-def item_of(path: str) -> str:
-    """The path of the layer that a module lies in, "" where it lies in no list."""
-    match = _ITEM.match(path)
-    return match[0] if match else ""
+def items_of(path: str) -> list[str]:
+    """The paths of the numbered modules that a module lies in, from the outermost."""
+    return [path[: match.end()] for match in _NUMBER.finditer(path)]
 
 
-def list_of(path: str) -> str:
-    """The path of the list that a module's layer stands in, "" where it lies in no list."""
-    return item_of(path).rpartition(".")[0]
+class LayerPaths:
+    """Which numbered modules are layers: the innermost with both an attention and a feed-forward layer, as
+    those of a stage have them (Swin); elsewhere the outermost."""
+
+    def __init__(self, attentions: Iterable[str], feed_forwards: Iterable[str]):
+        held = [{item for path in paths for item in items_of(path)} for paths in (attentions, feed_forwards)]
+        self.whole = set.intersection(*held)
+
+    def item_of(self, path: str) -> str:
+        """The path of the layer that a module lies in, "" where it lies in no list."""
+        items = items_of(path)
+        return next((item for item in reversed(items) if item in self.whole), items[0] if items else "")
+
+    def list_of(self, path: str) -> str:
+        """The path of the list that a module's layer stands in, "" where it lies in no list."""
+        return self.item_of(path).rpartition(".")[0]
+
+    def alike(self, path: str) -> tuple[str, str]:
+        """A layer, and the path in it without numbers."""
+        layer = self.item_of(path)
+        return layer, re.sub(r"\d+", "#", path.removeprefix(layer))
 
 
 def feed_forward_kinds(
@@ -37,23 +54,24 @@ def feed_forward_kinds(
     Of many alike in one layer, which are experts, none is one. rules: of all paths that have one. own: the
     paths of classes with a rule of their own, which are ones anywhere. attentions: the paths of those with a
     rule, with their kinds."""
+    layers = LayerPaths(attentions, (path for path, rule in rules.items() if rule.inner))
     stacks: dict[str, str] = {}
     for path, kind in attentions.items():
-        stacks.setdefault(list_of(path), "enc-ffn" if kind == "enc-self" else "dec-ffn")
+        stacks.setdefault(layers.list_of(path), "enc-ffn" if kind == "enc-self" else "dec-ffn")
     if len(stacks) > 1:
         stacks.pop("", None)  # such as a pooling head
     paths = [
         path
         for path, rule in rules.items()
         if rule.inner
-        and (path in own or list_of(path) in stacks)
+        and (path in own or layers.list_of(path) in stacks)
         and not in_attention(path, modules, attentions)
     ]
-    alike = Counter(map(alike_in_layer, paths))
+    alike = Counter(map(layers.alike, paths))
     return {
-        path: f"{named[:3]}-ffn" if (named := stack_in(path)) else stacks.get(list_of(path), "dec-ffn")
+        path: f"{named[:3]}-ffn" if (named := stack_in(path)) else stacks.get(layers.list_of(path), "dec-ffn")
         for path in paths
-        if alike[alike_in_layer(path)] == 1
+        if alike[layers.alike(path)] == 1
     }
 
 
@@ -66,12 +84,6 @@ def in_attention(path: str, modules: Mapping[str, nn.Module], attentions: Collec
         if above in attentions or (named and not any(each.startswith(f"{above}.") for each in attentions)):
             return True
     return False
-
-
-def alike_in_layer(path: str) -> tuple[str, str]:
-    """A layer, and the path in it without numbers."""
-    layer = item_of(path)
-    return layer, re.sub(r"\d+", "#", path.removeprefix(layer))
 
 
 def stack_in(path: str) -> str:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -25,30 +25,33 @@ KINDS = ("enc-self", "dec-self", "cross")  # of attention
 FFN_KINDS = ("enc-ffn", "dec-ffn")  # of feed-forward layers
 ALL_KINDS = KINDS + FFN_KINDS
 KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": ALL_KINDS}  # words for several kinds
-_SITE_NAME = re.compile(rf"(encoder|decoder)\.(\d+)\.({'|'.join(ALL_KINDS)})")
+_SITE_NAME = re.compile(rf"(?:(.+)\.)?(encoder|decoder)\.(\d+)\.({'|'.join(ALL_KINDS)})")
 
 
 @dataclass(frozen=True, order=True)
 class HeadSite:
     """One attention or feed-forward layer, written `encoder.0.enc-self`, `decoder.2.cross` or
-    `decoder.2.dec-ffn`; layers count from 0. heads: of an attention, or neurons of a feed-forward layer."""
+    `decoder.2.dec-ffn`; layers count from 0. heads: of an attention, or neurons of a feed-forward layer.
+    tower: where a model has several encoders, or decoders, the path of this one, written before the rest:
+    `vision_model.encoder.0.enc-self`."""
 
     kind_order: int
+    tower: str = field(default="", kw_only=True)
     layer: int
     heads: int
 
     @classmethod
-    def at(cls, kind: str, layer: int, heads: int) -> "HeadSite":
-        return cls(ALL_KINDS.index(check_kinds([kind])[0]), layer, heads)
+    def at(cls, kind: str, layer: int, heads: int, *, tower: str = "") -> "HeadSite":
+        return cls(ALL_KINDS.index(check_kinds([kind])[0]), layer, heads, tower=tower)
 
     @classmethod
     def parse(cls, name: str, heads: int) -> "HeadSite":
         match = _SITE_NAME.fullmatch(name)
-        if not match or (match[1] == "encoder") != match[3].startswith("enc-"):
+        if not match or (match[2] == "encoder") != match[4].startswith("enc-"):
             raise ValueError(
                 f"expected a site such as 'encoder.0.enc-self' or 'decoder.2.cross', got {name!r}"
             )
-        return cls.at(match[3], int(match[2]), heads)
+        return cls.at(match[4], int(match[3]), heads, tower=match[1] or "")
 
     @property
     def kind(self) -> str:
@@ -56,8 +59,13 @@ class HeadSite:
 
     @property
     def stack(self) -> str:
-        """encoder or decoder."""
-        return "encoder" if self.kind.startswith("enc-") else "decoder"
+        """encoder or decoder, after its tower."""
+        name = "decoder" if self.in_decoder else "encoder"
+        return f"{self.tower}.{name}" if self.tower else name
+
+    @property
+    def in_decoder(self) -> bool:
+        return not self.kind.startswith("enc-")
 
     @property
     def name(self) -> str:

@@ -61,4 +61,5 @@ def plain_config(model: Any) -> Any | None:
 def field_of(site: HeadSite, said: dict[str, Any]) -> str:
     """The field of a configuration with the number of units of such sites, "" where there is none."""
     own, general = ("ffn_dim", NEURONS) if site.kind in FFN_KINDS else ("attention_heads", HEADS)
-    return next((name for name in (f"{site.stack}_{own}", *general) if name in said), "")
+    names = f"{site.stack}_{own}", *general
+    return next((name for name in names if isinstance(said.get(name), int)), "")  # a list is of stages

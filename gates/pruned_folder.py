@@ -30,6 +30,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -362,7 +363,7 @@ def take_out(model: nn.Module, left: Mapping[str, Any]) -> None:
     noted: dict[HeadSite, torch.Tensor] = {}
     for name, row in left["heads"].items():
         now, _ = named_site(find_sites(model, ALL_KINDS), name)
-        site = HeadSite.at(now.kind, now.layer, left["of"].get(name, now.heads))
+        site = replace(now, heads=left["of"].get(name, now.heads))
         if row and row[-1] >= site.heads:
             raise ValueError(
                 f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left"

@@ -14,7 +14,7 @@ width, D model width.
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, cast
 
@@ -179,7 +179,7 @@ def planned(
         went[left] = row
         if row.any():
             changes.append((module, LEFT, tuple((left & ~went).tolist())))
-        gone[HeadSite.at(site.kind, site.layer, len(left))] = went
+        gone[replace(site, heads=len(left))] = went
     check_own_weights(getattr(owner, name) for owner, name, value in changes if isinstance(value, Tensor))
     if stay:
         warnings.warn(
@@ -367,7 +367,7 @@ def heads_left(model: nn.Module, kinds: Iterable[str] | None = None) -> HeadMap:
     """True where a head of these kinds (of attention unless named) is still there, numbered as before any
     removal."""
     rows = {site: left_of(site, module) for site, module in find_sites(model, kinds).items()}
-    return HeadMap({HeadSite.at(site.kind, site.layer, len(row)): row for site, row in rows.items()})
+    return HeadMap({replace(site, heads=len(row)): row for site, row in rows.items()})
 
 
 def set_heads_left(model: nn.Module, left: HeadMap) -> None:

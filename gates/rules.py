@@ -114,7 +114,13 @@ PHI3 = replace(
     v="qkv_proj",
     keys="num_key_value_heads",
 )
-VIT = SiteRule(heads="num_attention_heads", mode="hook", out="o_proj", causal="is_causal")
+VIT = SiteRule(
+    heads="num_attention_heads",
+    mode="hook",
+    out="o_proj",
+    causal="is_causal",
+    also=("relative_position_bias.relative_position_bias_table",),  # Swin
+)
 DINO = replace(VIT, heads="num_heads")
 BEIT = SiteRule(
     heads="attention.num_attention_heads",
@@ -236,11 +242,11 @@ SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "MarianAttention BartAttention MBartAttention PegasusAttention WhisperAttention M2M100Attention "
     "OPTAttention PLBartAttention BlenderbotAttention BlenderbotSmallAttention Speech2TextAttention "
     "Wav2Vec2Attention SeamlessM4TAttention GPTNeoSelfAttention Data2VecAudioAttention "
-    "SiglipAttention": BART,
+    "SiglipAttention CLIPAttention": BART,
     "T5Attention MT5Attention SwitchTransformersAttention LongT5Attention LongT5LocalAttention": T5,
     "BertAttention RobertaAttention XLMRobertaAttention CamembertAttention ElectraAttention "
     "Data2VecTextAttention": BERT,
-    "ViTAttention DeiTAttention": VIT,
+    "ViTAttention DeiTAttention SwinAttention": VIT,
     "Data2VecVisionAttention BeitAttention": BEIT,
     "DeepseekV2Attention DeepseekV3Attention": LATENTS,
     "Qwen3NextAttention Qwen3_5Attention Qwen3_5MoeAttention": GATED_LLAMA,

@@ -7,6 +7,7 @@ A site is found by its class's name in `SITE_RULES` or by its layout, and by its
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -46,24 +47,22 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
     if not set(FFN_KINDS).isdisjoint(chosen):
         own = {path for path in rules if has_own_rule(modules[path])}
         kind_at |= feed_forward_kinds(modules, rules, own, kind_at)
-    alike: dict[str, list[str]] = {}  # a path without its numbers -> all of its paths
-    for path in kind_at:
-        alike.setdefault(re.sub(r"\d+", "#", path), []).append(path)
-    places = {path: place for paths in alike.values() for place, path in enumerate(paths)}
+    numbers = layer_numbers(kind_at)
+    towers = towers_of({path: (kind, numbers[path]) for path, kind in kind_at.items()})
     found: dict[HeadSite, nn.Module] = {}
     twice: set[HeadSite] = set()
     for path, kind in kind_at.items():
-        match = _LAYER.search(path)  # none in a list that no usual name marks
-        site = HeadSite.at(kind, int(match[1]) if match else places[path], 0)
+        site = HeadSite.at(kind, numbers[path], 0, tower=towers[path])
         if site in found and kind in KINDS:
             raise ValueError(
-                f"{path!r} and another layer are both {site.name}; gate the two models one by one"
+                f"{path!r} and another attention are both {site.name}, as one layer has several; gate the "
+                "parts of the model that have one each"
             )
         twice |= {site} & found.keys()
         found[site] = modules[path]
     # of several feed-forward layers in one layer none is told from the others
     found = {
-        HeadSite.at(site.kind, site.layer, heads_of(module, rule_of(module))): module
+        replace(site, heads=heads_of(module, rule_of(module))): module
         for site, module in found.items()
         if site not in twice
     }
@@ -84,6 +83,35 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
             stacklevel=3,
         )
     return {site: found[site] for site in sorted(found) if site.kind in chosen}
+
+
+def layer_numbers(sites: Iterable[str]) -> dict[str, int]:
+    """The number of the layer that each path lies in: as its list counts, or by its place among the paths
+    that are alike but for numbers, where the list has an odd name or stands in another, as a stage's does."""
+    alike: dict[str, list[str]] = {}  # a path without its numbers -> all of its paths
+    for path in sites:
+        alike.setdefault(re.sub(r"\d+", "#", path), []).append(path)
+    found: dict[str, int] = {}
+    for paths in alike.values():
+        matches = [_LAYER.search(path) for path in paths]
+        numbers = {int(match[1]) for match in matches if match}
+        for place, (path, match) in enumerate(zip(paths, matches, strict=True)):
+            found[path] = int(match[1]) if match and len(numbers) == len(paths) else place
+    return found
+
+
+def towers_of(places: Mapping[str, tuple[str, int]]) -> dict[str, str]:
+    """The tower of each path: "" where kind and number tell the attentions apart, else as much of the paths
+    above their lists as does, or all of it. places: path -> kind and number of its layer."""
+    above = {path: re.split(r"\.\d+\.", path)[0].split(".") for path in places}
+    above = {path: each[:-1] if each == path.split(".") else each for path, each in above.items()}
+    attentions = [path for path, (kind, _) in places.items() if kind in KINDS]
+    towers = dict.fromkeys(places, "")
+    for depth in range(1 + max(map(len, above.values()), default=0)):
+        towers = {path: ".".join(each[:depth]) for path, each in above.items()}
+        if len({(towers[path], places[path]) for path in attentions}) == len(attentions):
+            break
+    return towers
 
 
 def warn_of_neurons(model: nn.Module, kinds: Iterable[str] | None, *, stacklevel: int = 3) -> None:

@@ -12,7 +12,7 @@ Sites, units and layers are numbered as the model has them now. Removal numbers 
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -117,7 +117,7 @@ class Subnet:
     def moved(self, site: HeadSite, units: int) -> HeadSite:
         """A site that stays, as it is named once layers are dropped, with so many units."""
         number = sum(self.layers[site.stack][: site.layer]) if site.stack in self.layers else site.layer
-        return HeadSite.at(site.kind, number, units)
+        return replace(site, layer=number, heads=units)
 
     @property
     def kept(self) -> "Subnet":

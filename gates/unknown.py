@@ -6,7 +6,7 @@ from itertools import combinations
 
 from torch import nn
 
-from .feed_forward import in_attention, item_of, list_of
+from .feed_forward import LayerPaths, in_attention
 from .headmap import HeadSite
 from .rules import known_rule, rule_of
 from .site_rule import SiteRule, projection, sizes_of
@@ -71,13 +71,14 @@ def unknown_feed_forwards(model: nn.Module, sites: Mapping[HeadSite, nn.Module])
     experts, or a weight and after it one that leads back to its inputs."""
     modules = dict(model.named_modules())
     paths = {module: path for path, module in modules.items()}
-    lists = {list_of(paths[module]) for module in sites.values()} - {""}
     attentions = {paths[module] for module in sites.values() if not rule_of(module).inner}
+    layers = LayerPaths(attentions, (paths[module] for module in sites.values() if rule_of(module).inner))
+    lists = {layers.list_of(paths[module]) for module in sites.values()} - {""}
     known = {part for module in sites.values() for part in projections_of(module)}
     found: dict[str, str] = {}
     waiting: dict[str, dict[str, Sizes]] = {}  # a path -> the weights below it that are in no pair, in order
     for path, module in reversed(modules.items()):
-        if list_of(path) not in lists or module in known or in_attention(path, modules, attentions):
+        if layers.list_of(path) not in lists or module in known or in_attention(path, modules, attentions):
             continue
         above, _, name = path.rpartition(".")
         weights = waiting.pop(path, {})
@@ -85,7 +86,7 @@ def unknown_feed_forwards(model: nn.Module, sites: Mapping[HeadSite, nn.Module])
             weights = {"": sizes_of(module, SiteRule(heads="heads"))}
         if has_experts(module) or (pair := pair_in(weights)):
             found[type(module).__name__] = why_left_alone(module, [] if has_experts(module) else pair)
-        elif path != item_of(path):
+        elif path != layers.item_of(path):
             own = {f"{name}.{each}".rstrip("."): sizes for each, sizes in weights.items()}
             waiting[above] = {**own, **waiting.get(above, {})}
     return [found[name] for name in sorted(found)]

@@ -52,7 +52,7 @@ def open_units(subnet: Subnet) -> dict[HeadSite, int]:
 def sites_by_layer(subnet: Subnet) -> dict[Layer, dict[str, HeadSite]]:
     """Layer -> its sites by kind, encoder first; dropped ones too."""
     found: dict[Layer, dict[str, HeadSite]] = {}
-    for site in sorted(subnet.units, key=lambda site: (site.stack == "decoder", site.layer, site)):
+    for site in sorted(subnet.units, key=lambda site: (site.in_decoder, site.tower, site.layer, site)):
         found.setdefault((site.stack, site.layer), {})[site.kind] = site
     return found
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from headgates.analysis.batches import Loss
 from headgates.analysis.levels import text_loss
-from headgates.gates.depth import stacks_of
+from headgates.gates.depth import STACKS, stacks_of
 
 
 class KeptOutputs:
@@ -27,7 +27,10 @@ class KeptOutputs:
 
     def __init__(self, model: nn.Module, batches: Sequence[Any], loss: Loss):
         self.model, self.batches, self.loss = model, batches, loss
-        self.stacks = {name: list(stack.layers) for name, stack in stacks_of(model).items()}
+        stacks = stacks_of(model)
+        if not stacks.keys() <= set(STACKS):  # which tower reads the outputs of which is not known
+            stacks = {}
+        self.stacks = {name: list(stack.layers) for name, stack in stacks.items()}
         self.reached, self.kept = dict[str, int](), dict[str, list[Any]]()
 
     @contextmanager

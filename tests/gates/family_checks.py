@@ -148,12 +148,12 @@ def gates_by_sentence(family: Family) -> str:
     model = family.model()
     for sentences in SHAPES:
         batch, xi = family.batch(sentences), some_xi(family, sentences)
-        if "weight" in mode_of(model):
-            with pytest.raises(ValueError, match=r"Run the sentences one at a time"):
+        if "weight" in mode_of(model) or family.windows:
+            with pytest.raises(ValueError, match=r"[Rr]un the (sentences|images) one at a time"):
                 gated(family, model, batch, xi)
         else:
             close(gated(family, model, batch, xi), family.explicitly(model, batch, xi))
-    return "one at a time" if "weight" in mode_of(model) else "yes"
+    return "one at a time" if "weight" in mode_of(model) or family.windows else "yes"
 
 
 def importance(family: Family) -> str:
@@ -305,7 +305,7 @@ def layers_dropped(family: Family) -> str:
     """The model without the first layer of each stack is the one whose first layers give what they get; else
     that without the last."""
     inside = {name: path for name, path in family.outs.items() if re.search(r"\.\d+\.", path)}
-    lists = {name.split(".")[0]: re.split(r"\.\d+\.", path)[0] for name, path in inside.items()}
+    lists = {name.rsplit(".", 2)[0]: re.split(r"\.\d+\.", path)[0] for name, path in inside.items()}
     for number, word in ((0, "yes"), (LAYERS - 1, "but the first")):
         model, whole, batch = family.model(), family.model(), family.batch(2)
         for path in lists.values():
@@ -390,6 +390,7 @@ def attention_weights(family: Family) -> str:
             model(**batch, output_attentions=True)
         model.set_attn_implementation("eager")
     result = model(**batch, output_attentions=True)
+    result = result.text_model_output if "text_model_output" in result else result
     weights = result.encoder_attentions if "encoder_attentions" in result else result.attentions
     assert all(family.heads in layer.shape[1:3] for layer in weights)  # after the blocks, where it has any
     return "eager" if kernels else "yes"

@@ -101,7 +101,7 @@ def summary() -> str:
 
 
 _REASONS = {
-    "gate the two models one by one": "Two models in one, to be gated one by one",
+    "as one layer has several": "One layer has several attentions of a kind",
     "cannot tell whether": "An encoder's or a decoder's is not said, so a rule must name `causal`",
 }
 

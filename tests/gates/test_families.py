@@ -12,7 +12,7 @@ from tests.worlds.families import BY_NAME, FAMILIES
 # rows head by head, and numbers beside them; position biases of the model's; a layer used twice; weight;
 # more rows of q than of k, k and v of other widths in one weight, a parameter and a table beside them, two
 # modes in one model; a weight in quarters, a bias that goes from layer to layer, two forwards in one model,
-# two streams.
+# two streams; two towers; stages of layers that see windows.
 # `python -m tests.gates.family_table` checks them all.
 SLOT = "our own Transformer"
 ROWS = [
@@ -35,6 +35,8 @@ ROWS = [
     "GPT-OSS",
     "Data2Vec, vision",
     "SigLIP, vision",
+    "CLIP",
+    "Swin",
     "CodeGen",
     "WavLM",
     "LED",
@@ -44,8 +46,8 @@ ROWS = [
 ]
 # these take long, and are one thing in each attach mode, layout of neurons or kind of layer
 FEW = {
-    "neurons": [SLOT, "T5", "ALBERT", "Phi-3", "Falcon, ALiBi", "Mixtral", "torch.nn.Transformer"],
-    "layers dropped": [SLOT, "BART", "T5", "Llama", "WavLM", "torch.nn.Transformer"],
+    "neurons": [SLOT, "T5", "ALBERT", "Phi-3", "Falcon, ALiBi", "Mixtral", "Swin", "torch.nn.Transformer"],
+    "layers dropped": [SLOT, "BART", "T5", "Llama", "WavLM", "CLIP", "torch.nn.Transformer"],
     "torch.export": [SLOT, "T5", "torch.nn.Transformer"],
     "torch.compile": [SLOT, "BERT", "torch.nn.TransformerEncoder"],
 }

@@ -9,7 +9,9 @@ ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("dec-self", 1, 2), 
 MAP = HeadMap({CROSS: [0.5, 0.1, 0.5, 0.9, 0.1], ENC: [3.0, 0.1, -4.0], DEC: [0.0, 0.0]})
 
 
-@pytest.mark.parametrize("name", ["encoder.0.enc-self", "decoder.11.dec-self", "decoder.2.cross"])
+@pytest.mark.parametrize(
+    "name", ["encoder.0.enc-self", "decoder.11.dec-self", "decoder.2.cross", "text.model.encoder.0.enc-ffn"]
+)
 def test_a_site_is_read_back_from_its_name(name):
     assert HeadSite.parse(name, 3).name == name
 

@@ -59,6 +59,37 @@ def test_attentions_in_a_list_of_an_odd_name_are_numbered_in_their_order():
     assert names == [f"encoder.{place}.enc-self" for place in range(3)]
 
 
+def attention(heads: int) -> MultiHeadAttention:
+    return MultiHeadAttention(8, heads, 4)
+
+
+def test_encoders_of_one_model_are_told_apart_by_as_much_of_their_paths_as_differs():
+    def encoder(heads: int) -> nn.Module:
+        return nn.ModuleDict({"encoder": nn.ModuleDict({"layers": nn.ModuleList([attention(heads)])})})
+
+    model = nn.ModuleDict({"seen": nn.ModuleDict({"film": encoder(2), "image": encoder(3)})})
+    assert {site.name: site.heads for site in find_sites(model)} == {
+        "seen.film.encoder.0.enc-self": 2,
+        "seen.image.encoder.0.enc-self": 3,
+    }
+
+
+def test_layers_of_stages_are_numbered_through():
+    stages = [nn.ModuleDict({"blocks": nn.ModuleList(map(attention, heads))}) for heads in ((2, 2), (4,))]
+    model = nn.ModuleDict({"encoder": nn.ModuleDict({"layers": nn.ModuleList(stages)})})
+    assert {site.name: site.heads for site in find_sites(model)} == {
+        "encoder.0.enc-self": 2,
+        "encoder.1.enc-self": 2,
+        "encoder.2.enc-self": 4,
+    }
+
+
+def test_two_attentions_of_a_kind_in_one_layer_are_refused():
+    layer = nn.ModuleDict({"here": attention(2), "there": attention(2)})
+    with pytest.raises(ValueError, match=r"'encoder\.layers\.0\.there' and another attention .* has several"):
+        find_sites(nn.ModuleDict({"encoder": nn.ModuleDict({"layers": nn.ModuleList([layer])})}))
+
+
 class Pipeline:
     def __init__(self, model):
         self.model = model

@@ -58,7 +58,7 @@ class Family:
     LENGTH positions a sentence.
 
     outs: site name -> path of its W_O, written by hand. refuses: of the error, where its heads can only be
-    gated."""
+    gated. windows: whether its attentions see parts of an image in the place of sentences."""
 
     name: str
     classes: str
@@ -69,6 +69,7 @@ class Family:
     generates: bool = False
     library: str = "transformers"
     refuses: str = ""
+    windows: bool = False
 
     def model(self) -> nn.Module:
         if self.library == "transformers":
@@ -113,6 +114,8 @@ def shown(result: Any) -> Tensor:
     """What a model says at last."""
     if isinstance(result, Tensor):
         return result
+    if "text_embeds" in result:
+        return torch.cat([result.text_embeds, result.image_embeds], 1)
     return result.logits if "logits" in result else result.pooler_output
 
 
@@ -273,6 +276,52 @@ def siglip() -> Family:
     )
     outs = {**layers.outs, "decoder.0.cross": "head.attention.out_proj"}
     return replace(layers, classes="SiglipAttention`, `nn.MultiheadAttention", outs=outs)
+
+
+def captions(sentences: int) -> dict[str, Tensor]:
+    return {**lines(sentences), **images(sentences)}
+
+
+def clip() -> nn.Module:
+    """Two towers, each with its own layers."""
+    import transformers
+
+    sizes = {name: value for name, value in SETTINGS.items() if name in dir(transformers.CLIPTextConfig())}
+    seen = {name: value for name, value in SETTINGS.items() if name in dir(transformers.CLIPVisionConfig())}
+    return transformers.CLIPModel(transformers.CLIPConfig(text_config=sizes, vision_config=seen))
+
+
+def towers(path: str, *names: str) -> dict[str, str]:
+    """Site names of all layers of encoders, each in its own tower, with the paths of their W_O."""
+    return {
+        f"{name}.encoder.{layer}.enc-self": f"{name}.{path}".format(layer)
+        for name in names
+        for layer in range(LAYERS)
+    }
+
+
+def swin() -> Family:
+    """Stages of layers, of which the second is twice as wide; windows in the place of images, and a table of
+    positions in each layer."""
+    family = hugging_face(
+        "Swin",
+        "Swin",
+        "ForImageClassification",
+        images,
+        (),
+        image_size=8,
+        patch_size=2,
+        window_size=2,
+        embed_dim=D,
+        depths=[2, 1],
+        num_heads=[HEADS, HEADS],
+        num_attention_heads=[HEADS, HEADS],
+        drop_path_rate=0.0,
+    )
+    path = "swin.encoder.layers.{}.blocks.{}.attention.o_proj"
+    places = enumerate([(0, 0), (0, 1), (1, 0)])
+    outs = {f"encoder.{n}.enc-self": path.format(*place) for n, place in places}
+    return replace(family, outs=outs, heads=HEADS, windows=True)
 
 
 def own() -> nn.Module:
@@ -498,6 +547,14 @@ FAMILIES = [
         conv_pos_kernel_size=3,
     ),
     siglip(),
+    Family(
+        "CLIP",
+        "CLIPAttention",
+        clip,
+        captions,
+        towers("encoder.layers.{}.self_attn.out_proj", "text_model", "vision_model"),
+    ),
+    swin(),
     hugging_face(
         "WavLM",
         "WavLM",
