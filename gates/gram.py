@@ -6,7 +6,6 @@ not on the text.
 diagonal of X^T X, so that it has no unit.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -48,11 +47,13 @@ class Gram:
         self.yy += float(y.square().sum())
         self.positions += len(x)
 
-    def plus(self, other: "Gram") -> "Gram":
+    def __iadd__(self, other: "Gram") -> "Gram":
         """The sums of both."""
-        return Gram(
-            self.xx + other.xx, self.xy + other.xy, self.yy + other.yy, self.positions + other.positions
-        )
+        self.xx += other.xx
+        self.xy += other.xy
+        self.yy += other.yy
+        self.positions += other.positions
+        return self
 
     def without_ones(self) -> "Gram":
         """The sums without the last column of X."""
@@ -83,7 +84,7 @@ class Gram:
 def ridge_fit(gram: Gram, old: Tensor, ridge: float) -> Tensor:
     """The weights (P, D) of least error, shrunk to old (P, D) by `ridge` times the mean diagonal of X^T X; at
     0 the nearest to old."""
-    return changes(gram, old, [ridge])[0] + old
+    return old + change(gram, gram.residual(old), ridge)
 
 
 def ridge_unseen(fit: Gram) -> float:
@@ -98,26 +99,26 @@ def choose_ridge(fit: Gram, held_out: Gram, old: Tensor) -> float:
     read again."""
     if not held_out.positions:
         return ridge_unseen(fit)
-    residual = held_out.residual(old)
-    errors = [
-        float((delta * (held_out.xx @ delta - 2 * residual)).sum()) for delta in changes(fit, old, RIDGES)
-    ]
-    return min(zip(errors, RIDGES, strict=True))[1]
+    residual, unseen = fit.residual(old), held_out.residual(old)
+
+    def error(ridge: float) -> float:
+        delta = change(fit, residual, ridge)
+        return float((delta * (held_out.xx @ delta - 2 * unseen)).sum())
+
+    return min(RIDGES, key=error)
 
 
-def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:
-    """For each ridge what is added to old; one eigendecomposition serves all."""
-    # a column that is always 0, as of a dead ReLU, changes nothing; LAPACK may not converge on many of them
-    live = gram.xx.diagonal() > 0
-    values, vectors = torch.linalg.eigh(gram.xx[live][:, live])
-    size = gram.xx.diagonal().mean()
-    turned = vectors.T @ gram.residual(old)[live]  # (live, D)
-    found = []
-    for ridge in ridges:
-        below = values + ridge * size
-        # without a ridge, directions in which X does not vary change nothing
-        seen = below > values[-1:].clamp_min(0) * len(values) * torch.finfo(torch.float64).eps
-        change = torch.zeros_like(gram.xy)
-        change[live] = vectors @ (turned * torch.where(seen, 1 / below, 0.0)[:, None])
-        found.append(change)
+def change(gram: Gram, residual: Tensor, ridge: float) -> Tensor:
+    """What is added to weights (P, D) with this residual."""
+    damped, info = gram.xx.clone(), torch.zeros((), dtype=torch.int32, device=gram.xx.device)
+    damped.diagonal().add_(ridge * gram.xx.diagonal().mean())
+    L = damped.mT  # in columns, so that nothing below copies a matrix of this size
+    torch.linalg.cholesky_ex(L, out=(L, info))
+    if ridge and not info:
+        half = torch.linalg.solve_triangular(L, residual, upper=False)
+        return torch.linalg.solve_triangular(L.mT, half, upper=True)
+    # without a ridge, directions in which X does not vary change nothing; nor does a column that is always 0,
+    # as of a dead ReLU: LAPACK may not converge on many of them
+    live, found = gram.xx.diagonal() > 0, torch.zeros_like(residual)
+    found[live] = torch.linalg.pinv(gram.xx[live][:, live], hermitian=True) @ residual[live]
     return found

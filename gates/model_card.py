@@ -24,7 +24,8 @@ model = hg.load_pruned("FOLDER")  # a {name} of transformers
 ```
 
 Its layers have different sizes, so `from_pretrained` alone cannot build them. Do not pass
-`ignore_mismatched_sizes=True`: it opens the folder with random weights in these layers."""
+`ignore_mismatched_sizes=True`: it opens the folder with random weights in these layers.
+`hg.prune(..., even=True)` keeps layers alike."""
 OTHER = """```python
 import headgates as hg
 

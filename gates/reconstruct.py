@@ -170,12 +170,12 @@ def refit_out(output: Output, fit: Gram, held_out: Gram, ridge: float | None) ->
     chosen = choose_ridge(fit, held_out, old) if ridge is None else ridge
     if not kept.any():
         chosen = 0.0  # the mean itself
-    gram = fit.plus(held_out)
-    new = ridge_fit(gram, old, chosen)
+    fit += held_out
+    new = ridge_fit(fit, old, chosen)
     output.weight[:, kept] = new[: int(kept.sum())].T.to(output.out.weight)
     if output.bias is not None:
         output.bias.copy_(new[-1])
-    return chosen, gram.error(new)
+    return chosen, fit.error(new)
 
 
 def refit_values(
@@ -194,12 +194,12 @@ def refit_values(
         constant = values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
         old = V[kept], O[kept], bias.double() + (O[kept].double() @ constant).sum((0, 2))
     chosen = choose_value_ridge(fit, held_out, *old) if ridge is None else ridge
-    gram = fit.plus(held_out)
-    new = value_fit(gram, *old, chosen)
+    fit += held_out
+    new = value_fit(fit, *old, chosen)
     V[kept], O[kept] = new[0].to(V), new[1].to(O)
     if bias is not None:
         bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))
-    return chosen, value_error(gram, *new)
+    return chosen, value_error(fit, *new)
 
 
 def unpruned_copy(model: nn.Module, changing: Iterable[nn.Parameter]) -> nn.Module:

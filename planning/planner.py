@@ -14,12 +14,10 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 """
 
 import itertools
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from math import inf
 from operator import itemgetter
 from random import Random
 from statistics import fmean
@@ -35,8 +33,8 @@ from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units
 from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths
 
-SHAPES_LOOKED_AT = 12  # shapes of least summed loss, of which the local search takes the best
-TRIES = 40  # changes that it tries
+SHAPES_LOOKED_AT = 6  # shapes of least summed loss, of which the local search takes the best
+TRIES = 12  # changes that it tries; each costs a pass of the loss, and up to four plans are made for a speed
 BatchLoss = Callable[[Any, Any], Any]
 
 
@@ -76,9 +74,9 @@ class Planner:
 
     order: of all heads and neurons, the highest stay. table: what they cost. batches: for the refits; valid:
     for the losses, with so many `units` of the loss. loss (model, batch): summed over units. dropping: the
-    stacks whose layers may go. multiple: of neurons. queries: of the positions of the refits. search_seconds:
-    after which a local search tries nothing else. kept: where the losses of all widths and layers are kept;
-    report: takes a line for each site."""
+    stacks whose layers may go. multiple: of neurons. even: whether all sites of a kind have one width.
+    queries: of the positions of the refits. kept: where the losses of all widths and layers are kept; report:
+    takes a line for each site. Raises ValueError where even sites of a kind differ in their units."""
 
     model: Any
     order: HeadMap
@@ -90,8 +88,8 @@ class Planner:
     units: int
     dropping: Collection[str] = STACKS
     multiple: int = WIDTH
+    even: bool = False
     queries: Queries = query_tokens
-    search_seconds: float = inf
     kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make()
     report: Callable[[str], None] = lambda line: None
 
@@ -104,6 +102,10 @@ class Planner:
         self.options = {site: steps.all for site, steps in self.steps.items()}
         self.planned, self.whole = {*self.sites}, Subnet.of(self.model)
         self.layers = sites_by_layer(self.whole)
+        sizes = {(site.kind, site.heads): site for site in self.sites}
+        if self.even and len(sizes) > len({site.kind for site in self.sites}):
+            said = ", ".join(f"{site.heads} at {site.name}" for site in sizes.values())
+            raise ValueError(f"even: expected as many heads or neurons in all layers, got {said}")
         self.seen = dict[tuple[Any, ...], float]()  # key of a subnet -> what it adds to the loss
 
     @cached_property
@@ -234,6 +236,8 @@ class Planner:
         found: dict[Any, float] = {}
         if (most := budget - self.table.rest) <= 0:
             return []
+        if self.even:
+            return self.even_candidates(budget)
         for fixed in self.fixed_heads():
             kept: dict[Layer, tuple[list[tuple[int, ...]], list[Option]]] = {}
             for layer in self.layers:
@@ -249,6 +253,36 @@ class Planner:
                     found[tuple(zip(left, picked, strict=True))] = loss + added
         best = sorted(found, key=lambda key: found[key])[:SHAPES_LOOKED_AT]
         return [self.subnet_of(dict(picked)) for picked in best]
+
+    def even_candidates(self, budget: float) -> list[Subnet]:
+        """`candidates` where all sites of a kind have one width: a knapsack over the kinds."""
+        found = list[tuple[float, Subnet]]()
+        least = {site: steps.least for site, steps in self.steps.items()}
+        for dropped, added in self.drops:
+            gone = by_stack(dropped)
+            floor = self.table.cost(self.subnet(least, gone))
+            kinds: dict[str, list[HeadSite]] = {}
+            for site in self.sites:
+                if (site.stack, site.layer) not in dropped:
+                    kinds.setdefault(site.kind, []).append(site)
+            widths = [[dict.fromkeys(sites, n) for n in self.options[sites[0]]] for sites in kinds.values()]
+            parts = [
+                [
+                    Option(
+                        self.table.cost(self.subnet(least | each, gone)) - floor,
+                        sum(map(self.rises.__getitem__, each.items())),
+                    )
+                    for each in own
+                ]
+                for own in widths
+            ]
+            if (most := budget - floor) <= 0 or (answer := Knapsack(parts, most).at(most)) is None:
+                continue
+            picked = dict[HeadSite, int]()
+            for own, place in zip(widths, answer[0], strict=True):
+                picked |= own[place]
+            found.append((answer[1] + added, self.subnet(picked, gone)))
+        return [subnet for _, subnet in sorted(found, key=itemgetter(0))[:SHAPES_LOOKED_AT]]
 
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""
@@ -299,11 +333,11 @@ class Planner:
         return self.seen[key]
 
     def groups(self, subnet: Subnet) -> Iterator[list[HeadSite]]:
-        """The sites that change together: those of a part that is padded to one number of heads, else each
-        alone. None of dropped layers."""
+        """The sites that change together: those of a part that is padded to one number of heads, or is even,
+        else each alone. None of dropped layers."""
         for part in self.table.parts:
             own = [site for site in self.sites if site.kind in part.kinds and subnet.has(site)]
-            for group in [own] if part.padded else [[site] for site in own]:
+            for group in [own] if part.padded or self.even else [[site] for site in own]:
                 if group:
                     yield group
 
@@ -345,21 +379,19 @@ class Planner:
         return self.subnet(widths, by_stack(dropped))
 
     def filled(self, subnet: Subnet, budget: float) -> Subnet:
-        """Widened, a step of one site at a time, where that adds least to the loss, as far as the budget
-        allows."""
-        widths, places = self.widths(subnet), range(len(self.sites))
+        """Widened, a step at a time, where that adds least to the loss, as far as the budget allows."""
         while True:
-            steps = []
-            for place, site in zip(places, self.sites, strict=True):
-                if (wider := self.steps[site].above(widths[site])) > widths[site]:
-                    larger = self.subnet(widths | {site: wider}, subnet.dropped)
-                    if self.table.cost(larger) <= budget:
-                        added = self.between(site, wider) - self.between(site, widths[site])
-                        steps.append((added / (wider - widths[site]), place, wider, larger))
+            widths, steps = self.widths(subnet), list[tuple[float, int, Subnet]]()
+            for place, sites in enumerate(self.groups(subnet)):
+                wider = {site: self.steps[site].above(widths[site]) for site in sites}
+                larger = self.subnet(widths | wider, subnet.dropped)
+                units = sum(n - widths[site] for site, n in wider.items())
+                if units and self.table.cost(larger) <= budget:
+                    rises = (self.between(s, n) - self.between(s, widths[s]) for s, n in wider.items())
+                    steps.append((sum(rises) / units, place, larger))
             if not steps:
                 return subnet
-            _, place, wider, subnet = min(steps, key=itemgetter(0, 1))
-            widths[self.sites[place]] = wider
+            subnet = min(steps, key=itemgetter(0, 1))[2]
 
     def between(self, site: HeadSite, width: int) -> float:
         """What a width adds to the loss, on the line between the two that were measured."""
@@ -379,35 +411,22 @@ class Planner:
 
     def plan(self, candidates: Sequence[Subnet], budget: float, *, seed: int) -> Plan:
         """The best candidate by the loss of the whole, after TRIES changes, each of which stays where that
-        loss falls. Both end early after `search_seconds`, of which candidates have half, and one is looked
-        at."""
-        rng, start = Random(seed), time.perf_counter()
-        losses = list[float]()
-        for subnet in candidates:
-            if losses and time.perf_counter() - start > self.search_seconds / 2:
-                break
-            losses.append(self.rise(subnet))
-        looked_at = candidates[: len(losses)]
-        loss, best = min(zip(losses, looked_at, strict=True), key=itemgetter(0))
-        tried = {key_of(subnet) for subnet in looked_at}
-        for number in range(TRIES):
-            if time.perf_counter() - start > self.search_seconds:
-                self.report(
-                    f"local search: ended after {self.search_seconds:g} seconds, with {len(losses)} of "
-                    f"{len(candidates)} shapes and {number} of {TRIES} changes"
-                )
-                break
+        loss falls."""
+        rng = Random(seed)
+        best = min(candidates, key=self.rise)
+        tried = {key_of(subnet) for subnet in candidates}
+        for _ in range(TRIES):
             other = self.neighbour(best, budget, rng)
             if other is None or key_of(other) in tried:
                 continue
             tried.add(key_of(other))
-            if (rise := self.rise(other)) < loss:
-                best, loss = other, rise
-        return Plan(best, self.table.cost(best), loss / self.units)
+            if self.rise(other) < self.rise(best):
+                best = other
+        return Plan(best, self.table.cost(best), self.rise(best) / self.units)
 
     def neighbour(self, subnet: Subnet, budget: float, rng: Random) -> Subnet | None:
-        """A subnet in which one site is smaller, and others are larger as the budget allows; sites that are
-        padded to one number of heads change together. None where there is none."""
+        """A subnet in which one site is smaller, and others are larger as the budget allows; those of one of
+        `groups` change together. None where there is none."""
         groups = [*self.groups(subnet)]
         changed = self.stepped(subnet, rng.choice(groups), -1)
         if changed is None:

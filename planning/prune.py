@@ -36,7 +36,6 @@ COUNTED = {"heads": KINDS, "neurons": FFN_KINDS}  # budgets that are numbers of 
 SHARED_OUT = {"params": "parameters", "macs": "multiply-adds", "speedup": "time"}
 GPU_WIDTH = 64  # neurons stay in multiples of it on a GPU, for its matrix units
 COUNTABLE = 0.0, 1.0  # what counts may cost of what is asked for
-SEARCH_SECONDS = 20.0  # of the local search of a plan; up to four plans are made for a speed
 TIMED_BATCHES = 4  # that are run, where the user says nothing
 
 
@@ -55,6 +54,7 @@ def prune(
     run: ModelRun | None = None,
     layers: bool = True,
     multiple: int | None = None,
+    even: bool = False,
     seed: int = 0,
     report: Callable[[str], None] = lambda line: None,
 ) -> Pruned:
@@ -73,8 +73,9 @@ def prune(
     and feed-forward layers that stay, or None. loss (model, batch): summed over what it is the loss of; the
     model's own unless given. run (model): what is timed, and counted for macs, such as a call of `generate`;
     a forward pass of some of the batches unless given. layers: whether layers may go, for a share or a speed.
-    multiple: of neurons, 16 unless given, and 64 on a GPU. seed: of the local search. report: takes a line
-    for each step.
+    multiple: of neurons, 16 unless given, and 64 on a GPU. even: layers stay alike, so that a class with a
+    field for their sizes opens the saved folder; of a number the next smaller that they can share. seed: of
+    the local search. report: takes a line for each step.
 
     Raises ValueError at anything else, at a model with gates, batches without a loss, and, saying the least
     that can be had, a budget that cannot be met; the model is then as it was."""
@@ -117,7 +118,7 @@ def prune(
             units=text.units,
             multiple=multiple,
             queries=known_tokens,
-            search_seconds=SEARCH_SECONDS,
+            even=even,
             report=report,
             **options,
         )
@@ -168,7 +169,9 @@ def prune(
         if plan is None:
             raise ValueError(f"{name}={number:g} cannot be met: {planner.too_small(target)}")
         subnet = plan.subnet
+        del plan_for  # the refits of its planner may be as large as a part of the model
         predicted = full / table.cost(subnet) if timer else table.cost(subnet) / full
+    del planner
     check_removal(model, subnet, inputs)  # before a weight changes
     if refit:
         with skipped(model, subnet.dropped):

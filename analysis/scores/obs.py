@@ -82,15 +82,16 @@ def closing_places(costs: dict[HeadSite, list[tuple[int, float]]]) -> HeadMap:
 
 def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     """(head, e) of one site's heads, in the order in which they close: always the one with the smallest e, or
-    of more than CLOSING_STEPS the few with the smallest.
+    of more than CLOSING_STEPS the few with the smallest. The statistics are used up.
 
     When the columns C close, (G_S)^-1 and the refitted W lose what they owe to C: with L L^T = (G^-1)_CC and
     U = L^-1 (G^-1)_C, G^-1 -= U^T U and W -= W_C L^-T U. Of G^-1 only the blocks of heads are kept up to
     date; the rows C are made of the first G^-1 and of all U when C closes, as in a Cholesky decomposition, so
     that no step rewrites the whole matrix."""
-    G = statistics.covariance
+    G = statistics.take(centred=True)
     G.diagonal().add_(damping(G))
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(G))
+    L = torch.linalg.cholesky(G.mT, out=G.mT)  # in columns, so that nothing is copied
+    inverse = torch.cholesky_inverse(L)
     values, vectors = torch.linalg.eigh(statistics.fisher)
     root = vectors * values.clamp_min(0).sqrt()
     # of the heads that are left, in their rows

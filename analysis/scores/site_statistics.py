@@ -7,8 +7,8 @@ loss's gradients at its output y.
 E is the mean over N query positions that are not padding; L is the loss summed over units, so that g belongs
 to its own position's y. Batches are forgotten as they come: memory depends on the sizes of the model alone.
 The float64 sums of a whole model can be many times as large as the model, so `one_by_one` makes those of a
-few sites at a time. Letters: H heads, K head width, D model width, N positions, B sentences, L query
-positions.
+few sites at a time, together at most half as large as the model. Letters: H heads, K head width, D model
+width, N positions, B sentences, L query positions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -29,7 +29,8 @@ from headgates.gates.site_rule import plain_projection
 from headgates.gates.site_walk import rows_where
 from headgates.gates.sites import warn_of_neurons
 
-NUMBERS_AT_ONCE = 2**27  # of all sums that share a pass over the text: 1 GiB
+BYTES_AT_ONCE = 2**30  # of all sums that share a pass over the text, at most
+SHARE_AT_ONCE = 0.5  # and so many of the model's bytes, but for those of one site
 
 
 class Projection(NamedTuple):
@@ -42,9 +43,6 @@ class Projection(NamedTuple):
     def of(cls, output: Output) -> "Projection":
         """A copy of what the output has now."""
         return cls(output.weight.clone(), None if output.bias is None else output.bias.clone())
-
-    def rounded(self, dtype: torch.dtype) -> "Projection":
-        return Projection(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
 
     def place(self, output: Output) -> None:
         """Put it into the model."""
@@ -64,13 +62,13 @@ class SiteStatistics:
         self.products = self.weight.new_zeros(columns, columns)  # sum of z z^T
         self.gradients = self.weight.new_zeros(width, width)  # sum of g g^T; 0 where no loss was given
 
-    def add(self, z: Tensor, g: Tensor) -> None:
+    def add(self, z: Tensor, g: Tensor | None = None) -> None:
         """Add positions: z (n, HK), g (n, D)."""
-        z, g = z.double(), g.double()
         self.count += len(z)
-        self.inputs += z.sum(0).cpu()
-        self.products += (z.T @ z).cpu()
-        self.gradients += (g.T @ g).cpu()
+        self.inputs += z.double().sum(0).cpu()
+        add_products(self.products, z)
+        if g is not None:
+            add_products(self.gradients, g)
 
     @property
     def mean(self) -> Tensor:
@@ -88,6 +86,12 @@ class SiteStatistics:
     def moments(self, bias: Tensor | None) -> Tensor:
         """(HK, HK), those that count for a refit: with a bias it makes up for the mean."""
         return self.gram if bias is None else self.covariance
+
+    def take(self, *, centred: bool) -> Tensor:
+        """(HK, HK), `covariance`, or `gram` unless centred, in the memory of its sums, which are lost: of a
+        layer's neurons each such matrix is a large one."""
+        found, self.products = self.products.div_(self.count), self.products[:0]
+        return found.addr_(self.mean, self.mean, alpha=-1) if centred else found
 
     def columns(self, heads: Tensor) -> Tensor:
         """(HK,) bool, True for the inputs of these heads (H,)."""
@@ -110,6 +114,15 @@ class SiteStatistics:
     @property
     def fisher(self) -> Tensor:
         return self.gradients / self.count
+
+
+def add_products(sums: Tensor, rows: Tensor) -> None:
+    """sums += rows^T rows, in float64; on one device without a second matrix of that size."""
+    rows = rows.double()
+    if rows.device == sums.device:
+        sums.addmm_(rows.T, rows)
+    else:
+        sums += (rows.T @ rows).to(sums.device)
 
 
 def site_statistics(
@@ -175,16 +188,18 @@ def one_by_one(
     model: nn.Module, batches: Iterable[Any], *, sites: Iterable[HeadSite], **reading: Any
 ) -> Iterator[tuple[HeadSite, SiteStatistics]]:
     """Each of these sites with its statistics, which no one else keeps: as many sites share a pass over the
-    batches as have NUMBERS_AT_ONCE sums. reading: as `site_statistics`."""
+    batches as BYTES_AT_ONCE and SHARE_AT_ONCE allow. reading: as `site_statistics`."""
     modules, groups, full = sites_of(model, ALL_KINDS), [list[HeadSite]()], 0
+    size = sum(each.numel() * each.element_size() for each in model.parameters())
+    most = min(BYTES_AT_ONCE, SHARE_AT_ONCE * size)
     for site in sites:
-        weight = plain_projection(modules[site], rule_of(modules[site]).out).weight
-        numbers = sum(size**2 for size in weight.shape)
-        if groups[-1] and full + numbers > NUMBERS_AT_ONCE:
+        outputs, inputs = plain_projection(modules[site], rule_of(modules[site]).out).weight.shape
+        needed = 8 * (outputs**2 + inputs**2 + outputs * inputs)  # float64
+        if groups[-1] and full + needed > most:
             groups.append([])
             full = 0
         groups[-1].append(site)
-        full += numbers
+        full += needed
     text = batches if len(groups) == 1 else [*batches]
     for group in groups:
         found = site_statistics(model, text, kinds=ALL_KINDS, sites=group, **reading)
