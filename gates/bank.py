@@ -13,7 +13,7 @@ from .base import HeadGate
 from .headmap import FFN_KINDS, KINDS, HeadMap, HeadSite, is_of, write_json
 from .mask import HeadMask
 
-_PATIENCE = 20  # steps: LayerDrop skips a layer of a probability of 0.3 in all of them once in 3e10 runs
+ENOUGH_STEPS = 20  # LayerDrop skips a layer of a probability of 0.3 in all of them once in 3e10 runs
 
 
 class GateBank(nn.Module):
@@ -104,14 +104,13 @@ class GateBank(nn.Module):
         """Expected cost of what is open, a scalar with a gradient, in the unit of the prices. price: site ->
         the cost of one of its heads or neurons; sites that it lacks cost nothing.
 
-        Raises ValueError while training, after some steps, if no forward pass has asked some learned gate for
-        xi."""
-        if self.training and (silent := self.unasked()):
+        Raises ValueError after some training steps in which the loss gave some learned gate no gradient."""
+        if missed := self.unreached():
             raise ValueError(
-                f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: "
-                "the penalty alone would close them all. Leave sites that training does not run out "
-                "(attach(..., kinds=...)); an attention whose forward does not multiply by its slot needs "
-                "mode='hook' or mode='weight' in its SiteRule"
+                f"the loss has not reached the gates of {', '.join(missed)} in {ENOUGH_STEPS} steps: the "
+                "penalty alone would close them all. Leave sites out (kinds=...) that training does not run, "
+                "or runs without gradients (torch.no_grad, detach) or in evaluation mode; an attention whose "
+                "forward does not multiply by its slot needs mode='hook' or mode='weight' in its SiteRule"
             )
         # a gate may be shared by the heads of one key head
         rows = [
@@ -146,7 +145,7 @@ class GateBank(nn.Module):
             learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
             self._first = step, [(gate, gate.detach().clone()) for gate in learned]
         begin, gates = self._first
-        if step < begin + _PATIENCE:
+        if step < begin + ENOUGH_STEPS:
             return
         self.move, self._first = True, None  # it is said once
         if gates and all(torch.equal(now, before.to(now.device)) for now, before in gates):
@@ -157,14 +156,14 @@ class GateBank(nn.Module):
                 stacklevel=3,
             )
 
-    def unasked(self) -> list[str]:
-        """The sites of learned gates that no forward pass has asked in so many steps that no chance, as of
+    def unreached(self) -> list[str]:
+        """The sites of learned gates to which no loss gave a gradient, in so many steps that no chance, as of
         LayerDrop, left them out."""
         return [
             site.name
             for site, gate in self.items()
-            if gate.samples > _PATIENCE
-            and not (gate.asked or gate.binarised)
+            if gate.samples > ENOUGH_STEPS
+            and not (gate.reached or gate.binarised)
             and any(parameter.requires_grad for parameter in gate.parameters())
         ]
 

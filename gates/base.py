@@ -46,7 +46,7 @@ class HeadGate(nn.Module):
         self.register_buffer("fixed", None, persistent=False)
         self.sampled: Tensor | None = None  # xi of this training step, with its graph
         self.samples = 0  # training steps that were sampled for
-        self.asked = False  # whether any forward pass has asked for xi
+        self.reached = False  # whether the loss of any forward pass has given xi a gradient
 
     def forward(self, rows: Tensor | None = None, span: tuple[int, int] | None = None) -> Tensor:
         """xi, of shape (H,), (B, H) or (B, H, L).
@@ -54,7 +54,6 @@ class HeadGate(nn.Module):
         A gate that differs by sentence is asked for `rows` (N,), the sentence of each row of the batch (beams
         of one sentence share its gate); one that differs by position for those of `span` (start, length).
         Gates of shape (H,) need none of it."""
-        self.asked = True
         if self.fixed is not None:
             return self.fixed
         return self.training_value() if self.training else self.test_value()
@@ -120,9 +119,9 @@ class HeadGate(nn.Module):
         """Keep the sampled xi until its gradient is there: the graph behind it serves one backward pass."""
         self.sampled, gate = xi, weakref.ref(self)
 
-        def forget(_: Tensor) -> None:
+        def forget(gradient: Tensor | None) -> None:
             if (holder := gate()) is not None:
-                holder.sampled = None
+                holder.sampled, holder.reached = None, holder.reached or gradient is not None
 
         if xi.requires_grad:
             xi.register_hook(forget)

@@ -1,5 +1,5 @@
 """The price of an open head in the loss: a fixed lambda, or a Lagrange multiplier that leads to a number of
-heads; and a watch that says when a gate stage goes wrong."""
+heads; and a watch that says when gates do not learn."""
 
 import math
 import warnings
@@ -140,48 +140,42 @@ class TargetBudget:
 
 
 class NotANumber(ValueError):
-    """The loss turned NaN or infinite."""
+    """The loss, or its gradient, turned NaN or infinite."""
 
 
 @dataclass
 class GateWatch:
-    """Looks at a gate stage as it runs.   `observe` raises NotANumber, returns a reason to stop, or warns
-    once."""
+    """Looks at gates as they learn.   `observe` returns a reason to stop, or warns once."""
 
-    budget: LambdaBudget | TargetBudget
     patience: int = 200  # steps after the warm-up within which some gate must have moved
     moved: float = 0.2  # a change of log_alpha that counts
     _start: Tensor | None = None
     _warned: bool = False
 
-    def observe(self, step: int, loss: float, bank: GateBank) -> str | None:
-        """The reason to stop the stage, or None. Raises NotANumber when `loss` is not finite."""
-        if not math.isfinite(loss):
-            raise NotANumber(
-                f"the loss is {loss} at step {step}: lower the learning rate of the model or of the gates, "
-                "lengthen the rate's warm-up, "
-                "or train in float32"
-            )
-        if not isinstance(self.budget, LambdaBudget) or self.budget.lam == 0:
-            return None  # no price that is too large, or too small
-        open_heads = bank.open()
-        if open_heads.count() == 0:
-            neurons = " and neurons" * bool(open_heads.select(FFN_KINDS))
-            return (
-                f"all {open_heads.heads_total} gated heads{neurons} are closed at step {step}: lambda "
-                f"{self.budget.lam:g} is too large for this "
-                "model; lower lambda, or lengthen its warm-up"
-            )
+    def observe(self, step: int, bank: GateBank) -> str | None:
+        """The reason to stop, or None. bank: one with a budget."""
+        budget: LambdaBudget | TargetBudget = bank.budget
         # log_alpha but for a constant, for every kind of gate
         position = bank.open_prob().flat().logit(eps=1e-12)
         if self._start is None:
             self._start = position
-        late = step >= self.budget.warmup + self.patience
+        if isinstance(budget, TargetBudget):
+            if all(abs(error) <= 1 for error in budget.errors.values()):
+                return None  # they have come to their number
+        elif budget.lam == 0:
+            return None  # no price that is too large, or too small
+        elif (open_heads := bank.open()).count() == 0:
+            neurons = " and neurons" * bool(open_heads.select(FFN_KINDS))
+            return (
+                f"all {open_heads.heads_total} gated heads{neurons} are closed at step {step}: lambda "
+                f"{budget.lam:g} is too large for this model; lower lambda, or lengthen its warm-up"
+            )
+        late = step >= budget.warmup + self.patience
         if late and not self._warned and float((position - self._start).abs().max()) < self.moved:
             self._warned = True
             warnings.warn(
                 f"no gate has moved by {self.moved} in {step} steps: raise the gates' learning rate (too "
-                "low now to close one) or lambda",
+                f"low now to close one){' or lambda' * isinstance(budget, LambdaBudget)}",
                 stacklevel=2,
             )
         return None

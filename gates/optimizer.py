@@ -19,18 +19,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .bank import GateBank
+from .bank import ENOUGH_STEPS, GateBank
+from .budget import GateWatch, NotANumber
 
 
 class GateOptimizer:
     """Moves the gates of a bank by the gradient of the loss, which is in their `.grad`, and by that of
     `bank.loss`: AdamW without weight decay, in float32.
 
-    number: of the optimizer's steps so far. `state_dict` is all that a resumed training needs beside the
-    gates."""
+    number: of the optimizer's steps so far. watch: looks at the gates for who asks it. `state_dict` is all
+    that a resumed training needs beside the gates."""
 
     def __init__(self, bank: GateBank, *, lr: float = 0.05, seed: int = 0):
-        self.bank, self.seed, self.number = bank, seed, 0
+        self.bank, self.seed, self.number, self.watch = bank, seed, 0, GateWatch()
         bank.move = True
         self.gates = [parameter for parameter in bank.parameters() if parameter.requires_grad]
         self.adam = torch.optim.AdamW(self.gates, lr, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
@@ -39,7 +40,9 @@ class GateOptimizer:
 
     def sample(self) -> None:
         """Sample xi of all sites, with the same noise for all parts of a step's batch and on all processes:
-        that of the seed and the step. What others draw at random stays as it was."""
+        that of the seed and the step. What others draw at random stays as it was. Gates are in training mode
+        then, whatever the model is in: Lightning leaves one that is loaded in evaluation mode."""
+        self.bank.train()
         devices = {gate.device for gate in self.gates if gate.device.type == "cuda"}
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(self.noise_seed())
@@ -72,6 +75,7 @@ class GateOptimizer:
             "adam": self.adam.state_dict() if self._resumed is None else self._resumed,
             "samples": [gate.samples for _, gate in self.bank.items()],
             "budget": budget.state_dict() if hasattr(budget, "state_dict") else {},
+            "watch": self.watch.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -80,6 +84,7 @@ class GateOptimizer:
             gate.samples = samples
         if state["budget"]:
             self.bank.budget.load_state_dict(state["budget"])
+        self.watch.load_state_dict(state["watch"])
 
 
 class CollectedGradients:
@@ -89,6 +94,7 @@ class CollectedGradients:
     def __init__(self, gates: Iterable[Tensor]):
         self.gates = list(gates)
         self.sums: dict[Tensor, Tensor] = {}  # over the backward passes of a step
+        self.lost = 0  # steps in a row that were not finite
         self.handles = [gate.register_post_accumulate_grad_hook(self.take) for gate in self.gates]
 
     def take(self, gate: Tensor) -> None:
@@ -98,13 +104,21 @@ class CollectedGradients:
 
     def give_back(self, *, scale: float = 1.0) -> bool:
         """Put into each gate's `.grad` what was taken since the last call, divided by the scale of the loss:
-        the mean over all processes. Returns whether all of it is finite; gates get none of it otherwise."""
+        the mean over all processes. Returns whether all of it is finite; gates get none of it otherwise.
+        Raises NotANumber where that goes on and on."""
         flat = torch.cat([self.sums.pop(gate, torch.zeros_like(gate)) for gate in self.gates]) / scale
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             dist.all_reduce(flat)
             flat /= dist.get_world_size()
         if not flat.isfinite().all():
+            self.lost += 1
+            if self.lost > ENOUGH_STEPS:  # more than the scale of a loss in fp16 needs to come down
+                raise NotANumber(
+                    f"the gradient of the gates was NaN or infinite in {self.lost} steps in a row: lower the "
+                    "learning rate, lengthen its warm-up, or train in float32"
+                )
             return False
+        self.lost = 0
         for gate, gradient in zip(self.gates, flat.split([len(gate) for gate in self.gates]), strict=True):
             gate.grad = gradient
         return True

@@ -15,6 +15,10 @@ from .names import check_name, nearest
 
 MODES = ("slot", "hook", "weight")  # attach_modes.py
 FUSED = ("parts", "heads")
+BRING_BACK = (
+    "accelerate.hooks.remove_hook_from_module(model, recurse=True) brings them back, or load the model "
+    "without offloading"
+)
 
 
 @dataclass(frozen=True)
@@ -221,9 +225,8 @@ def plain_projection(module: nn.Module, path: str) -> nn.Linear:
         )
     if execution_device(found) is not None and found.weight.is_meta:
         raise ValueError(
-            f"the weights of {type(module).__name__} are offloaded, so its heads can be gated, not removed; "
-            "accelerate.hooks.remove_hook_from_module(model, recurse=True) brings them back, or load the "
-            "model without offloading"
+            f"the weights of {type(module).__name__} are offloaded: its heads can be gated, not removed, nor "
+            f"their weights read; {BRING_BACK}"
         )
     if "weight" not in dict(found.named_parameters(recurse=False)):
         raise ValueError(
@@ -240,6 +243,17 @@ def execution_device(module: nn.Module) -> Any:
         if getattr(each, "offload", False):
             return cast(Any, each).execution_device
     return None
+
+
+def check_here(model: nn.Module) -> None:
+    """Raises ValueError at a module whose weights accelerate takes away after its forward pass, before a
+    backward pass needs them."""
+    for module in model.modules():
+        if execution_device(module) is not None and any(each.is_meta for each in module.parameters(False)):
+            raise ValueError(
+                f"the weights of {type(module).__name__} are offloaded, so no gradient passes through it "
+                f"(exact_effects needs none); {BRING_BACK}"
+            )
 
 
 def check_own_weights(weights: Iterable[Tensor]) -> None:

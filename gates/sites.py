@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from .prices import unit_prices
 from .registry import gate_class
 from .rules import SITE_RULES, has_own_rule, is_tested, known_rule, rule_of
 from .site_rule import SiteRule, attribute, execution_device, group_of, heads_of
+from .targets import check_targets, targets_of
 from .torch_attention import nesting
 from .unknown import line_to_add, unknown_attentions, unknown_feed_forwards
 
@@ -201,6 +201,8 @@ def attach(
     if not modules:
         said = neurons_left_alone(model) if with_ffn else ""
         raise ValueError(f"the model has no heads of the kinds {chosen}{said and '; '}{said}")
+    if targets is not None:
+        check_targets(targets, modules)
     warn_of_neurons(model, chosen)
     gates = {}
     for site, module in modules.items():
@@ -209,7 +211,7 @@ def attach(
         group = group_of(module, rule) if by_group else 1
         own = {name: of_site(name, value, site) for name, value in options.items()}
         if targets is not None:
-            own["target_heads"] = in_groups(of_site("heads", targets, site), group, site)
+            own["target_heads"] = of_site("heads", targets, site) // group
         try:
             gates[site] = cls(site.heads // group, **own)
         except TypeError as error:
@@ -229,39 +231,6 @@ def attach(
     return bank
 
 
-def targets_of(
-    kinds: Iterable[str], heads: int | Mapping[str, int] | None, neurons: int | None
-) -> int | dict[str, int] | None:
-    """How many stay: in all where there are heads alone, else by kind or word. Raises ValueError where a kind
-    has no number, or a number no kind."""
-    by_kind = heads if isinstance(heads, Mapping) else {"heads": heads}
-    numbers: dict[str, Any] = {"neurons": neurons, **by_kind}
-    for name, number in numbers.items():
-        if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
-            raise ValueError(f"{name}: expected how many stay, a whole number, got {number!r}")
-    if neurons is None and not isinstance(heads, Mapping):
-        if heads is not None and (ffn := [kind for kind in kinds if kind in FFN_KINDS]):
-            raise ValueError(f"heads={heads} says nothing of {' and '.join(ffn)}; give neurons= too")
-        return heads
-    by_word = dict(heads) if isinstance(heads, Mapping) else {} if heads is None else {"heads": heads}
-    targets = by_word if neurons is None else by_word | {"ffn": neurons}
-    for word in targets:
-        if not any(is_of(kind, word) for kind in kinds):
-            raise ValueError(f"{word!r} has a number that stays, but no gates; kinds: {', '.join(kinds)}")
-    return targets
-
-
-def in_groups(heads: int, group: int, site: HeadSite) -> int:
-    """How many gates stay open where so many heads do, `group` of which share one gate. Raises ValueError
-    where none says it."""
-    if heads % group:
-        raise ValueError(
-            f"heads={heads}: heads of {site.name} go in groups of {group}, which share a key head; give a "
-            f"multiple of {group}"
-        )
-    return heads // group
-
-
 def budget_of(
     cls: type[HeadGate], targets: int | dict[str, int] | None, lam: float | None, warmup: int
 ) -> LambdaBudget | TargetBudget | None:
@@ -276,13 +245,14 @@ def budget_of(
     return LambdaBudget(0.0, warmup) if cls.keeps_target else TargetBudget(targets, warmup)
 
 
-def device_of(model: nn.Module) -> torch.device | str | int | None:
-    """Where the gates of a model are: with its first weights or, where these are offloaded, where the model
-    runs. Each xi goes to the heads that it multiplies, so one device does for a model on several."""
+def device_of(model: nn.Module) -> torch.device:
+    """Where batches go to and gates are: with the model's first weights or, where accelerate has offloaded
+    these, where it runs them. Each xi goes to the heads that it multiplies, so one device does for a model on
+    several."""
     devices = [parameter.device for parameter in model.parameters()]
-    runs = next(filter(None, map(execution_device, model.modules())), None)
     on = [device for device in devices if device.type != "meta"]
-    return on[0] if on else runs if runs is not None else next(iter(devices), None)
+    runs = (device for each in model.modules() if (device := execution_device(each)) is not None)
+    return torch.device(next(iter([*on, *runs, *devices]), "cpu"))
 
 
 def of_site(name: str, value: Any, site: HeadSite) -> Any:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 from headgates.gates import (
+    FFN_KINDS,
     CollectedGradients,
     GateBank,
     GateOptimizer,
@@ -31,6 +32,7 @@ from headgates.gates import (
 )
 
 WARMUP, SETTLE = 0.3, 0.3  # shares of all steps
+LOOK_EVERY = 20  # steps
 
 
 class GateCallback:
@@ -42,7 +44,9 @@ class GateCallback:
 
     After the training `removed` says what went, and `bank` holds the gates; an optimizer that trains on is
     made anew. Raises ValueError as `attach` does, and FileExistsError or OSError at a `save` that holds
-    something or cannot be made, when the training begins."""
+    something or cannot be made, when the training begins; as it goes on, ValueError where the loss does not
+    reach some gates (`GateBank.cost`), and NotANumber where it stays without a finite gradient. Warns where
+    all gates close for a price, or none moves."""
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class GateCallback:
         self.gates: GateOptimizer
         self.collected: CollectedGradients
         self.settle_at = math.inf  # the step from which gates are exact
+        self.has_warned = False  # of gates that all closed
 
     def put_on(self, model: nn.Module, *, seed: int) -> None:
         """Put gates on the model; those of a training that was broken off come off first."""
@@ -122,14 +127,31 @@ class GateCallback:
         if self.collected.give_back(scale=scale):
             self.gates.step()
             self.settle_where_due()
+            if self.gates.number % LOOK_EVERY == 0:
+                self.look()
+
+    def look(self) -> None:
+        reason = self.gates.watch.observe(self.gates.number, self.bank)
+        if reason is not None and not self.has_warned:
+            self.has_warned = True
+            warnings.warn(reason, stacklevel=2)
 
     # ---------------------------------------------------------------- the end
 
     def end(self) -> None:
-        """Refit, remove what the gates close, save, and say what stays."""
+        """Refit, remove what the gates close, save, and say what stays. Raises ValueError, with all heads in
+        the model and no gates, where these have not made a step."""
         model, bank = self.model, self.bank
         assert model is not None  # a training that ends has begun
         self.collected.release()
+        if not self.gates.number:
+            detach(model)
+            self.model = None
+            raise ValueError(
+                "the gates have not made a step, so nothing is removed: the training had no step with a "
+                "finite gradient, or steps its optimizer past the trainer (in manual optimization take that "
+                "of self.optimizers())"
+            )
         self.say_if_too_early()
         pairs = [(gate.fixed, gate.exact()) for _, gate in bank.items()]
         if any(fixed is not None and not torch.equal(fixed, exact.float()) for fixed, exact in pairs):
@@ -156,14 +178,19 @@ class GateCallback:
         budget = self.bank.budget
         if not isinstance(budget, TargetBudget):
             return
-        with torch.no_grad():
-            late = 1 + budget.warmup  # the number is aimed at in full
-            over = sum(float(budget.error(self.bank, group, late)) for group in budget.targets)
-        if over > 1:
+        over = dict.fromkeys(("heads", "neurons"), 0.0)
+        late = 1 + budget.warmup  # the number is aimed at in full
+        for group in budget.targets:
+            with torch.no_grad():
+                error = float(budget.error(self.bank, group, late))  # in heads
+            if error > 1:
+                (site, price), *_ = budget.limit(self.bank, group).price.items()
+                over["neurons" if site.kind in FFN_KINDS else "heads"] += error / price
+        if more := " and ".join(f"{number:.1f} {what}" for what, number in over.items() if number):
             warnings.warn(
                 f"training ended after {self.gates.number} steps, before the gates came to their number: "
-                f"{over:.1f} heads more were expected to be open. Those whose gates are most open stay, but "
-                "the weights have not learned to do without the others: train longer, or shorten warmup",
+                f"{more} more were expected to be open. Those whose gates are most open stay, but the "
+                "weights have not learned to do without the others: train longer, or shorten warmup",
                 stacklevel=2,
             )
 

@@ -2,13 +2,11 @@
 section 6.1), and an end of the noise: once gates stand at 0 or 1 the rest of the stage trains weights
 alone."""
 
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
 from headgates.configs.stages import GateConfig
-from headgates.gates import FFN_KINDS, KINDS, GateBank, GateOptimizer, GateWatch, LambdaBudget, TargetBudget
+from headgates.gates import FFN_KINDS, KINDS, GateBank, GateOptimizer, LambdaBudget, TargetBudget
 from headgates.lightning_modules.remembers import Remembers
 
 
@@ -35,7 +33,6 @@ class Gating(Remembers):
     ):
         self.gates, self.epochs = gates, epochs
         self.budget: LambdaBudget | TargetBudget = bank.budget
-        self.watch = GateWatch(self.budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
         # end is without both. The latest epoch to begin that; the number of epochs: never
@@ -88,6 +85,3 @@ class Gating(Remembers):
             if isinstance(self.budget, LambdaBudget)
             else loss
         )
-
-    def parts(self) -> dict[str, Any]:
-        return {"watch": self.watch}

@@ -155,7 +155,8 @@ class StageModule(pl.LightningModule):
         rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         numbers = {"epoch": self.current_epoch, "train/loss": loss, "train/learning_rate": rate}
         if self.gating is not None:
-            self.gating.stopped = self.gating.watch.observe(self.global_step, loss, self.gate_bank)
+            assert self.gates is not None  # a stage with gating has them
+            self.gating.stopped = self.gates.watch.observe(self.global_step, self.gate_bank)
             if self.gating.stopped:
                 self.trainer.should_stop = True
             numbers |= self.gating.numbers(self.gate_bank, self.global_step)

@@ -24,6 +24,8 @@ from headgates.gates.depth import skipped
 from headgates.gates.names import check_name
 from headgates.gates.proof import memory_of
 from headgates.gates.short_example import Inputs, short_example
+from headgates.gates.sites import device_of
+from headgates.gates.targets import check_number
 from headgates.planning.cost_table import CostMeasure, cost_table, counting_table, parameters
 from headgates.planning.order import BY_PLAN, ScoreFunction, check_choice, order_of
 from headgates.planning.plan_text import PlanText
@@ -100,7 +102,7 @@ def prune(
             "them needs a label that counts, and the model finite weights"
         )
     if multiple is None:
-        multiple = GPU_WIDTH if next(model.parameters()).device.type == "cuda" else WIDTH
+        multiple = GPU_WIDTH if device_of(model).type == "cuda" else WIDTH
     inputs: Inputs | None = None  # of the passes that prove that layers can go
     if isinstance(text.fit[0], Mapping) and short_example(model) is None:
         inputs = (), dict(text.fit[0])
@@ -217,14 +219,8 @@ def counted(
     allow. Raises ValueError where that many cannot stay."""
     total = int(planner.table.cost(planner.whole))
     least = int(planner.table.cost(planner.smallest()))
-    if not least <= number <= total:
-        raise ValueError(f"{name}={number}: expected {least} to {total}, which the model can keep")
     steps = {steps.step for steps in planner.steps.values()} if name == "heads" else {1}
-    if number < total and len(steps) == 1 and number % (step := min(steps)):
-        raise ValueError(
-            f"{name}={number}: {step} heads share a key head and go together; ask for "
-            f"{number - number % step} or {number + step - number % step}"
-        )
+    check_number(name, number, least, total, min(steps) if len(steps) == 1 else 1)
     if number in (least, total):
         return planner.smallest() if number == least else planner.whole
     plan = plan_with(planner, number)

@@ -11,6 +11,7 @@ from torch import nn
 from headgates.gates import FFN_KINDS, WIDTH, HeadSite
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import group_of
+from headgates.gates.targets import least_of
 
 NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
 HEAD_WIDTHS = 16  # numbers of heads that it tells apart at a site, beside the least
@@ -27,9 +28,8 @@ class Widths:
     @classmethod
     def of(cls, site: HeadSite, module: nn.Module, multiple: int = WIDTH) -> "Widths":
         """multiple: of neurons."""
-        rule = rule_of(module)
-        step = multiple if site.kind in FFN_KINDS else group_of(module, rule)
-        return cls(site, step, 0 if rule.zero_heads else min(step, site.heads))
+        step = multiple if site.kind in FFN_KINDS else group_of(module, rule_of(module))
+        return cls(site, step, least_of(site, module, step))
 
     @property
     def all(self) -> list[int]:

@@ -119,7 +119,7 @@ def test_gates_that_no_pass_asks_are_named_after_twenty_steps(model, batch, bank
         model(*batch).sum().backward()
     with pytest.raises(
         ValueError,
-        match=r"asked for the gates of decoder\.1\.cross since they were attached.*kinds=.*mode='hook'",
+        match=r"has not reached the gates of decoder\.1\.cross in 20 steps.*kinds=.*mode='hook'",
     ):
         bank.penalty()
 

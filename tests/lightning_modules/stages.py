@@ -54,9 +54,10 @@ def train(
         bank = attach(translator.model, **{"gate": "l0"} | (options or {}))
         bank.budget = budget or LambdaBudget(0.1, gates.lambda_warmup)
         gating = Gating(gates, bank, epochs=stage.epochs)
-        gating.watch.patience = watch_patience or gating.watch.patience
     task = task or Translation()
     module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module or {})
+    if module.gates is not None:
+        module.gates.watch.patience = watch_patience or module.gates.watch.patience
     settings = replace(machine, resume=resume)
     return run_stage(name, module, data, RunFolder(path), settings, **of_run), module
 
