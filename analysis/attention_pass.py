@@ -28,6 +28,7 @@ from headgates.analysis.batches import IGNORED, is_encoder_decoder, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.on_device import on_device
+from headgates.gates.sites import device_of
 
 Exclude = Literal["both", "query", "key", "none"]
 # the texts of a batch that queries and keys stand for
@@ -124,7 +125,7 @@ def observe_attention(
     Raises ValueError for an unknown kind, for kinds of which the model has no head, where an attention does
     not return its weights, and without any batch."""
     modules = sites_of(model, kinds)
-    device, number = next(model.parameters()).device, 0
+    device, number = device_of(model), 0
     with evaluation_mode(model):
         for batch in batches:
             batch = on_device(batch, device)

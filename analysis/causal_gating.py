@@ -27,6 +27,7 @@ from headgates.analysis.gate_gradients import HeadFactors, Per, head_factors
 from headgates.gates import HeadMap
 from headgates.gates.on_device import on_device
 from headgates.gates.rules import rule_of
+from headgates.gates.sites import device_of
 
 SEEDS = 5
 UPDATES = 50  # of each of the three fits; more move few labels (results/causes.md)
@@ -77,7 +78,7 @@ def causal_gates(
         raise ValueError(
             f"expected seeds and updates of at least 1 and lam above 0, got {seeds=}, {updates=}, {lam=}"
         )
-    device = next(model.parameters()).device
+    device = device_of(model)
     if not (text := [on_device(batch, device) for batch in batches]):
         raise ValueError("causal gates need at least one batch of sentence pairs, got none")
     heads = HeadMap({site: torch.zeros(site.heads) for site in sites_of(model, kinds)})

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates import FFN_KINDS, KINDS, HeadMap, HeadSite, find_sites
 from headgates.gates.blocks import lowest_in_blocks
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import group_of, nearest
@@ -27,13 +27,14 @@ def close_to(
 
     keep: how many in all, or how many of each kind; a kind without a number keeps all. at_least: open heads
     that each site keeps; then more may stay open than `keep`. model: where its heads share key heads, those
-    of one close together, by the sum of their scores. multiple: as many stay at each site as a multiple of it
-    says, or all; neurons close in blocks of so many, put together by their scores, as products of such widths
-    are faster. Of a number between two, the larger stays. Raises ValueError at a number that cannot be kept,
-    an unknown kind, or scores that are not finite."""
+    of one close together, by the sum of their scores; neurons share none. multiple: as many stay at each site
+    as a multiple of it says, or all; neurons close in blocks of so many, put together by their scores, as
+    products of such widths are faster. Of a number between two, the larger stays. Raises ValueError at a
+    number that cannot be kept, an unknown kind, one number for neurons and for heads that go together, or
+    scores that are not finite."""
     if multiple < 1:
         raise ValueError(f"multiple: expected at least 1, got {multiple}")
-    group = 1 if model is None else shared_by(model)
+    shared = 1 if model is None else shared_by(model)
     parts = [scores]
     if isinstance(keep, Mapping):
         for kind in keep.keys() - {*scores.kinds}:
@@ -47,6 +48,13 @@ def close_to(
             raise ValueError(
                 f"cannot keep {number} of {part.heads_total} heads; expected 0 to {part.heads_total}"
             )
+        with_neurons = not {*FFN_KINDS}.isdisjoint(part.kinds)
+        if shared > 1 and with_neurons and not {*KINDS}.isdisjoint(part.kinds):
+            raise ValueError(
+                f"keep={number}: {shared} heads share a key head and go together, neurons go alone; give a "
+                "number for each kind"
+            )
+        group = 1 if with_neurons else shared
         if multiple == 1:
             sums = HeadMap(
                 {

@@ -37,7 +37,8 @@ from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
 from headgates.gates.on_device import on_device
 from headgates.gates.remove import kinds_with
-from headgates.gates.sites import BANK
+from headgates.gates.site_rule import check_here
+from headgates.gates.sites import BANK, device_of
 
 Per = Literal["sentence", "token", "batch"]
 
@@ -150,7 +151,8 @@ def head_factors(
 
     closed: bool, True for heads whose output is 0. keep_gates: the model's own gates stay, at their test
     value. Afterwards the model is as it was, gates included. Raises ValueError if the model has no heads of
-    the kinds, or has gates and not `keep_gates`."""
+    the kinds, offloaded weights, or gates and not `keep_gates`."""
+    check_here(model)
     bank = getattr(model, BANK, None) if keep_gates else None
     own_gates = {} if bank is None else dict(bank.items())
     masked = kinds_with(closed, own_gates).union(check_kinds(kinds))
@@ -193,7 +195,7 @@ def gradient_means(
     batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the default. closed:
     bool, True for heads whose output is 0. ranks: processes that share the batches out. The model is left as
     it was. Raises ValueError where it has gates or no heads of the kinds, and without any batch."""
-    device, counts = next(model.parameters()).device, Counter[HeadSite]()
+    device, counts = device_of(model), Counter[HeadSite]()
     sums = {site: of(torch.zeros(0, site.heads, dtype=torch.float64)) for site in sites_of(model, kinds)}
     with head_factors(model, kinds=kinds, closed=closed) as factors:
         for batch in shared(batches, ranks):

@@ -27,6 +27,7 @@ from headgates.gates import HeadMap, HeadSite
 from headgates.gates.on_device import on_device
 from headgates.gates.outputs import Output, outputs_of
 from headgates.gates.site_walk import Forward, SiteWalk, rows_where
+from headgates.gates.sites import device_of
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
@@ -142,7 +143,7 @@ def handed_down(
 def text_loss(model: nn.Module, batches: Iterable[Any], loss: Loss = batch_loss) -> float:
     """The loss of a text, summed over its units, in evaluation mode. Raises ValueError where a loss is not
     one number."""
-    device, total = next(model.parameters()).device, torch.zeros((), dtype=torch.float64)
+    device, total = device_of(model), torch.zeros((), dtype=torch.float64)
     with frozen(model):
         for batch in batches:
             own = loss(model, on_device(batch, device))

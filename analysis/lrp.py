@@ -65,6 +65,7 @@ from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 from headgates.gates.names import check_name
 from headgates.gates.on_device import on_device
+from headgates.gates.sites import device_of
 
 Aggregation = Literal["step", "sum"]
 ALMOST_NOTHING = 1e-300  # a denominator of 0 becomes this
@@ -161,7 +162,7 @@ def relevance(
     ValueError at an unknown name, kinds without a head, or no generation step at all."""
     check_name("aggregation", aggregation, get_args(Aggregation))
     sites = sites_of(model, kinds)
-    device = next(model.parameters()).device
+    device = device_of(model)
     make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)
     # on the CPU in float64: of every form over rows of seeds and sentences, and where relevance went
     heads = [site.heads for site in sites]

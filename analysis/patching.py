@@ -28,6 +28,7 @@ from headgates.gates.names import check_name
 from headgates.gates.on_device import on_device
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import columns_of, heads_per_key, projection, rows_of, sizes_of
+from headgates.gates.sites import device_of
 
 RECEIVER_PARTS = ("q", "k", "v")
 
@@ -41,7 +42,7 @@ class Patching:
 
     def __init__(self, model: nn.Module, batch: Any, other: Any, value: Value):
         self.model, self.value, self.sites = model, value, sites_of(model, None)
-        device = next(model.parameters()).device
+        device = device_of(model)
         self.batch, other = on_device(batch, device), on_device(other, device)
         self.clean, self.own = self.recorded(self.batch)
         self.corrupted, self.other = self.recorded(other)

@@ -97,10 +97,7 @@ def score(
 
 def scored(statistics: Mapping[str, Floats], metrics: Sequence[Metric] = TRANSLATION) -> Scored:
     """The scores of a system whose sentences have these statistics, (N, M) for each metric."""
-    values = {
-        metric.name: metric.score(statistics[metric.name].sum(axis=0).tolist())
-        for metric in metrics
-    }
+    values = {metric.name: metric.score(statistics[metric.name].sum(axis=0).tolist()) for metric in metrics}
     return Scored(tuple(metrics), values, dict(statistics))
 
 

@@ -10,6 +10,7 @@ from headgates.analysis.batches import Value, frozen, sites_of
 from headgates.gates import HeadMap, HeadSite, attach, detach
 from headgates.gates.headmap import Head
 from headgates.gates.on_device import on_device
+from headgates.gates.sites import device_of
 
 
 def all_heads(model: nn.Module) -> list[Head]:
@@ -38,7 +39,7 @@ def values_without(
 
     closings: bool, True for heads whose output is 0; sites that one does not name stay open. value (model,
     batch): such as a number for each pair of the batch. Raises ValueError for a model that has gates."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     with frozen(model):
         masks = attach(model, gate="mask")
         try:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headgates.analysis.batches import IGNORED, predicted
 from headgates.gates.on_device import on_device
+from headgates.gates.sites import device_of
 
 A_BATCH = "a batch maps names of the model's arguments to tensors: {'input_ids': ..., 'labels': ...}"
 HELD_OUT_EVERY = 4  # one batch of so many; fewer batches serve for both
@@ -29,7 +30,7 @@ class PlanText:
         if isinstance(batches, Mapping | Tensor | str) or not isinstance(batches, Iterable):
             came = type(batches).__name__
             raise ValueError(f"expected a list of batches or a loader, got a {came}; {A_BATCH}")
-        device = next(model.parameters()).device
+        device = device_of(model)
         given = [on_device(checked(batch), device) for batch in batches]
         if not given:
             raise ValueError(

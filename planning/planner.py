@@ -29,6 +29,7 @@ from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import WIDTH, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
 from headgates.gates.on_device import on_device
+from headgates.gates.sites import device_of
 from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
 from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths
@@ -94,7 +95,7 @@ class Planner:
     report: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
-        device = next(self.model.parameters()).device
+        device = device_of(self.model)
         self.valid = [on_device(batch, device) for batch in self.valid]
         modules = find_sites(self.model, self.order.kinds)
         self.sites = [site for site in modules if site.heads]

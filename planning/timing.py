@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.proof import memory_of
+from headgates.gates.sites import device_of
 
 ModelRun = Callable[[Any], object]  # uses the model once
 TIMED_ROUNDS = 7  # in turns; fewer, at least 2, where all of them take longer than
@@ -27,7 +28,7 @@ class Timer:
     """Seconds of a run of a model, a measure of cost_table.py. Made before the model loses anything."""
 
     def __init__(self, model: nn.Module, run: ModelRun):
-        self.run, self.device = run, next(model.parameters()).device
+        self.run, self.device = run, device_of(model)
         self.to_whole, self.repeats = memory_of(model), 1
         with evaluation_mode(model):
             self.seconds(model)  # warm-up

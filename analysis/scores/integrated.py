@@ -30,6 +30,7 @@ from headgates.analysis.gate_gradients import head_factors
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 from headgates.gates.on_device import on_device
+from headgates.gates.sites import device_of
 
 POINTS = 5
 
@@ -73,7 +74,7 @@ def weighted_slopes(
     """Return -E_x of the sum over nodes of the weight times dL(x)/dg_h, with all gates at the node.
 
     nodes, weights: (points,). Other arguments and errors are those of `gradient_means`."""
-    device, sites = next(model.parameters()).device, sites_of(model, kinds)
+    device, sites = device_of(model), sites_of(model, kinds)
     sums = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
     sentences = 0
     with head_factors(model, kinds=kinds) as factors:

@@ -38,7 +38,7 @@ from headgates.analysis.scores.site_statistics import SiteStatistics, one_by_one
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.called import called
 from headgates.gates.on_device import on_device
-from headgates.gates.sites import warn_of_neurons
+from headgates.gates.sites import device_of, warn_of_neurons
 
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
 CLOSING_STEPS = 128  # of a site at most: of more heads, which are neurons, several close at a step
@@ -61,7 +61,7 @@ def obs(
     batch): summed over units. draw (model, batch, generator): the batch with targets sampled from what the
     model says. seed: of the targets. kinds: of attention unless named. queries: as `site_statistics` takes
     them. Raises ValueError without any batch."""
-    generator, device = torch.Generator().manual_seed(seed), next(model.parameters()).device
+    generator, device = torch.Generator().manual_seed(seed), device_of(model)
     sites = sites_of(model, kinds)
     warn_of_neurons(model, kinds)
     with called(model), frozen(model):

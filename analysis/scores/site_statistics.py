@@ -27,7 +27,7 @@ from headgates.gates.outputs import Output
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection
 from headgates.gates.site_walk import rows_where
-from headgates.gates.sites import warn_of_neurons
+from headgates.gates.sites import device_of, warn_of_neurons
 
 BYTES_AT_ONCE = 2**30  # of all sums that share a pass over the text, at most
 SHARE_AT_ONCE = 0.5  # and so many of the model's bytes, but for those of one site
@@ -154,7 +154,7 @@ def site_statistics(
         seen[site] = inputs[0].detach(), probe
         return output + probe
 
-    device = next(model.parameters()).device
+    device = device_of(model)
     with called(model), ExitStack() as after:
         for site, module in modules.items():
             out, rule = plain_projection(module, rule_of(module).out), rule_of(module)

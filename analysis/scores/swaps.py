@@ -22,6 +22,7 @@ from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.headmap import Head
 from headgates.gates.on_device import on_device
 from headgates.gates.outputs import outputs_of
+from headgates.gates.sites import device_of
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)
 EVERY = 3  # one batch of so many gives the loss, the others make the statistics
@@ -45,7 +46,7 @@ def swapped(
     loss (model, batch): summed over units. draw, seed, kinds: not needed; they are what the order's
     function (`obs`) takes beside. The model is left as it was. It runs once for each head. Raises ValueError
     without any batch."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     text = [on_device(batch, device) for batch in batches]
     held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths
     fitted = [batch for number, batch in enumerate(text) if (number + 1) % EVERY] or text

@@ -47,6 +47,21 @@ def test_heads_of_one_key_head_close_together():
     assert model(input_ids=torch.ones(1, 3, dtype=torch.long)).logits.isfinite().all()
 
 
+def test_neurons_are_not_grouped_by_the_key_heads_of_heads():
+    model = BY_NAME["Llama"].model()  # two heads to a key head
+    scores = {site: torch.arange(float(site.heads)) for site in find_sites(model, "all")}
+    both, (neurons, *_) = HeadMap(scores), find_sites(model, "ffn")
+    keep = {"dec-self": both.select(["dec-self"]).heads_total, "dec-ffn": 7}
+    assert (
+        close_to(both, keep, model=model).select(["dec-ffn"]).count()
+        == sum(site.heads for site in scores if site.kind == "dec-ffn") - 7
+    )
+    alone = close_to(HeadMap({neurons: scores[neurons]}), 7, model=model)
+    assert alone.flat().tolist() == [number < neurons.heads - 7 for number in range(neurons.heads)]
+    with pytest.raises(ValueError, match="2 heads share a key head and go together, neurons go alone; give"):
+        close_to(both, 7, model=model)
+
+
 @pytest.mark.parametrize(
     ("keep", "message"),
     [(8, "cannot keep 8 of 7 heads; expected 0 to 7"), ({"cross": 1}, "no heads of kind 'cross'")],

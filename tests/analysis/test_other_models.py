@@ -8,11 +8,14 @@ import torch.nn.functional as F
 
 from headgates.analysis.batches import batch_loss, query_tokens, sampled_targets
 from headgates.analysis.lrp import relevance
+from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.analysis.scores.fisher import fisher
 from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.scores.obs import obs
+from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.gates import attach, find_sites
+from headgates.planning.prune import prune
 from tests.worlds.families import BY_NAME
 
 LENGTHS = (7, 5, 3)
@@ -36,6 +39,21 @@ def test_every_score_takes_a_model_with_batches_as_mappings(name, batch):
         assert torch.isfinite(found.flat()).all()
         assert len(found.flat().unique()) > 1
     assert all(float(row.sum()) == pytest.approx(1) for row in relevance(model, [batch]).share.values())
+
+
+def test_a_model_with_offloaded_weights_is_scored_as_another_or_refused_in_one_line(batch):
+    accelerate = pytest.importorskip("accelerate")
+    model = BY_NAME["BERT"].model()
+    expected = exact_effects(model, [batch])
+    offloaded = accelerate.cpu_offload(model, execution_device="cpu")
+    assert {each.device.type for each in offloaded.parameters()} == {"meta"}
+    torch.testing.assert_close(exact_effects(offloaded, [batch]).flat(), expected.flat())
+    for score in (raw_importance, fisher, relevance, fluctuation, obs, weight_norm):
+        with pytest.raises(ValueError, match=r"weights of \w+ are offloaded.*remove_hook_from_module"):
+            score(offloaded, [batch])
+    for options in ({"choose": "importance"}, {}):
+        with pytest.raises(ValueError, match=r"weights of \w+ are offloaded.*remove_hook_from_module"):
+            prune(offloaded, [batch], heads=4, **options)
 
 
 def test_importance_of_a_causal_model_is_that_of_its_sentences_one_by_one(batch):

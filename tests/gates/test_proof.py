@@ -150,7 +150,7 @@ def test_offloaded_weights_are_gated_where_they_run_and_not_removed():
     bank = attach(model, gate="mask", xi=HeadMap({s: [1.0, 0.0, 1.0] for s in find_sites(model)}))
     expected = family.output(model, batch)
     assert not torch.equal(expected, plain)
-    with pytest.raises(ValueError, match=r"offloaded, so its heads .*remove_hook_from_module"):
+    with pytest.raises(ValueError, match=r"offloaded: its heads .*remove_hook_from_module"):
         remove(model, bank)
     assert torch.equal(family.output(model, batch), expected)
     accelerate.hooks.remove_hook_from_module(model, recurse=True)
