@@ -98,7 +98,7 @@ def test_a_sentence_encoder_learns_labels_and_is_saved_without_its_closed_heads(
     lines = [f"{label}\t{word} {what}" for label, word in enumerate(("bad", "good")) for what in words]
     for part in ("train", "dev"):
         (tmp_path / f"{part}.tsv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    found = train(tmp_path, tmp_path / "run", str(tmp_path / "base"), heads=5)
+    found = train(str(tmp_path), str(tmp_path / "run"), str(tmp_path / "base"), heads=5)
     assert 0 <= found["eval_accuracy"] <= 1
     assert sum(site.heads for site in find_sites(load_pruned(tmp_path / "run/pruned"))) == 5
 
