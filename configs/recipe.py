@@ -144,13 +144,15 @@ class Speed:
 
 @dataclass(frozen=True)
 class MaxDrop:
-    """The smallest model that loses at most so many points on validation, among these numbers of heads, or
-    these speeds of a plan; among the usual ones where there are none."""
+    """The smallest model that loses at most so many points on validation, among these numbers of heads, these
+    speeds of a plan, or what gates leave at these prices of a head; among the usual numbers or speeds where
+    there are none."""
 
     name: ClassVar[str] = "max_drop"
     points: float
     heads: tuple[int, ...] = ()
     speeds: tuple[float, ...] = ()
+    prices: tuple[float, ...] = ()
     runtime: str = "auto"
     batch: int = 32
 
@@ -164,8 +166,8 @@ class MaxDrop:
 
     @property
     def flags(self) -> dict[str, Any]:
-        among = {"heads": ",".join(map(str, self.heads)), "speedup": ",".join(map(str, self.speeds))}
-        among = {name: values for name, values in among.items() if values}
+        tried = {"heads": self.heads, "speedup": self.speeds, "lambda": self.prices}
+        among = {name: ",".join(map(str, values)) for name, values in tried.items() if values}
         return {"max_drop": self.points, **among, "runtime": self.runtime, "batch": self.batch}
 
 

@@ -35,6 +35,7 @@ from headgates.configs.recipe import (
 PLAN = "plan"
 LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
 LEARNED_EPOCHS = 3  # of training where gates learn, unless --epochs says otherwise
+TRIED = ("lambda", "heads", "speedup")  # what --max-drop may look among
 BUDGET_FLAGS = ("lambda", "heads", "speedup", "params", "macs", "max_drop", "drop_layers", "trim_vocabulary")
 
 
@@ -139,7 +140,7 @@ class RecipeFlags:
         flags that say it in different ways."""
         given = [name for name in BUDGET_FLAGS if self.value(name)]
         given += ["neurons"] * bool(self.neurons and not self.heads)
-        over = self.max_drop is not None and given in (["speedup", "max_drop"], ["heads", "max_drop"])
+        over = self.max_drop is not None and given in ([each, "max_drop"] for each in TRIED)
         if len(given) > 1 and not over:
             first, second, *_ = (f"--{name.replace('_', '-')}" for name in given)
             raise ValueError(f"{first} and {second} say in two ways how much stays: give one of them")
@@ -167,7 +168,8 @@ class RecipeFlags:
         if any(each.by_kind for each in units):
             raise ValueError("--max-drop looks for a number of heads in all: give --heads such as 36,24")
         heads = tuple(each.heads or 0 for each in units)
-        return MaxDrop(self.max_drop, heads, tuple(sorted(self.speedup)), self.runtime, self.batch)
+        speeds, prices = tuple(sorted(self.speedup)), tuple(sorted(self.lam))
+        return MaxDrop(self.max_drop, heads, speeds, prices, self.runtime, self.batch)
 
     def value(self, name: str) -> object:
         found = getattr(self, "lam" if name == "lambda" else name)
@@ -213,11 +215,15 @@ def default_choosers(choosers: Sequence[str], budgets: Sequence[Budget]) -> Sequ
     or a drop, else importance, as for a drop among numbers of heads."""
     if choosers:
         return choosers
-    if any(isinstance(budget, Lambda) for budget in budgets):
+    if any(map(has_prices, budgets)):
         return ["l0"]
     if any(isinstance(budget, MaxDrop) and budget.heads for budget in budgets):
         return ["importance"]
     return [PLAN] if any(isinstance(each, Share | Speed | MaxDrop) for each in budgets) else ["importance"]
+
+
+def has_prices(budget: Budget) -> bool:
+    return isinstance(budget, Lambda) or (isinstance(budget, MaxDrop) and bool(budget.prices))
 
 
 def name_for(choose: str, budget: Budget) -> str:
@@ -229,11 +235,12 @@ def check_recipe(recipe: Recipe) -> None:
     """Raises ValueError at a budget that what chooses cannot have, or that does not fit the kinds."""
     choose, budget = recipe.choose, recipe.budget
     learned = LEARNED.get(choose)
-    if isinstance(budget, Lambda) and (learned is None or not learned.by_price):
+    by_price = has_prices(budget)
+    if by_price and (learned is None or not learned.by_price):
         raise ValueError(
             f"--lambda is a price that learned gates pay, and {choose} has none: give --heads, or choose l0"
         )
-    if isinstance(budget, Lambda) and learned is not None and learned.start_by:
+    if by_price and learned is not None and learned.start_by:
         raise ValueError(f"{choose} starts with a number of heads: give --heads, not --lambda")
     if choose == PLAN and isinstance(budget, Lambda | Units):
         raise ValueError("a plan reaches a speed or a size: give --speedup, --params or --macs")

@@ -4,12 +4,12 @@ al. 2019."""
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from headgates.analysis.significance import Scored
 from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Speed, Units
 from headgates.data.ranks import first, is_first
@@ -33,7 +33,7 @@ from headgates.lightning_modules.stage_record import StageResult
 from headgates.pruning.by_score import check_counts
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import score_named
-from headgates.pruning.max_drop import fewest, numbers_of_heads, validated
+from headgates.pruning.max_drop import Try, fewest, numbers_of_heads, validated
 from headgates.pruning.planning import Planning
 from headgates.pruning.scores import compute_scores, head_scores, ranked, request_of, scoring_seconds
 from headgates.tasks.base import Predictor
@@ -54,7 +54,8 @@ def by_gates(run: Run, recipe: Recipe) -> Choice:
         counts = recipe.budget.counts
         check_counts(heads_left(predictor.model, recipe.kinds), counts)
         targets = counts["heads"] if set(counts) == {"heads"} else counts
-    bank, result, seconds = train_gates(run, recipe, predictor, targets)
+    price = recipe.budget.price if isinstance(recipe.budget, Lambda) else None
+    bank, result, seconds = train_gates(run, recipe, predictor, targets, price=price)
     if is_first():
         bank.save(run.folder / "gates.json")
     soft, expected = bank.values(), bank.open_prob()
@@ -73,14 +74,15 @@ def train_gates(
     predictor: Predictor,
     targets: Targets | None,
     *,
+    price: float | None = None,
     name: str = "gates",
     prefix: str = "training-",
 ) -> tuple[GateBank, StageResult | None, float]:
     """Train gates on the predictor's heads as they are now; return them, how the training went where it
     trained the weights too, and the seconds of the choice alone.
 
-    With a refit, or without epochs, the parts are chosen in a stage of its own, on frozen weights. name,
-    prefix: of the stage, and of its files in the folder."""
+    With a refit, or without epochs, the parts are chosen in a stage of its own, on frozen weights. targets,
+    price: how many stay, or what each costs. name, prefix: of the stage, and of its files in the folder."""
     settings, model, gates = run.settings, predictor.model, run.settings.gates
     learned = LEARNED[recipe.choose]
     started, seconds = head_start(run, recipe, predictor, targets)
@@ -89,7 +91,7 @@ def train_gates(
         learned.gate,
         recipe.kinds,
         heads=targets,
-        lam=recipe.budget.price if isinstance(recipe.budget, Lambda) else None,
+        lam=price,
         warmup=gates.lambda_warmup,
         multiple=WIDTH,
         **(learned.gate_options(gates) | started),
@@ -97,7 +99,8 @@ def train_gates(
     if recipe.refit is None and recipe.epochs:
         gating = Gating(gates, bank, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
-        return bank, run.train_on(name, predictor, stage, prefix=prefix, gating=gating), seconds
+        more: dict[str, Any] = {"seeded_as": "gates", "prefix": prefix, "gating": gating}
+        return bank, run.train_on(name, predictor, stage, **more), seconds
     return bank, None, seconds + choose_on_frozen(run, f"{name}: choice", predictor, bank)
 
 
@@ -178,39 +181,65 @@ def shares_of_blocks(opened: HeadMap) -> HeadMap:
     return HeadMap({site: row / WIDTH if site.kind in FFN_KINDS else row for site, row in opened.items()})
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What one model of the path is made for: so many heads, or what gates leave at a price. word: begins the
+    names of its files."""
+
+    heads: int | None
+    price: float | None
+    word: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.heads} heads" if self.price is None else f"λ {self.price:g}"
+
+
 def fewest_learned(run: Run, recipe: Recipe) -> Choice:
-    """The fewest heads whose loss of quality is accepted: gates are trained for one number after the other,
-    each time on the smaller model of the number before."""
+    """The fewest heads whose loss of quality is accepted: gates are trained for one number, or at one price,
+    after the other, each time on the smaller model of the one before."""
+    assert isinstance(recipe.budget, MaxDrop)
     predictor = run.load()
-    total = heads_left(predictor.model, recipe.kinds).count()
-    counts = numbers_of_heads(recipe, total)
+    if prices := recipe.budget.prices:
+        wishes = [Wish(None, price, f"lambda-{price:g}") for price in prices]
+    else:
+        total = heads_left(predictor.model, recipe.kinds).count()
+        wishes = [Wish(count, None, f"{count}") for count in numbers_of_heads(recipe, total)]
 
-    def tries() -> Iterator[tuple[int, Scored]]:
-        for count in counts:
-            make_smaller(run, recipe, predictor, count)
-            yield count, validated(run, predictor)
+    def stage(wish: Wish) -> StageResult:
+        return run.folder.read_json(f"{wish.word}-stage.json", StageResult)
 
-    found = fewest(run, recipe, tries(), validated(run, predictor))
-    weights = run.folder / f"{found.heads_open}-heads.pt"
+    def tries() -> Iterator[Try]:
+        for wish in wishes:
+            if not heads_left(predictor.model, recipe.kinds).count():
+                return  # nothing is left to close
+            make_smaller(run, recipe, predictor, wish)
+            left, result = heads_left(predictor.model, recipe.kinds).count(), stage(wish)
+            yield Try(wish.words, left, validated(run, predictor), result.losses[result.best_epoch])
+
+    found, facts = fewest(run, recipe, tries(), validated(run, predictor))
+    best = next(wish for wish in wishes if wish.words == found.asked)
+    weights = run.folder / f"{best.word}-heads.pt"
     kept = run.task.load_predictor(run.folder.path, weights, run.text.settings)
-    for count in counts:
-        if count != found.heads_open:
-            first((run.folder / f"{count}-heads.pt").unlink)
-    stage = run.folder.read_json(f"{found.heads_open}-stage.json", StageResult)
-    return Choice(kept, Subnet.of(kept.model), result=stage, facts={"drop": found.to_json()})
+    for wish in wishes:
+        if wish != best:  # a walk that left no head has no later file
+            first(partial((run.folder / f"{wish.word}-heads.pt").unlink, missing_ok=True))
+    return Choice(kept, Subnet.of(kept.model), result=stage(best), facts=facts)
 
 
-def make_smaller(run: Run, recipe: Recipe, predictor: Predictor, count: int) -> None:
-    """Make the predictor's model one with `count` heads, trained from what it was, unless that is on disk."""
-    weights = run.folder / f"{count}-heads.pt"
+def make_smaller(run: Run, recipe: Recipe, predictor: Predictor, wish: Wish) -> None:
+    """Make the predictor's model the one that is wished, trained from what it was, unless that is on disk."""
+    weights = run.folder / f"{wish.word}-heads.pt"
     if first(weights.is_file):
         found: Any = run.task.load_predictor(run.folder.path, weights, run.text.settings)
         predictor.model = found.model.to(next(predictor.model.parameters()).device)  # type: ignore[misc]
         return
-    bank, *_ = train_gates(run, recipe, predictor, count, name=f"{count} heads", prefix=f"{count}-")
+    bank, *_ = train_gates(
+        run, recipe, predictor, wish.heads, price=wish.price, name=wish.words, prefix=f"{wish.word}-"
+    )
     closed = bank.closed()
     detach(predictor.model)
     remove(predictor.model, closed)
     run.task.save_model(weights, predictor)
     for file in ("best.pt", "last.pt"):
-        (run.folder / f"{count}-{file}").unlink(missing_ok=True)
+        (run.folder / f"{wish.word}-{file}").unlink(missing_ok=True)

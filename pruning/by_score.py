@@ -5,15 +5,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from headgates.analysis.knee import Drop
-from headgates.analysis.significance import Scored
 from headgates.configs.recipe import MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import HeadMap, Subnet
 from headgates.lab.lab import Run
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import score_named
 from headgates.pruning.closing import calibration_of, closed_heads
-from headgates.pruning.max_drop import fewest, numbers_of_heads, validated
+from headgates.pruning.max_drop import Try, fewest, numbers_of_heads, validated
 from headgates.pruning.planning import Planning
 from headgates.pruning.scores import (
     ScoreRequest,
@@ -45,8 +43,8 @@ def by_score(run: Run, recipe: Recipe) -> Choice:
     seconds, begin = scoring_seconds(recipe.choose, request), time.perf_counter()
     facts: dict[str, Any] = {}
     if isinstance(budget, MaxDrop):
-        found = fewest_heads(run, recipe, scores, request, source)
-        keep, facts = {"heads": found.heads_open}, {"drop": found.to_json()}
+        found, facts = fewest_heads(run, recipe, scores, request, source)
+        keep = {"heads": found.heads}
     else:
         assert isinstance(budget, Units)
         keep = budget.counts
@@ -74,14 +72,16 @@ def check_counts(scores: HeadMap, keep: dict[str, int]) -> None:
             )
 
 
-def fewest_heads(run: Run, recipe: Recipe, scores: HeadMap, request: ScoreRequest, source: Source) -> Drop:
+def fewest_heads(
+    run: Run, recipe: Recipe, scores: HeadMap, request: ScoreRequest, source: Source
+) -> tuple[Try, dict[str, Any]]:
     """The fewest heads whose loss of quality on validation is accepted, without training."""
     calibration = calibration_of(run, recipe, source)
 
-    def tries() -> Iterator[tuple[int, Scored]]:
+    def tries() -> Iterator[Try]:
         for count in numbers_of_heads(recipe, scores.heads_total):
             closed = closed_by(recipe.choose, scores, request=request, keep={"heads": count})
             with closed_heads(source.model, closed, recipe.closing, calibration):
-                yield count, validated(run, source.predictor)
+                yield Try(f"{count} heads", count, validated(run, source.predictor))
 
     return fewest(run, recipe, tries(), validated(run, source.predictor))

@@ -213,7 +213,7 @@ def measure(
     if choice.subnet is not None:
         row.subnet = choice.subnet.to_json()
     if "drop" in facts:
-        row.others["drop"] = facts["drop"]
+        row.others["drop"], row.path = facts["drop"], facts["path"]
     if "soft" in facts:
         warn_of_gap(run, row, facts["soft"])
     if "speed" in facts:

@@ -1,13 +1,16 @@
-"""The fewest heads that lose at most so many points on validation: of the numbers that are tried, the
-fewest that analysis/knee.py accepts."""
+"""The fewest heads that lose at most so many points on validation: of the models that are tried, the one with
+the fewest that analysis/knee.py accepts. All of them are the path, which the row of the model keeps."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from headgates.analysis.knee import SLACK, Drop, drop, knee
 from headgates.analysis.significance import RESAMPLES, Scored, resample_counts, score
 from headgates.configs.recipe import MaxDrop, Recipe
 from headgates.lab.lab import Run
 from headgates.models.progress import say
+from headgates.records.row import PathRecord
 from headgates.tasks.base import Predictor
 
 SHARES = (0.75, 0.625, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)  # of the heads, where no numbers are given
@@ -42,17 +45,44 @@ def told_drop(run: Run, model: str, heads: int, scored: Scored, reference: Score
     return found
 
 
-def fewest(run: Run, recipe: Recipe, tries: Iterable[tuple[int, Scored]], reference: Scored) -> Drop:
-    """The accepted number with the fewest heads. tries: numbers with the scores of their models. Raises
-    ValueError where none is accepted."""
+@dataclass(frozen=True)
+class Try:
+    """A smaller model. asked: what it was made for, such as 24 heads or λ 0.01. scored: on validation; loss:
+    there, None where it was not measured."""
+
+    asked: str
+    heads: int
+    scored: Scored
+    loss: float | None = None
+
+
+def fewest(
+    run: Run, recipe: Recipe, tries: Iterable[Try], reference: Scored
+) -> tuple[Try, dict[str, Any]]:
+    """The accepted model with the fewest heads, and what its row says: `drop`, its own, and `path`, all that
+    were tried. Raises ValueError where none is accepted."""
     assert isinstance(recipe.budget, MaxDrop)
-    limit = recipe.budget.points
-    drops = [told_drop(run, f"{heads} heads", heads, each, reference, limit) for heads, each in tries]
-    best = knee(drops, limit)
+    limit, drops, path = recipe.budget.points, dict[Drop, Try](), list[PathRecord]()
+    for each in tries:
+        words = each.asked if each.asked == f"{each.heads} heads" else f"{each.asked}, {each.heads} heads"
+        lost = told_drop(run, words, each.heads, each.scored, reference, limit)
+        drops.setdefault(lost, each)
+        path.append(
+            {
+                "asked": each.asked,
+                "heads": each.heads,
+                "score": each.scored.main,
+                "lost": lost.mean,
+                "bound": lost.bound,
+                "loss": each.loss,
+                "accepted": lost.acceptable(limit),
+            }
+        )
+    best = knee([*drops], limit)
     if best is None:
         raise ValueError(
-            f"--max-drop {limit:g}: every number of heads that was tried loses more "
-            f"{run.task.metrics[0].title} on validation (at most {limit:g}, 95% bound {limit + SLACK:g}); "
-            "allow more, or give larger numbers with --heads"
+            f"--max-drop {limit:g}: everything that was tried loses more {run.task.metrics[0].title} on "
+            f"validation (at most {limit:g}, 95% bound {limit + SLACK:g}); allow more, or give "
+            + ("lower prices with --lambda" if recipe.budget.prices else "larger numbers with --heads")
         )
-    return best
+    return drops[best], {"drop": best.to_json(), "path": path}

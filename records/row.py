@@ -58,6 +58,20 @@ class StageRecord(TypedDict):
     converged: bool | None
 
 
+class PathRecord(TypedDict):
+    """A model that was tried on the way to one that loses little. asked: what for. score: on validation, by
+    the metric that decides; lost, bound: points less than the base, and the 95% bound (`analysis.knee`).
+    loss: on validation, where it was measured."""
+
+    asked: str
+    heads: int
+    score: float
+    lost: float
+    bound: float
+    loss: float | None
+    accepted: bool
+
+
 class EvaluationRecord(TypedDict, total=False):
     """What outputs depend on beside the model; tasks have further keys."""
 
@@ -103,7 +117,7 @@ class ResultRow:
     trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the
     system of this run that it equals. subnet: what stays of the base (`gates.Subnet`). recipe: how it was
     made; None of a base. loss: on validation, in nats per unit. endless: the share of the outputs that run to
-    the length limit, where the base's do not."""
+    the length limit, where the base's do not. path: the models that were tried, of which this is one."""
 
     system: str
     heads_open: int
@@ -131,6 +145,7 @@ class ResultRow:
     subnet: dict[str, Any] | None = None
     speed: SpeedRecord | None = None
     endless: float | None = None
+    path: list[PathRecord] | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -30,6 +30,7 @@ from headgates.report.table import (
     is_unlearned,
     next_commands,
     result_sentence,
+    show_path,
     size_sentences,
     warnings_of,
 )
@@ -59,6 +60,8 @@ def show_compared(
     writes = bool(made) and (len(rows) > 1 or name is not None)
     show_dynamics(lab, base)
     show_test_set(lab, base, made, bases, failed, folder if writes else None)
+    for row in made:
+        show_path(row.result, lab.task.metrics[0].title)
     if len(rows) <= 1:
         print_one(rows[0] if rows else bases[0], bases[0])
     for line in warnings_of([row.result for row in [*bases, *made]], lab.settings):

@@ -279,6 +279,7 @@ def model_state(analysed: AnalysedModel, run: MadeRun) -> dict[str, Any]:
         "difference_ci95": row.main.difference_ci95,
         "beam": row_beam(row),
         "open": open_by_site(analysed, run.open),
+        "path": row.path or [],
     }
 
 

@@ -165,6 +165,26 @@ def own_speed(run: RunFolder) -> str | None:
     return speed_sentence(row, row.speed, run.row_of(BASE).parameters or 1) if row and row.speed else None
 
 
+def show_path(row: ResultRow, metric: str) -> None:
+    """Print the models that were tried on the way to a row's, in the order in which they were; nothing where
+    none were."""
+    columns = ("asked", "heads", metric, "lost", "95% bound", "valid. loss", "accepted")
+    rows = [
+        (
+            each["asked"],
+            f"{each['heads']}",
+            f"{each['score']:.2f}",
+            f"{each['lost']:.2f}",
+            f"{each['bound']:.2f}",
+            number_text(each["loss"], ".4f"),
+            "yes" if each["accepted"] else "no",
+        )
+        for each in row.path or []
+    ]
+    asked = f", {row.recipe.budget.words}" if row.recipe else ""
+    show(f"{row.label}{asked}: what was tried, on validation", columns, rows)
+
+
 def warnings_of(rows: Sequence[ResultRow], settings: Settings) -> list[str]:
     """What a reader of the table must know: a wish that was missed, a warm-up longer than its stage, bases
     not converged."""

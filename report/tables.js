@@ -34,6 +34,7 @@ const TABLES = [
   ["States", stateRows],
   ["Systems", systemRows],
   ["Comparison", () => generic((data.comparisons ?? []).flatMap(({ name, points }) => points.map((point) => ({ comparison: name, ...point }))))],
+  ["Tried", () => generic((data.states ?? []).flatMap(({ run, path }) => (path ?? []).map((each) => ({ run, ...each }))))],
   ["Causes", () => generic(data.causes?.rows)],
   ["Pairs of heads", () => generic(data.causes?.pairs)],
   ["Causal gates", () => generic(data.causes?.gating?.heads)],
@@ -67,7 +68,7 @@ function headRows() {
 }
 
 function stateRows() {
-  return generic((data.states ?? []).map(({ open, words, against, ...rest }) => rest));
+  return generic((data.states ?? []).map(({ open, words, against, path, ...rest }) => rest));
 }
 
 function systemRows() {

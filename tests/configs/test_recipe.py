@@ -39,6 +39,7 @@ RECIPES = [
     Recipe("uniform", Speed(1.5), ALL, epochs=8),
     Recipe("plan", MaxDrop(0.5, speeds=(1.5, 2.0)), ALL),
     Recipe("l0", MaxDrop(0.0, heads=(24, 12), batch=3), epochs=3),
+    Recipe("l0", MaxDrop(1.5, prices=(0.01, 0.03)), epochs=3),
     Recipe(LAYERS, Layers(("encoder.2", "decoder.0")), refit="out", epochs=2),
     Recipe(PIECES, Pieces(("a.txt", "b.en:b.de"))),
     Recipe("tests.configs.commands:options_of", Units(5)),
@@ -125,6 +126,7 @@ def test_what_is_not_given_suits_the_budget():
         "--params 0.5 --by importance": Recipe("importance", Share("params", 0.5), ALL, refit="out+ffn+v"),
         "--max-drop 1": Recipe("plan", MaxDrop(1.0), ALL, refit="out+ffn+v"),
         "--max-drop 1 --heads 9": Recipe("importance", MaxDrop(1.0, heads=(9,))),
+        "--max-drop 1 --lambda 0.1,0.03": Recipe("l0", MaxDrop(1.0, prices=(0.03, 0.1)), epochs=3),
         "--drop-layers encoder.1": Recipe(LAYERS, Layers(("encoder.1",))),
     }
     assert {flags: recipes_of(*flags.split()) for flags in usual} == {
@@ -156,6 +158,8 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
         ("--max-drop 1 --speedup 2 --by importance", "give --heads, or neither"),
         ("--max-drop 1 --by l0 --refit out", "l0 closes heads while the weights train"),
         ("--max-drop 1 --heads cross=3", "a number of heads in all"),
+        ("--max-drop 1 --lambda 0.1 --by importance", "--lambda is a price .* importance has none"),
+        ("--max-drop 1 --lambda 0.1 --heads 9", "--lambda and --heads say in two ways"),
         ("--heads 9 --by uniform", "give --speedup"),
         ("--heads 9 --by scratch", "scratch trains a model from random weights: give --epochs"),
         ("--heads 9 --closed-output resample --epochs 1", "give --epochs 0"),
@@ -206,6 +210,7 @@ FOREIGN = {
     "kinds that are no kinds": {"kinds": ["self"]},
     "a long list": {"kinds": ["cross"] * 1_000_000},
     "speeds that are text": {"budget": {"name": "max_drop", "points": 1, "speeds": ["2"]}},
+    "prices that are text": {"budget": {"name": "max_drop", "points": 1, "prices": ["2"]}},
     "pairs of three": {"budget": {"name": "units", "heads": 3, "by_kind": [["cross", 3, 3]]}},
     "kinds without their sum": {"budget": {"name": "units", "by_kind": [["cross", 3]]}},
     "an unknown refit": {"refit": "glue"},

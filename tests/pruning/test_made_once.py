@@ -65,6 +65,7 @@ CUTS = {
     "while it trains": (TRAINED, 3),
     "while gates choose": (Recipe("l0", NINE, refit="out", epochs=1), 4),
     "between two numbers of heads": (Recipe("l0", MaxDrop(100.0, (9, 4)), epochs=1), 10),
+    "between two prices": (Recipe("l0", MaxDrop(100.0, prices=(0.01, 0.03)), epochs=1), 10),
 }
 
 
@@ -83,7 +84,7 @@ def test_a_run_that_is_cut_off_resumes_as_if_it_had_not_been(shared_runs, contin
     assert left.keys() == right.keys()
     assert all(torch.equal(left[key], right[key]) for key in left)
     assert resumed.run.outputs("pruned") == whole.run.outputs("pruned")
-    assert resumed.result.subnet == whole.result.subnet
+    assert (resumed.result.subnet, resumed.result.path) == (whole.result.subnet, whole.result.path)
     names = [{path.relative_to(row.run.path) for path in row.run.path.rglob("*")} for row in (whole, resumed)]
     assert names[0] == names[1]
 
