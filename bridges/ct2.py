@@ -11,7 +11,7 @@ Letters: D model width, H heads, K head width.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ import torch.nn.functional as F
 from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
-from headgates.bridges.ct2_search import piece_names
+from headgates.bridges.ct2_search import CANDIDATES_FILE, piece_names
 from headgates.bridges.foreign import STACK_OF_SIDE, position_table
+from headgates.data.shortlist import Shortlist
+from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import ALL_KINDS, find_sites
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
@@ -66,6 +68,9 @@ def write(translator: Translator, folder: Path, *, aligning: Sequence[tuple[int,
     spec.validate()
     spec.optimize()  # tied tables are stored once
     spec.save(str(folder))
+    if translator.shortlist is not None:
+        lists = candidate_lines(translator.shortlist, source, target, specials, model.source_specials.end)
+        (folder / CANDIDATES_FILE).write_text("".join(lists), encoding="utf-8")
     if aligning:
         path = folder / "config.json"
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -75,6 +80,18 @@ def write(translator: Translator, folder: Path, *, aligning: Sequence[tuple[int,
             for layer, head in aligning
         ]
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def candidate_lines(
+    shortlist: Shortlist, source: Sequence[str], target: Sequence[str], specials: SpecialTokens, end: int
+) -> Iterator[str]:
+    """The lines of CTranslate2's map from source pieces to target pieces, whose first, with no source piece,
+    has those that are always candidates. source, target: the names of the pieces. end: the source's, which
+    every source has."""
+    always = shortlist.candidates([end], specials.always_known)
+    for name, ids in [("", always), *((name, shortlist.of_piece(i)) for i, name in enumerate(source))]:
+        if len(ids):
+            yield f"{name}\t{' '.join(target[i] for i in ids)}\n"
 
 
 def specification(model: Transformer, aligning: tuple[int, int] | None = None) -> Any:

@@ -39,6 +39,7 @@ from headgates.models.line_translator import LineTranslator
 
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
 BROKEN = "CTranslate2 cannot run the model", "export the run again"
+CANDIDATES_FILE = "vmap.txt"  # what a shortlist is to CTranslate2
 NO_PENALTY = 1e-9  # at 0 exactly it stops by another rule; n ** 1e-9 is 1 in fp32
 
 
@@ -72,6 +73,7 @@ class CTranslate2Model(LineTranslator):
         self.specials = shape.target_specials
         self.source_vocab, self.target_vocab = sized_vocabs(folder, shape)
         self.source_names, self.target_names = piece_names(self.source_vocab), piece_names(self.target_vocab)
+        self.has_candidates = (folder / CANDIDATES_FILE).is_file()
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
         source_end = self.source_names[shape.source_specials.end]  # CTranslate2 adds the target's
         self.source_suffix = [] if source_end == self.target_names[self.specials.end] else [source_end]
@@ -132,6 +134,7 @@ class CTranslate2Model(LineTranslator):
                 return_end_token=True,
                 return_scores=True,
                 suppress_sequences=never if suppress else None,
+                use_vmap=self.has_candidates,
             )
         results = []
         for result in found:

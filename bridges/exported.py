@@ -59,6 +59,7 @@ class Format:
     opener: str = ""  # where it is another module
     packages: tuple[str, ...] = ()  # what writing needs beside torch
     to_open: tuple[str, ...] = ()  # and opening
+    lists: bool = True  # whether it has shortlists
 
     def write(self, translator: "Translator", folder: Path) -> dict[str, Any]:
         """What the format says of what it wrote: "rounded", whether weights were, and "said", a line for
@@ -102,9 +103,14 @@ FORMATS = {
     "onnx": Format("onnx", "ONNX graphs, for onnxruntime", "onnx_steps", ONNX_PACKAGES, ("onnxruntime",)),
     "ct2": Format("ct2", "a CTranslate2 model", "ct2_search", ("ctranslate2",), ("ctranslate2",)),
     "hf": Format(
-        "hf", "a folder for from_pretrained, or for load_pruned if it is uneven", "", HF_PACKAGES, HF_PACKAGES
+        "hf",
+        "a folder for from_pretrained, or for load_pruned if it is uneven",
+        "",
+        HF_PACKAGES,
+        HF_PACKAGES,
+        lists=False,
     ),
-    "fairseq": Format("fairseq", "a checkpoint of fairseq with its dictionaries"),
+    "fairseq": Format("fairseq", "a checkpoint of fairseq with its dictionaries", lists=False),
     "marian": Format("marian", "Marian's .npz, where closed heads are zeros"),
 }
 

@@ -22,6 +22,7 @@ from headgates.bridges.parity import parity
 from headgates.configs.own_file import own_files
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import file_digest
+from headgates.data.shortlist import SHORTLIST_FILE
 from headgates.data.text import reworded
 from headgates.data.vocab import VOCAB_ABOUT
 from headgates.gates import GateBank, detach, remove
@@ -39,7 +40,7 @@ def without_gates(translator: Translator) -> Translator:
         xi = bank.values()
         detach(model)
         remove(model, xi.map(lambda row: row == 0), fold=xi)
-    return Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
+    return translator.with_model(model)
 
 
 def export(
@@ -66,6 +67,10 @@ def export(
     with ExitStack() as stack:
         with reworded(f"cannot write in {folder.parent}", "--out takes another folder", OSError):
             draft = stack.enter_context(atomic_folder(folder))
+        unlisted = translator.shortlist is not None and not chosen.lists
+        if unlisted:
+            translator = copy.copy(translator)
+            translator.shortlist = None
         translator.model.float()  # so that what is compared has rounded alike
         ungated = without_gates(translator)
         about: dict[str, Any] = {
@@ -79,6 +84,8 @@ def export(
         about_file.write_text(json.dumps(about), encoding="utf-8")  # for opening it
         copy_vocabs(ungated, draft)
         about |= (written := chosen.write(ungated, draft))
+        if unlisted:
+            about["said"] = f"{format} has no shortlists: it computes all rows of the output layer"
         files = {
             path.relative_to(draft).as_posix(): path
             for path in sorted(draft.rglob("*"))
@@ -107,7 +114,9 @@ def check_target_folder(folder: Path, fresh: bool) -> None:
 
 
 def copy_vocabs(translator: Translator, folder: Path) -> None:
-    """Copy the vocabularies into `folder` under the names that `load_vocabs` expects."""
+    """Copy the vocabularies into `folder` under the names that `load_vocabs` expects, and the shortlist."""
+    if translator.shortlist is not None:
+        translator.shortlist.write(folder / SHORTLIST_FILE)
     source, target = translator.source_vocab, translator.target_vocab
     if source.path.name == VOCAB_ABOUT:
         for path in own_files(source.path.parent, "vocab*"):

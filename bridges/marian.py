@@ -42,6 +42,7 @@ from headgates.configs.source import ForeignOptions
 from headgates.configs.yaml_file import load_yaml, parse_yaml
 from headgates.data.marian_vocab import MarianVocab, read_sides
 from headgates.data.npz import read_npz
+from headgates.data.shortlist import shortlist_in
 from headgates.data.vocab import load_vocabs
 from headgates.gates import find_sites, heads_left
 from headgates.gates.depth import layers_left
@@ -671,4 +672,5 @@ def arrays(model: Transformer, heads: int) -> NamedArrays:
 def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The model that `write` wrote, as our own Transformer."""
     model = read(str(folder), ForeignOptions()).convert().translator.model
-    return Translator(model, *load_vocabs(folder, shape.source_specials, shape.target_specials))
+    vocabs = load_vocabs(folder, shape.source_specials, shape.target_specials)
+    return Translator(model, *vocabs, shortlist=shortlist_in(folder))

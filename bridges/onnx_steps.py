@@ -7,6 +7,7 @@ import onnxruntime
 
 from headgates.bridges.exported import sized_vocabs
 from headgates.bridges.step_search import Arrays, StepTranslator
+from headgates.data.shortlist import shortlist_in
 from headgates.data.text import reworded
 from headgates.models.description import Description
 
@@ -29,7 +30,9 @@ def open(folder: Path, model: Description, threads: int) -> StepTranslator:
 
     sizes = [(heads, width) for _, _, heads, _, width in shapes]
     vocabs = sized_vocabs(folder, model)
-    return StepTranslator(vocabs, model, sizes, lambda source: run_graph(encoder, [source]), decode)
+    found = StepTranslator(vocabs, model, sizes, lambda source: run_graph(encoder, [source]), decode)
+    found.shortlist = shortlist_in(folder)
+    return found
 
 
 def open_session(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

@@ -38,8 +38,10 @@ class StepTranslator(LineTranslator):
     def search_batch(self, sources: list[list[int]], search: SearchConfig) -> list[list[Hypothesis]]:
         model, specials = self.model, self.model.target_specials
         limits = length_limits(list(map(len, sources)), specials, search, self.max_positions)
-        k = min(search.beam, model.target_vocab - 1)
-        steps = ProgramSteps(self, padded(sources, model.source_specials, end=True), k, search.min_length)
+        known = self.candidates(sources)
+        k = min(search.beam, (model.target_vocab if known is None else len(known)) - 1)
+        source = padded(sources, model.source_specials, end=True)
+        steps = ProgramSteps(self, source, k, search.min_length, known)
         return search_steps(steps, limits, specials, search.length_penalty)
 
     def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
@@ -60,8 +62,18 @@ class StepTranslator(LineTranslator):
 class ProgramSteps:
     """The `Steps` of the programs: keys and values of the source, and of the target so far."""
 
-    def __init__(self, translator: StepTranslator, source: np.ndarray, k: int, min_length: int):
+    def __init__(
+        self,
+        translator: StepTranslator,
+        source: np.ndarray,
+        k: int,
+        min_length: int,
+        candidates: np.ndarray | None,
+    ):
         self.translator, self.vocab = translator, translator.model.target_vocab
+        self.candidates = candidates  # the ids that may follow; the others were computed for nothing
+        specials = translator.model.target_specials
+        self.specials = specials if candidates is None else specials.renumbered(candidates.tolist())
         self.length, self.k, self.min_length = 0, k, min_length
         self.bias, *self.cross = translator.encode(source)
         self.past = translator.empty_past(len(source), k)  # (B, k, H, T, K)
@@ -69,12 +81,13 @@ class ProgramSteps:
     def best(
         self, ids: np.ndarray, scores: np.ndarray, at_limit: np.ndarray, most: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        specials, position = self.translator.model.target_specials, self.length
+        specials, position = self.specials, self.length
         logits, *self.past = self.translator.decode(
             ids.reshape(*scores.shape, 1), position, self.bias, self.cross, self.past
         )
         self.length += 1
-        log_p = log_softmax(logits[:, :, 0])  # (B, k, V)
+        logits = logits[:, :, 0]  # (B, k, V)
+        log_p = log_softmax(logits if self.candidates is None else logits[:, :, self.candidates])
         if position < len(specials.forced):
             rule_out_others(log_p, specials.forced[position])
             log_p[:, :, specials.forced[position]] = 0.0
@@ -83,7 +96,11 @@ class ProgramSteps:
             if position < self.min_length:
                 log_p[~at_limit, :, specials.end] = -np.inf
             log_p[at_limit] = rule_out_others(log_p[at_limit], specials.end)
-        return largest((log_p + scores[:, :, None]).reshape(len(scores), -1), most)
+        values, places = largest((log_p + scores[:, :, None]).reshape(len(scores), -1), most)
+        if self.candidates is not None:
+            row, place = np.divmod(places, len(self.candidates))
+            places = row * self.vocab + self.candidates[place]
+        return values, places
 
     def select(self, rows: np.ndarray, sentences: np.ndarray | None) -> None:
         if sentences is not None:

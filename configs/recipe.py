@@ -22,11 +22,13 @@ from headgates.configs.learned import LEARNED
 UNPRUNED = "unpruned"  # in the place of a choice: everything stays
 LAYERS = "layers"  # in its place: the layers that the command names go
 PIECES = "pieces"  # in its place: the pieces of the vocabulary that a text needs stay
+SHORTLIST = "shortlist"  # in its place: a list says which pieces may follow from a source
 MOST_VALUES = 10_000  # values of a list; numbers are at most its cube
 CHOICE_LABELS = {  # what figures and tables call a choice, where that is not its name
     UNPRUNED: "unpruned",
     LAYERS: "layers dropped",
     PIECES: "vocabulary trimmed",
+    SHORTLIST: "output layer shortened",
     "plan": "planned",
     "scratch": "the same shape from random weights",
     "uniform": "a smaller model from random weights",
@@ -211,10 +213,32 @@ class Pieces:
         return {"trim_vocabulary": ",".join(self.texts)}
 
 
-Budget = Lambda | Units | Share | Speed | MaxDrop | Layers | Pieces
+@dataclass(frozen=True)
+class Listed:
+    """The output layer computes so many target pieces for each source piece of a batch: a number, or Marian's
+    file with a list of them."""
+
+    name: ClassVar[str] = "listed"
+    by: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.by} pieces listed for each" if self.by.isdigit() else f"the pieces of {self.by}"
+
+    @property
+    def file_word(self) -> str:
+        return self.by if self.by.isdigit() else "file"
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {"shortlist": self.by}
+
+
+Budget = Lambda | Units | Share | Speed | MaxDrop | Layers | Pieces | Listed
 BUDGETS: dict[str, type[Any]] = {
-    each.name: each for each in (Lambda, Units, Share, Speed, MaxDrop, Layers, Pieces)
+    each.name: each for each in (Lambda, Units, Share, Speed, MaxDrop, Layers, Pieces, Listed)
 }
+STEPS = {Layers: LAYERS, Pieces: PIECES, Listed: SHORTLIST}  # budgets that say themselves what goes
 UNITS = {"params": "parameters", "macs": "multiply-adds", "speedup": "milliseconds"}
 
 
@@ -300,7 +324,7 @@ class Recipe:
             "epochs": self.epochs,
             "seed": self.seed,
         }
-        if isinstance(self.budget, Layers | Pieces):
+        if type(self.budget) in STEPS:
             del flags[choose]
         batch = flags.pop("batch", None)  # which has no flag of its own
         words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
@@ -367,6 +391,6 @@ def plain_recipe(recipe: Recipe) -> Recipe:
     """The recipe without what makes no difference to it, so that one model has one recipe."""
     if recipe.choose == UNPRUNED:
         return recipe.trained_as_long
-    if isinstance(recipe.budget, Layers | Pieces):
+    if type(recipe.budget) in STEPS:
         return replace(recipe, kinds=tuple(KINDS))
     return recipe

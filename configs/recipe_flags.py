@@ -18,11 +18,11 @@ from headgates.configs.kinds import (
 )
 from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import (
-    LAYERS,
-    PIECES,
+    STEPS,
     Budget,
     Lambda,
     Layers,
+    Listed,
     MaxDrop,
     Pieces,
     Recipe,
@@ -36,7 +36,10 @@ PLAN = "plan"
 LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
 LEARNED_EPOCHS = 3  # of training where gates learn, unless --epochs says otherwise
 TRIED = ("lambda", "heads", "speedup")  # what --max-drop may look among
-BUDGET_FLAGS = ("lambda", "heads", "speedup", "params", "macs", "max_drop", "drop_layers", "trim_vocabulary")
+BUDGET_FLAGS = (
+    *("lambda", "heads", "speedup", "params", "macs", "max_drop"),
+    *("drop_layers", "trim_vocabulary", "shortlist"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,11 @@ class RecipeFlags:
     trim_vocabulary: list[str] = setting(
         [],
         "Texts whose pieces of the vocabulary stay. Files of source lines, SOURCE:TARGET files, or folders.",
+    )
+    shortlist: list[str] = setting(
+        [],
+        "Target pieces that the output layer computes for each source piece. A number, such as 50, or a file "
+        "of Marian's.",
     )
     kinds: list[str] = setting(
         [],
@@ -156,6 +164,8 @@ class RecipeFlags:
             return [Layers(tuple(map(checked_layer, self.drop_layers)))]
         if self.trim_vocabulary:
             return [Pieces(tuple(self.trim_vocabulary))]
+        if self.shortlist:
+            return [Listed(checked_list(by)) for by in self.shortlist]
         budgets: list[Budget] = [Lambda(price) for price in sorted(self.lam)]
         budgets += [Speed(factor, self.runtime, self.batch) for factor in sorted(self.speedup)]
         for of, shares in (("params", self.params), ("macs", self.macs)):
@@ -205,6 +215,12 @@ def checked_layer(name: str) -> str:
     return name
 
 
+def checked_list(by: str) -> str:
+    if by.isdigit() and not int(by):
+        raise ValueError("--shortlist 0 leaves no piece: give at least 1, such as 50, or leave it out")
+    return by
+
+
 def decides(choose: str, budget: Budget) -> bool:
     """Whether heads, neurons and layers are traded off against each other, so that all may close."""
     return isinstance(budget, Share | Speed) or (isinstance(budget, MaxDrop) and choose == PLAN)
@@ -228,7 +244,7 @@ def has_prices(budget: Budget) -> bool:
 
 def name_for(choose: str, budget: Budget) -> str:
     """What chooses, or that the command itself does."""
-    return LAYERS if isinstance(budget, Layers) else PIECES if isinstance(budget, Pieces) else choose
+    return STEPS.get(type(budget), choose)
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -259,9 +275,10 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError("scratch trains a model from random weights: give --epochs")
     if recipe.closed_output == RESAMPLE and recipe.epochs:
         raise ValueError("resampled outputs cannot be trained around: give --epochs 0 with --closed-output")
-    if isinstance(budget, Pieces) and (recipe.epochs or recipe.closing != ZERO):
+    if isinstance(budget, Pieces | Listed) and (recipe.epochs or recipe.closing != ZERO):
+        flag = next(iter(budget.flags)).replace("_", "-")
         raise ValueError(
-            "--trim-vocabulary is a step of its own, so that what it changes is seen: give the run that it "
+            f"--{flag} is a step of its own, so that what it changes is seen: give the run that it "
             "makes to a second command"
         )
     if isinstance(budget, Units):

@@ -44,6 +44,11 @@ class SpecialTokens:
         end."""
         return tuple(sorted({self.padding, self.beginning} - {self.end}))
 
+    @property
+    def always_known(self) -> tuple[int, ...]:
+        """Ids that a search must know, whatever the source: all of these tokens."""
+        return (self.padding, self.beginning, self.end, self.unknown, *self.forced)
+
     def renumbered(self, kept: Sequence[int]) -> "SpecialTokens":
         """The same tokens where the ids `kept`, in their order, are now numbered from 0."""
         place = {old: new for new, old in enumerate(kept)}

@@ -37,8 +37,7 @@ def trimmed_vocabs(folder: Path, source: Vocabulary, target: Vocabulary, used: t
     """Write the tokenizer's files, with the pieces that are needed for those used, into a folder, and return
     which these are. Special tokens stay. Raises DataError at a tokenizer that cannot be trimmed."""
     for vocab, ids in zip((source, target), used, strict=True):
-        own = vocab.specials
-        ids.update((own.padding, own.beginning, own.end, own.unknown, *own.forced))
+        ids.update(vocab.specials.always_known)
     if source.path.name == VOCAB_ABOUT:
         kind = read_about(source.path)["kind"]
         if kind not in TRIMMERS:

@@ -255,7 +255,8 @@ class SentenceModel:
             while not ids or ids[-1] != specials.end:
                 last = torch.full((len(source),), ids[-1] if ids else specials.beginning, device=self.device)
                 at_limit = torch.full((len(source),), limit <= len(ids) + 1, device=self.device)
-                steps.append(next_log_probs(self.model, last, state, at_limit, least)[0].cpu())
+                logits = self.model.step(last, state)
+                steps.append(next_log_probs(logits, state.length - 1, specials, at_limit, least)[0].cpu())
                 ids.append(prefix[len(ids)] if len(ids) < len(prefix) else int(steps[-1].argmax()))
         whole = checked if not prefix and len(checked) == len(draft) else None
         kept = {name: each[0].float().cpu() for name, each in weights.items()}

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # so that a stream of lines needs neither torch nor a tokenizer before its first line
+    import numpy as np
+
     from headgates.configs.settings import SearchConfig
+    from headgates.data.shortlist import Shortlist
     from headgates.data.vocab import Vocabulary
     from headgates.models.beam import Hypothesis
 
@@ -29,6 +32,7 @@ class LineTranslator:
     search: "SearchConfig"
     source_vocab: "Vocabulary"
     target_vocab: "Vocabulary"
+    shortlist: "Shortlist | None" = None  # search computes what it lists for a batch's sources, and no others
     max_positions: int | None  # the most tokens of a line, the end counted; None where positions have no end
 
     def translate(
@@ -71,6 +75,13 @@ class LineTranslator:
     def search_batch(self, sources: list[list[int]], search: "SearchConfig") -> "list[list[Hypothesis]]":
         """`n_best` of one batch, of which none is empty."""
         raise NotImplementedError(f"{type(self).__name__} must search a batch")
+
+    def candidates(self, sources: Sequence[Sequence[int]]) -> "np.ndarray | None":
+        """The target ids that are computed for a batch of sources, ascending; None for all."""
+        if self.shortlist is None:
+            return None
+        pieces = {self.source_vocab.specials.end}.union(*sources)
+        return self.shortlist.candidates(pieces, self.target_vocab.specials.always_known)
 
     def search_to(self, sources: list[list[int]], beam: int, tokens: int) -> None:
         """Search a batch for hypotheses of exactly so many tokens, the end counted, and forget them: what is

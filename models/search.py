@@ -5,13 +5,13 @@ vocabulary.
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from headgates.configs.settings import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.beam import Hypothesis, length_limits, search_steps
 from headgates.models.cpu_kernels import top
-from headgates.models.decoder_state import DecoderState
 from headgates.models.description import most_tokens
 from headgates.models.transformer import Transformer
 
@@ -23,10 +23,16 @@ def source_limits(model: Transformer, source: Tensor, search: SearchConfig) -> n
 
 
 @torch.inference_mode()
-def best_hypotheses(model: Transformer, source: Tensor, search: SearchConfig) -> list[list[Hypothesis]]:
+def best_hypotheses(
+    model: Transformer, source: Tensor, search: SearchConfig, candidates: np.ndarray | None = None
+) -> list[list[Hypothesis]]:
     """Return for every source (B, S) its `search.beam` best hypotheses, best first; with a beam of 1 the one
-    that takes the most probable token at every step."""
-    steps = ModelSteps(model, source, min(search.beam, model.target_vocab - 1), search.min_length)
+    that takes the most probable token at every step.
+
+    candidates: the target ids (C,), ascending and special tokens among them, that the output layer computes
+    (`Shortlist.candidates`); all unless given. Probabilities are of these alone."""
+    known = model.target_vocab if candidates is None else len(candidates)
+    steps = ModelSteps(model, source, min(search.beam, known - 1), search.min_length, candidates)
     limits = source_limits(model, source, search)
     return search_steps(steps, limits, model.target_specials, search.length_penalty)
 
@@ -34,10 +40,21 @@ def best_hypotheses(model: Transformer, source: Tensor, search: SearchConfig) ->
 class ModelSteps:
     """The `Steps` of a model in torch, on its own device."""
 
-    def __init__(self, model: Transformer, source: Tensor, k: int, min_length: int):
+    def __init__(
+        self,
+        model: Transformer,
+        source: Tensor,
+        k: int,
+        min_length: int,
+        candidates: np.ndarray | None = None,
+    ):
         self.model, self.device, self.min_length = model, source.device, min_length
         self.state = model.start(source, k)
         self.k, self.vocab = k, model.target_vocab
+        self.candidates = candidates
+        self.output = None if candidates is None else OutputRows(model.output, self.here(candidates))
+        specials = model.target_specials
+        self.specials = specials if candidates is None else specials.renumbered(candidates.tolist())
 
     @property
     def length(self) -> int:
@@ -47,10 +64,14 @@ class ModelSteps:
         self, ids: np.ndarray, scores: np.ndarray, at_limit: np.ndarray, most: int
     ) -> tuple[np.ndarray, np.ndarray]:
         rows = self.here(at_limit.repeat(scores.shape[1]))
-        log_p = next_log_probs(self.model, self.here(ids), self.state, rows, self.min_length)
+        logits = self.model.step(self.here(ids), self.state, self.output)
+        log_p = next_log_probs(logits, self.state.length - 1, self.specials, rows, self.min_length)
         sums = log_p.view(*scores.shape, -1).add_(self.here(scores)[:, :, None]).flatten(1)
-        values, places = top(sums, most)
-        return values.cpu().numpy(), places.cpu().numpy()
+        values, places = (each.cpu().numpy() for each in top(sums, most))
+        if self.candidates is not None:
+            row, place = np.divmod(places, len(self.candidates))
+            places = row * self.vocab + self.candidates[place]
+        return values, places
 
     def select(self, rows: np.ndarray, sentences: np.ndarray | None) -> None:
         self.state.select(self.here(rows), None if sentences is None else self.here(sentences))
@@ -59,15 +80,27 @@ class ModelSteps:
         return torch.from_numpy(array).to(self.device)
 
 
+class OutputRows(nn.Module):
+    """Some rows (C,) of an output layer."""
+
+    def __init__(self, output: nn.Linear, rows: Tensor):
+        super().__init__()
+        self.weight = output.weight[rows]  # (C, D)
+        self.bias = None if output.bias is None else output.bias[rows]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
 def next_log_probs(
-    model: Transformer, ids: Tensor, state: DecoderState, at_limit: Tensor, min_length: int
+    logits: Tensor, position: int, specials: SpecialTokens, at_limit: Tensor, min_length: int
 ) -> Tensor:
-    """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning
-    are -inf, of rows at_limit (N,) all but the end's, and of other rows the end's before min_length pieces.
+    """Return the log probabilities (N, V) of the token at a position from its logits (N, V), in nats and
+    fp32; those of padding and beginning are -inf, of rows at_limit (N,) all but the end's, and of other rows
+    the end's before min_length pieces. Those of fp32 are overwritten.
 
     Where a token is forced it has 0, and all others have -inf."""
-    position, specials, forced = state.length, model.target_specials, model.target_specials.forced
-    logits = model.step(ids, state).float()
+    logits, forced = logits.float(), specials.forced
     log_p = torch.log_softmax(logits, -1, out=logits)  # in place: (N, V) is the largest tensor of a step
     if position < len(forced):
         log_p = torch.full_like(log_p, -torch.inf)

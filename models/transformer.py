@@ -375,13 +375,14 @@ class Transformer(nn.Module):
         cross = [(keys.contiguous(), values.contiguous()) for keys, values in both]  # every step reads them
         return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
 
-    def step(self, ids: Tensor, state: DecoderState) -> Tensor:
-        """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
+    def step(self, ids: Tensor, state: DecoderState, output: nn.Module | None = None) -> Tensor:
+        """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position. output:
+        in place of the output layer, such as one with some of its rows."""
         x = self.embed(ids[:, None], "target", state.length)
         for i, layer in enumerate(self.decoder.layers):
             x = layer.step(x, state, i)
         state.length += 1
-        return self.output(self.decoder.norm(x)).squeeze(1)
+        return (output or self.output)(self.decoder.norm(x)).squeeze(1)
 
 
 @contextmanager

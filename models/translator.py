@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headgates.configs.settings import SearchConfig
 from headgates.data.batch import pad
+from headgates.data.shortlist import Shortlist
 from headgates.data.vocab import Vocabulary
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.beam import Hypothesis
@@ -23,7 +24,9 @@ from headgates.models.transformer import Transformer
 class Translator(LineTranslator):
     """A model with its vocabularies and search settings: the `LineTranslator` that holds a model of ours.
 
-    Raises ValueError where model and vocabularies number their special tokens differently."""
+    shortlist: search computes the target pieces that it lists for a batch's sources, and no others; scores
+    are of all pieces. Raises ValueError where model and vocabularies number their special tokens
+    differently, and DataError where the shortlist is for others."""
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Translator(LineTranslator):
         source_vocab: Vocabulary,
         target_vocab: Vocabulary,
         search: SearchConfig | None = None,
+        shortlist: Shortlist | None = None,
     ):
         sides = (
             ("source", model.source_specials, source_vocab),
@@ -45,6 +49,11 @@ class Translator(LineTranslator):
                 )
         self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
         self.search, self.max_positions = search or SearchConfig(), most_tokens(model.config)
+        self.shortlist = shortlist and shortlist.check(model.source_vocab, model.target_vocab)
+
+    def with_model(self, model: Transformer) -> "Translator":
+        """The translator of another model with the same vocabularies."""
+        return Translator(model, self.source_vocab, self.target_vocab, self.search, self.shortlist)
 
     @property
     def device(self) -> torch.device:
@@ -56,7 +65,7 @@ class Translator(LineTranslator):
     def search_batch(self, sources: list[list[int]], search: SearchConfig) -> list[list[Hypothesis]]:
         source = pad(sources, self.model.source_specials, end=True).to(self.device)
         with evaluation_mode(self.model):
-            return best_hypotheses(self.model, source, search)
+            return best_hypotheses(self.model, source, search, self.candidates(sources))
 
     @torch.inference_mode()
     def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:

@@ -12,7 +12,7 @@ from headgates.configs.closing import ZERO
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import LAYERS, PIECES, UNITS, UNPRUNED, Recipe, Share, Speed
+from headgates.configs.recipe import LAYERS, PIECES, SHORTLIST, UNITS, UNPRUNED, Recipe, Share, Speed
 from headgates.configs.registry import imported
 
 
@@ -138,7 +138,7 @@ def way(recipe: Recipe) -> str:
 
 def check_chooser(flag: str, choose: str) -> None:
     """Raises ValueError unless there is such a chooser; a module of the user's own is looked for."""
-    if choose in OFFERED or choose in OTHERS or choose == PIECES:
+    if choose in OFFERED or choose in OTHERS or choose in (PIECES, SHORTLIST):
         return
     if ":" not in choose:
         raise ValueError(
@@ -177,6 +177,6 @@ def is_drawn(recipe: Recipe) -> bool:
     """Whether another seed makes another model."""
     if recipe.epochs or recipe.learns or recipe.closing != ZERO:
         return True
-    if recipe.choose in (LAYERS, PIECES, UNPRUNED):
+    if recipe.choose in (LAYERS, PIECES, SHORTLIST, UNPRUNED):
         return False
     return not is_score(recipe.choose) or score_named(recipe.choose).drawn

@@ -73,14 +73,18 @@ class Calibration:
         return text
 
     @cached_property
+    def targeted(self) -> ParallelText:
+        """The pairs with their targets. The model's translations, where these are the targets, are made with
+        the model as it is at that time."""
+        if self.targets != "own":
+            return self.text
+        outputs = self.source.task.outputs(self.source.predictor, self.text.sources, quick=True)
+        return ParallelText(self.text.sources, outputs)
+
+    @cached_property
     def data(self) -> Any:
-        """The pairs in pieces. Their translations, where these are the targets, are made with the model as it
-        is at that time."""
-        text = self.text
-        if self.targets == "own":
-            text = ParallelText(
-                text.sources, self.source.task.outputs(self.source.predictor, text.sources, quick=True)
-            )
+        """The same in pieces."""
+        text = self.targeted
         return self.source.data(replace(self.source.corpus, train=text), train_sentences=len(text))
 
     def __iter__(self) -> Iterator[Batch]:

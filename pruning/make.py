@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headgates.analysis.significance import Scored, score
 from headgates.configs.closing import RESAMPLE
-from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed, Units
+from headgates.configs.recipe import PIECES, SHORTLIST, UNPRUNED, Recipe, Speed, Units
 from headgates.configs.registry import imported
 from headgates.data.ranks import all_sum, first, share
 from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet
@@ -31,6 +31,7 @@ from headgates.pruning.choosers import check_chooser, how, score_named, score_of
 from headgates.pruning.closing import calibration_of, check_closing, close_heads, closed_heads
 from headgates.pruning.endless import endless_share
 from headgates.pruning.planning import Planning
+from headgates.pruning.shortlisting import shortlisted
 from headgates.pruning.trimming import trimmed
 from headgates.records.fingerprint import recipe_fingerprint
 from headgates.records.folder import RunFolder, recipe_of
@@ -76,6 +77,8 @@ def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
                 run.begin_rows(predictor)
             if recipe.choose == PIECES:
                 run.finish(own, trimmed=trimmed(run, recipe))
+            elif recipe.choose == SHORTLIST:
+                run.finish(own, shortlisted=shortlisted(run, recipe))
             else:
                 made(run, recipe, own)
     return row_of(run.folder, lab)

@@ -321,7 +321,8 @@ class Planning:
         metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
         text = TimedLines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
         for runtime in runtimes_of(model):
-            outputs, speed = compared(self.translator, model, self.source.model, runtime, self.threads, text)
+            smaller = self.translator.with_model(model)
+            outputs, speed = compared(smaller, self.translator, runtime, self.threads, text)
             ours, theirs = (
                 score(self.translator.target_vocab.decode(ids), references, metrics, lines) for ids in outputs
             )

@@ -108,13 +108,12 @@ def check_runtime(runtime: str, model: Any) -> None:
 
 
 @contextmanager
-def opened_model(translator: Translator, model: Any, runtime: str, threads: int) -> Iterator[LineTranslator]:
-    """A model with the vocabularies and the search of a translator, run by a runtime. threads: CPU threads, 0
-    for those that torch has."""
-    own = Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
+def opened_model(translator: Translator, runtime: str, threads: int) -> Iterator[LineTranslator]:
+    """What translates by a runtime as a translator does by its own search. threads: CPU threads, 0 for those
+    that torch has."""
     compute_type = RUNTIMES[runtime]
     if compute_type is None:
-        yield own
+        yield translator
         return
     from headgates.bridges.ct2 import write
     from headgates.bridges.ct2_search import CTranslate2Model
@@ -122,9 +121,9 @@ def opened_model(translator: Translator, model: Any, runtime: str, threads: int)
 
     with tempfile.TemporaryDirectory(prefix="headgates-") as place:
         folder = Path(place)
-        copy_vocabs(own, folder)
-        write(own, folder)
-        shape = read_description(architecture(model))
+        copy_vocabs(translator, folder)
+        write(translator, folder)
+        shape = read_description(architecture(translator.model))
         found = CTranslate2Model(folder, shape, threads or torch.get_num_threads(), compute_type=compute_type)
         found.search = translator.search
         yield found
@@ -141,7 +140,7 @@ def timed_text(
     chosen = [ids[i * len(ids) // (BATCHES * batch)] for i in range(BATCHES * batch)]
     chosen.sort(key=len, reverse=True)
     batches = []
-    with opened_model(translator, translator.model, runtime, threads) as run:
+    with opened_model(translator, runtime, threads) as run:
         for begin in range(0, len(chosen), batch):
             part = chosen[begin : begin + batch]
             best = run.search_batch(part, replace(run.search, beam=beam))
@@ -185,18 +184,18 @@ def clock_of(threads: int) -> Callable[[], float]:
 
 @contextmanager
 def side_by_side(
-    translator: Translator, this: Any, whole: Any, runtime: str, threads: int
+    this: Translator, whole: Translator, runtime: str, threads: int
 ) -> Iterator[dict[str, LineTranslator]]:
     """Two models, opened alike."""
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(opened_model(translator, model, runtime, threads))
-            for name, model in {"this": this, "whole": whole}.items()
+            name: stack.enter_context(opened_model(each, runtime, threads))
+            for name, each in {"this": this, "whole": whole}.items()
         }
 
 
 def compared(
-    translator: Translator, this: Any, whole: Any, runtime: str, threads: int, text: TimedLines
+    this: Translator, whole: Translator, runtime: str, threads: int, text: TimedLines
 ) -> tuple[list[list[list[int]]], dict[str, Any]]:
     """Two models' translations of some lines, free to end; and of the first of them how many times as fast
     the first model makes them, in turns with the other, the milliseconds a line of both, and the tokens that
@@ -205,7 +204,7 @@ def compared(
     outputs = list[list[list[int]]]()
     seconds: dict[str, list[float]] = {"this": [], "whole": []}
     for _ in range(FREE_OPENINGS):
-        with side_by_side(translator, this, whole, runtime, threads) as runs:
+        with side_by_side(this, whole, runtime, threads) as runs:
             outputs = outputs or [text.search(run) for run in runs.values()]
             blocks = {name: partial(few.search, run) for name, run in runs.items()}
             for name, found in alternate(blocks, rounds=FREE_ROUNDS, clock=clock_of(threads)).items():
@@ -222,10 +221,10 @@ class RuntimeCost:
     """Milliseconds a sentence of models, by one runtime on one text; a measure of planning/cost_table.py."""
 
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
-        self.translator, self.text, self.runtime, self.threads = translator, text, runtime, threads
+        self.text, self.runtime, self.threads, self.rounds = text, runtime, threads, ROUNDS
         # a copy: heads of the model are closed in place while smaller ones are compared with it
-        self.copied, self.rounds = copy.deepcopy(translator.model), ROUNDS
-        with opened_model(translator, self.copied, runtime, threads) as unpruned:
+        self.copied = translator.with_model(copy.deepcopy(translator.model))
+        with opened_model(self.copied, runtime, threads) as unpruned:
             begin = time.perf_counter()
             seconds = self.seconds({"whole": unpruned})["whole"]
             round_seconds = (time.perf_counter() - begin) / (1 + ROUNDS)
@@ -254,7 +253,8 @@ class RuntimeCost:
         """Milliseconds a sentence."""
         taken = {"whole": 0.0, "this": 0.0}
         for _ in range(OPENINGS):
-            with side_by_side(self.translator, model, self.copied, self.runtime, self.threads) as runs:
+            smaller = self.copied.with_model(model)
+            with side_by_side(smaller, self.copied, self.runtime, self.threads) as runs:
                 for name, seconds in self.seconds(runs).items():
                     taken[name] += sum(seconds)
         return self.whole * taken["this"] / taken["whole"]

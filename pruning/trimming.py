@@ -56,6 +56,8 @@ def trimmed(run: Run, recipe: Recipe) -> TrimmedRecord:
     source = run.text.source(run.base)
     whole = source.translator
     sources, targets = read_texts(recipe.budget.texts, source)
+    if whole.shortlist is not None:
+        say("the shortlist is of pieces that get other numbers, and is left out: make one of the trimmed run")
     say(f"translating the {len(sources):,} lines of the text, whose pieces stay")
     written = translated_ids(whole, sources)
     for file in run.folder.path.glob(run.task.tokenizer_files):

@@ -9,7 +9,7 @@ from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.own_file import own_file
 from headgates.configs.program import program
-from headgates.configs.recipe import PIECES, UNPRUNED, Recipe, Speed
+from headgates.configs.recipe import PIECES, SHORTLIST, UNPRUNED, Recipe, Speed
 from headgates.configs.recipe_flags import LEARNED_EPOCHS
 from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
@@ -26,6 +26,7 @@ from headgates.report.comparisons import COMPARISON_NAME, ComparisonRecord
 from headgates.report.fill import update_pages
 from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
+from headgates.report.shortlisted import print_shortlisted
 from headgates.report.table import (
     is_unlearned,
     next_commands,
@@ -163,8 +164,11 @@ def print_one(row: Row, base: Row) -> None:
     if row.result.speed is None:  # measured in turns, which a single pass would deny
         for line in size_sentences([base.result, row.result]):
             print(line)
-    if row.recipe and row.recipe.choose == PIECES:
+    choose = row.recipe and row.recipe.choose
+    if choose == PIECES:
         print_trimmed(row.run)
+    elif choose == SHORTLIST:
+        print_shortlisted(row.run)
     else:
         own_shape(row.run)
 

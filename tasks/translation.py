@@ -20,6 +20,7 @@ from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import make_vocabs
+from headgates.data.shortlist import shortlist_in
 from headgates.data.vocab import load_vocabs
 from headgates.models.checkpoint import architecture, load_model, save_model
 from headgates.models.description import check_size
@@ -92,7 +93,8 @@ class Translation(Task):
         vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
         check_size("source", model.source_vocab, vocabs[0])
         check_size("target", model.target_vocab, vocabs[1])
-        return Translator(model, *vocabs, read_search(settings.get("search", {}), folder))
+        search = read_search(settings.get("search", {}), folder)
+        return Translator(model, *vocabs, search, shortlist_in(checkpoint.parent))
 
     def describe(self, model: Any) -> dict[str, Any]:
         return {"architecture": architecture(model)}

@@ -87,6 +87,26 @@ def test_a_trimmed_vocabulary_translates_its_text_as_before(tiny, prune_here, tm
     assert RunFolder(tiny / "fewer").row_of("pruned").heads_open == 4
 
 
+def test_a_shortlist_leaves_the_translations_whose_pieces_it_lists_and_goes_with_the_model(tiny, prune_here):
+    whole = opened(RunFolder(tiny / BASE))
+    out = well(prune_here(tiny / BASE, "--shortlist", "60", *FEW))
+    (run,) = map(RunFolder, tiny.glob("*-shortlist-60-s1"))
+    short, lines = opened(run).translator, whole.lines("test", 7)[0]
+    about = run.read_json("result.json")["shortlisted"]
+    assert about["pieces"] == whole.model.target_vocab > about["candidates"]["1"]
+    assert f"{about['listed']:.2%} of the pieces" in out
+    listed = 0
+    for line in lines:
+        (source,) = short.encode([line])
+        best = whole.translator.translate_n_best([line], beam=1)[0][0]
+        if {*whole.translator.target_vocab.encode([best.text])[0]} <= {*short.candidates([source]).tolist()}:
+            assert short.translate([line], beam=1) == [best.text]
+            listed += 1
+    assert listed
+    well(prune_here(run.path, "--by", "random", "--heads", "4", "--name", "fewer", *FEW))
+    assert opened(RunFolder(tiny / "fewer")).translator.shortlist.ids.tolist() == short.shortlist.ids.tolist()
+
+
 OF_THE_BASE = {  # none of them the default
     "text": {"train_sentences": 311, "max_tokens": 611},
     "finetune": {"lr": 0.0017, "warmup_steps": 7},

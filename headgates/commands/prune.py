@@ -70,12 +70,19 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     """Make the rows that are not finished yet, print how they compare, and bring the pages up to date.
     Returns 1 if a recipe has failed, else 0."""
     from headgates.lab.processes import join
-    from headgates.records.named_paths import check_data_dir, check_run, check_texts, check_writable
+    from headgates.records.named_paths import (
+        check_data_dir,
+        check_files,
+        check_run,
+        check_texts,
+        check_writable,
+    )
 
     join(options.devices, options.num_nodes)
     check_run(options.source)
     check_data_dir(options.data_dir)
     check_texts(options.trim_vocabulary)
+    check_files(*(place for place in options.shortlist if not place.isdigit()))
     beside = "runs" not in given and not is_foreign(options.source)
     runs = str(Path(options.source).parent) if beside else options.runs
     first(lambda: check_writable(runs))

@@ -61,11 +61,10 @@ def runtime_speeds(
 ) -> dict[str, Any]:
     """Runtime -> how many times as fast the source is, and the milliseconds a line of both. Batch and beam
     are those of translation; labels are made by torch alone."""
-    own = whole.predictor
-    if isinstance(own, Translator):
-        text = TimedLines(own.source_vocab.encode(list(lines)), batch, beam)
+    if isinstance(whole.predictor, Translator):
+        text = TimedLines(whole.predictor.source_vocab.encode(list(lines)), batch, beam)
         return {
-            name: compared(own, source.model, whole.model, name, threads, text)[1]
+            name: compared(source.translator, whole.predictor, name, threads, text)[1]
             for name in runtimes_of(source.model)
         }
     both = {"this": source, "whole": whole}

@@ -22,7 +22,7 @@ from headgates.models.checkpoint import architecture
 from headgates.models.translator import Translator
 from tests.worlds import translators
 from tests.worlds.small_model import LIBRARIES
-from tests.worlds.translators import scores_differ, settled
+from tests.worlds.translators import scores_differ, settled, shortened
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2"
@@ -319,3 +319,16 @@ def test_attention_that_ctranslate2_returns_is_that_of_the_head_that_aligns_best
 def test_a_head_to_align_with_that_there_is_not_is_refused(make, tmp_path):
     with pytest.raises(ValueError, match="there is no cross head 7 of layer 0"):
         ct2.write(make(), tmp_path, aligning=[(0, 7)])
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_shortlist_is_ctranslate2_s_map_of_candidates(make, exported, beam):
+    whole = settled(make(), end=3.0)
+    short, _ = shortened(whole)
+    model = exported(short)
+    # one by one: what reaches its limit is searched again, and then alone
+    found = [
+        [each.translate([line], beam=beam)[0] for line in SOURCES if line] for each in (short, model, whole)
+    ]
+    assert found[0] == found[1] != found[2]
+    assert scores_differ(short, model, SOURCES) < 1e-4  # scores are of all pieces

@@ -15,7 +15,7 @@ from headgates.models.checkpoint import architecture
 from headgates.models.description import read_description
 from headgates.models.translator import Translator
 from tests.worlds.small_model import LIBRARIES
-from tests.worlds.translators import check_same_n_best, scores_differ
+from tests.worlds.translators import check_same_n_best, scores_differ, shortened
 
 LONG = " ".join(f"a{'b' * i}" for i in range(30))
 SSRU = {"decoder_mixer": "ssru", "activation": "swish", "embedding_norm": True, "output_bias": True}
@@ -63,3 +63,13 @@ def test_scores_and_searches_are_the_model_s_in_every_architecture(make_translat
 def test_a_line_longer_than_the_sinusoids_of_the_model_is_translated_as_the_model_does(make_translator):
     translator = make_translator("uneven", max_positions=3)
     assert in_steps(translator).translate([LONG]) == translator.translate([LONG])
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_shortlist_holds_for_the_programs_too(make_translator, pairs, beam):
+    whole = make_translator()
+    short, _ = shortened(whole)
+    steps = in_steps(short)
+    steps.shortlist = short.shortlist
+    check_same_n_best(short, steps, pairs[0], beam)
+    assert short.translate(pairs[0], beam=beam) != whole.translate(pairs[0], beam=beam)

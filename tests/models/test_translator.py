@@ -7,7 +7,7 @@ import torch
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.line_translator import length_batches
 from headgates.models.translator import Translator
-from tests.worlds.translators import SEARCH, SOURCES, TARGETS, difference
+from tests.worlds.translators import SEARCH, SOURCES, TARGETS, difference, shortened
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
@@ -63,3 +63,37 @@ def test_batches_hold_every_line_that_is_not_empty_once_longest_first_within_the
     assert [i for batch in batches for i in batch] == [4, 2, 8, 3, 7, 0, 6]
     for batch in batches:
         assert len(batch) == 1 or (max(lengths[i] for i in batch) + 1) * len(batch) * 2 <= SEARCH.batch_tokens
+
+
+class Masked(torch.nn.Module):
+    """An output layer whose other rows have a logit of -inf."""
+
+    def __init__(self, output, rows):
+        super().__init__()
+        self.output, self.weight, self.rows = output, output.weight, rows
+
+    def forward(self, x):
+        logits = self.output(x)
+        away = torch.ones(logits.shape[-1], dtype=torch.bool)
+        away[self.rows] = False
+        return logits.masked_fill(away, -torch.inf)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_search_with_a_shortlist_is_that_in_which_no_other_piece_has_a_probability(make_translator, beam):
+    translator = make_translator(d_model=21, heads=3)
+    short, lists = shortened(translator)
+    changed = 0
+    for line in filter(str.strip, SOURCES):
+        (source,) = translator.encode([line])
+        allowed = sorted({*range(6)}.union(*(lists[piece] for piece in [*source, EOS])))
+        output = translator.model.output
+        translator.model.output = Masked(output, allowed)
+        expected = translator.translate_n_best([line], beam=beam)[0]
+        translator.model.output = output
+        found = short.translate_n_best([line], beam=beam)[0]
+        assert [one.text for one in found] == [one.text for one in expected]
+        assert difference(*([[one.log_prob for one in each]] for each in (found, expected))) < 1e-4
+        changed += found[0].text != translator.translate([line], beam=beam)[0]
+    assert changed  # or the shortlist says nothing
+    assert short.score(SOURCES, TARGETS) == translator.score(SOURCES, TARGETS)

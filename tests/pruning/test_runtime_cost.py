@@ -30,15 +30,20 @@ def test_the_time_of_a_pass_is_what_is_added_less_what_is_taken(monkeypatch):
     assert cost.seconds({"this": None}) == {"this": pytest.approx([2.0, 2.5])}
 
 
-def test_both_models_are_opened_anew_as_often_and_the_base_is_a_copy(translator, monkeypatch):
+def test_both_models_are_opened_anew_as_often_and_the_base_is_a_copy(
+    translator, make_translator, monkeypatch
+):
     opened = []
     monkeypatch.setattr(
-        runtime_cost, "opened_model", lambda _, model, *how: nullcontext(opened.append(model))
+        runtime_cost, "opened_model", lambda each, *how: nullcontext(opened.append(each.model))
     )
     monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: {name: [1.0] for name in blocks})
     monkeypatch.setattr(RuntimeCost, "seconds", lambda self, runs: {name: [2.0] for name in runs})
-    cost, smaller = RuntimeCost(translator, TimedText([BATCH], beam=1), "torch"), object()
+    cost, smaller = (
+        RuntimeCost(translator, TimedText([BATCH], beam=1), "torch"),
+        make_translator(seed=1).model,
+    )
     opened.clear()
     assert cost(smaller) == cost.whole
-    assert opened == [smaller, cost.copied] * runtime_cost.OPENINGS
-    assert cost.copied is not translator.model  # whose heads close while others are timed
+    assert opened == [smaller, cost.copied.model] * runtime_cost.OPENINGS
+    assert cost.copied.model is not translator.model  # whose heads close while others are timed

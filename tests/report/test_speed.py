@@ -46,8 +46,8 @@ def test_the_removed_model_is_timed_beside_its_base_by_every_runtime(runs, calle
     assert all(name in out for name in ("own search", "int8"))
     assert [*found["speeds"]] == ["torch", "int8"]
     assert len(timed) == 2
-    for _, this, unpruned, _, _, text in timed:
-        sizes = [sum(each.numel() for each in model.parameters()) for model in (unpruned, this)]
+    for this, unpruned, _, _, text in timed:
+        sizes = [sum(each.numel() for each in run.model.parameters()) for run in (unpruned, this)]
         assert sizes == [whole, pruned]
         assert (len(text.ids), text.batch, text.beam) == (7, 3, 2)
     assert {"command", "commit", "device", "versions"} <= found.keys()

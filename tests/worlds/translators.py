@@ -1,5 +1,6 @@
 """Tiny untrained translators of every architecture, some without heads, and the lines they translate."""
 
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from headgates.bridges.exported import FORMATS, Format
 from headgates.configs.settings import ModelConfig, SearchConfig
+from headgates.data.shortlist import Shortlist
 from headgates.data.vocab import Vocab, load_vocabs
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.gates.depth import drop_layers
@@ -96,6 +98,14 @@ def make_translator(toy_vocabs) -> Callable[..., Translator]:
         return Translator(model.eval(), source, target, search)
 
     return make
+
+
+def shortened(translator: Translator) -> tuple[Translator, list[list[int]]]:
+    """The translator with a shortlist of random pieces, and the list of each source piece."""
+    luck, model = random.Random(0), translator.model
+    lists = [luck.sample(range(4, model.target_vocab), 4) for _ in range(model.source_vocab)]
+    vocabs = translator.source_vocab, translator.target_vocab
+    return Translator(model, *vocabs, translator.search, Shortlist.of(lists, first=6)), lists
 
 
 def difference(ours: list[list[float]], theirs: list[list[float]]) -> float:

@@ -1,0 +1,119 @@
+"""A run whose output layer computes few rows: for each source piece the target pieces that it is translated
+into, and those that come most often. Nothing else of the model changes.
+
+Which these are is counted on the run's training pairs, or on the model's own translations of their sources
+(`calibration_targets`), by data/lexicon.py. The model's cross-attention says it worse: on the toy language
+the ten pieces that IBM's Model 1 links most often hold all of 99.0% of the base's translations, those of the
+largest mean weight of 79.7%. Marian's file of a shortlist may take their place.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+
+from headgates.configs.recipe import Listed, Recipe
+from headgates.data.lexicon import expected_links
+from headgates.data.shortlist import SHORTLIST_FILE, Shortlist, read_probabilities, read_shortlist, strongest
+from headgates.data.text import DataError
+from headgates.data.vocab import Vocabulary
+from headgates.lab.lab import Run
+from headgates.models.progress import say
+from headgates.models.translator import Translator
+from headgates.pruning.closing import Calibration
+from headgates.records.row import BASE, PRUNED
+from headgates.records.source import Source
+
+AT_ONCE_COUNTED = (1, 32)  # lines at once whose candidates are counted
+MOST_PAIRS = 100_000  # of sentences that are counted, a sample of more
+MARIAN_BEST = 100  # what Marian keeps of a text file, of each piece and of the vocabulary's first
+
+
+class ShortlistRecord(TypedDict):
+    """pieces: of the target side. candidates: lines at once -> how many of them a batch of test lines has on
+    average. listed: the share of the pieces of the base's translations of the test set that are among the
+    candidates of their line. lines, translated_otherwise: of the test set."""
+
+    pieces: int
+    candidates: dict[str, float]
+    listed: float
+    lines: int
+    translated_otherwise: int
+
+
+def shortlisted(run: Run, recipe: Recipe) -> ShortlistRecord:
+    """Write the shortlist and the model into the run's folder, add its row, and return what its result.json
+    says of it. Raises ValueError at a model that does not translate, and DataError at a file that is no
+    shortlist for it."""
+    assert isinstance(recipe.budget, Listed)
+    source = run.text.source(run.base)
+    whole, by = source.translator, recipe.budget.by
+    found = linked_most(run, source, int(by), recipe.seed) if by.isdigit() else read_marian_s(Path(by), whole)
+    short = Translator(whole.model, whole.source_vocab, whole.target_vocab, whole.search, found)
+    found.write(run.folder / SHORTLIST_FILE)
+    weights = run.folder / "best.pt"
+    run.task.save_model(weights, short)
+    say("translating the test set with the shortened output layer")
+    run.evaluation.add(PRUNED, weights, short, None, recipe=recipe)
+    before, after = (run.folder.outputs(system) for system in (BASE, PRUNED))
+    return {
+        "pieces": whole.model.target_vocab,
+        "candidates": {str(size): mean_candidates(short, run.text.test[0], size) for size in AT_ONCE_COUNTED},
+        "listed": listed_share(short, run.text.test[0], before),
+        "lines": len(after),
+        "translated_otherwise": sum(one != two for one, two in zip(before, after, strict=True)),
+    }
+
+
+def read_marian_s(path: Path, translator: Translator) -> Shortlist:
+    """Marian's file, binary or text."""
+    try:
+        return read_shortlist(path).for_sources(translator.model.source_vocab)
+    except DataError:
+        if b"\0" in path.read_bytes()[:64]:
+            raise
+    sources, targets = map(numbers, (translator.source_vocab, translator.target_vocab))
+    found = read_probabilities(path, sources, targets, first=MARIAN_BEST, best=MARIAN_BEST)
+    return found.for_sources(translator.model.source_vocab)
+
+
+def numbers(vocab: Vocabulary) -> dict[str, int]:
+    return {piece: i for i, piece in enumerate(vocab.pieces(range(len(vocab))))}
+
+
+def linked_most(run: Run, source: Source, best: int, seed: int) -> Shortlist:
+    """The `best` target pieces that each source piece is linked with most often, and as many of the most
+    frequent ones, which belong to the end that every source has."""
+    calibration = Calibration(source, MOST_PAIRS, run.settings.calibration_targets, seed)
+    text, translator = calibration.targeted, source.translator
+    say(f"linking the pieces of {len(text):,} sentence pairs")
+    targets = translator.target_vocab.encode(text.targets)
+    links, counts = expected_links(translator.encode(text.sources), targets)
+    model = translator.model
+    lists = strongest(links, counts, model.source_vocab, best)
+    frequency = np.bincount(list(chain(*targets)), minlength=model.target_vocab)
+    end = model.source_specials.end
+    lists[end] = np.concatenate([lists[end], frequency.argsort(kind="stable")[::-1][:best]])
+    return Shortlist.of(lists, best=best)
+
+
+def mean_candidates(translator: Translator, lines: Sequence[str], size: int) -> float:
+    """The mean number of candidates of batches of so many lines, in the order of their lengths."""
+    ids = sorted(filter(None, translator.encode(lines)), key=len, reverse=True)
+    found = [translator.candidates(ids[at : at + size]) for at in range(0, len(ids), size)]
+    return float(np.mean([len(each) for each in found if each is not None]))
+
+
+def listed_share(translator: Translator, lines: Sequence[str], outputs: Sequence[str]) -> float:
+    """The share of the pieces of outputs that are among the candidates of their line."""
+    inside = total = 0
+    for source, target in zip(
+        translator.encode(lines), translator.target_vocab.encode(list(outputs)), strict=True
+    ):
+        own = translator.candidates([source])
+        assert own is not None
+        inside += int(np.isin(target, own).sum())
+        total += len(target)
+    return inside / max(1, total)
