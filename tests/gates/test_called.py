@@ -2,14 +2,18 @@
 the inputs of W_O, for statistics, refits and factors by sentence."""
 
 import copy
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from headgates.analysis.levels import Levels
+from headgates.analysis.levels import Levels, level_losses
 from headgates.analysis.scores.fisher import fisher_blocks
 from headgates.analysis.scores.importance import raw_importance
+from headgates.analysis.scores.obs import DAMPING, obs
 from headgates.analysis.scores.site_statistics import site_statistics
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.gates import HeadMap, HeadSite, find_sites, fold_mean, reconstruct, resampled
@@ -27,6 +31,11 @@ def forward(model, batch):
 
 def squares(model, batch):
     return model(**batch).square().sum()
+
+
+def cubes(model, batch):
+    """Not of the norm at the end alone, as squares are."""
+    return model(**batch).pow(3).sum()
 
 
 def every(model, site, batch):
@@ -73,18 +82,96 @@ def test_importance_and_fisher_of_a_batch_are_those_of_its_sentences_one_by_one(
         torch.testing.assert_close(block, g.T @ g / 3, rtol=1e-3, atol=1e-2)
 
 
-def test_statistics_see_what_the_projection_reads_and_scores_of_them_and_levels_run():
+def test_statistics_see_what_the_projection_reads():
     model, batch = TORCH.model(), TORCH.batch(3)
     z = inputs_of_the_first(model, batch["src"]).flatten(0, 1).double()
     statistics = site_statistics(model, [batch], forward=forward, queries=every)
     close(statistics[FIRST].gram, z.T @ z / len(z))
     close(statistics[FIRST].mean, z.mean(0))
+
+
+def by_hand(attention: Any, x: Tensor, memory: Tensor) -> Tensor:
+    """z (B, L, H * K), head by head."""
+    weights, biases, heads = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3), []
+    q, k, v = (s @ W.T + b for s, W, b in zip((x, memory, memory), weights, biases, strict=True))
+    for h in range(0, D, 2):
+        own = slice(h, h + 2)
+        heads.append((q[..., own] @ k[..., own].mT / 2**0.5).softmax(-1) @ v[..., own])
+    return torch.cat(heads, -1)
+
+
+def seen_by_hand(model: nn.Module, batch: dict[str, Tensor]) -> dict[HeadSite, tuple[np.ndarray, ...]]:
+    """z (N, H * K), W and the gradients g (N, D) of the loss at the outputs, of every attention."""
+    seen: dict[HeadSite, list[Any]] = {}
+
+    def keep(site: HeadSite, attention: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
+        output[0].retain_grad()
+        seen[site] = [attention, by_hand(attention, inputs[0], inputs[1]), output[0]]
+
+    sites = find_sites(model)
+    handles = [each.register_forward_hook(partial(keep, site)) for site, each in sites.items()]
+    cubes(model, batch).backward()
+    for handle in handles:
+        handle.remove()
+    return {
+        site: tuple(
+            each.detach().double().flatten(0, -2).numpy() for each in (z, own.out_proj.weight, y.grad)
+        )
+        for site, (own, z, y) in seen.items()
+    }
+
+
+def lost(z: np.ndarray, W: np.ndarray, g: np.ndarray, gone: set[int]) -> float:
+    """What is left of the outputs, weighed by the gradients, when least squares has made up for the heads
+    that are gone; the damping is more rows."""
+    ridge = np.sqrt(DAMPING * z.var(0).mean() * len(z)) * np.eye(D)
+    kept = [column for column in range(D) if column // 2 not in gone]
+    X = np.block([[z[:, kept], np.ones((len(z), 1))], [ridge[:, kept], np.zeros((D, 1))]])
+    Y = np.concatenate([z @ W.T, ridge @ W.T])
+    rest = Y - X @ np.linalg.lstsq(X, Y, rcond=None)[0]
+    return float(((rest @ g.T) ** 2).sum() / len(g))
+
+
+def test_obs_closes_the_head_of_any_site_whose_loss_least_squares_makes_up_for_best():
+    model, batch = TORCH.model(), TORCH.batch(3)
+    found = obs(model, [batch], loss=cubes, draw=lambda model, batch, _: batch, queries=every)
+    seen = seen_by_hand(model, batch)
+    gone: dict[HeadSite, set[int]] = {site: set() for site in seen}
+    for place in range(6 * len(seen)):
+        costs = {
+            (site, head): lost(*own, gone[site] | {head}) - lost(*own, gone[site])
+            for site, own in seen.items()
+            for head in {*range(6)} - gone[site]
+        }
+        # the next of each site, of which the cheapest closes
+        firsts = [
+            min((each for each in costs if each[0] == site), key=costs.__getitem__)
+            for site in seen
+            if len(gone[site]) < 6
+        ]
+        site, head = min(firsts, key=costs.__getitem__)
+        assert found[site][head] == place
+        gone[site].add(head)
+
+
+@torch.no_grad()
+def test_the_loss_of_a_level_is_that_of_the_model_with_its_least_squares():
+    model, batch = TORCH.model(), TORCH.batch(9)
     scores = HeadMap({site: torch.arange(site.heads) for site in find_sites(model)})
     levels = Levels(model, [batch], scores, {FIRST: [6, 3]}, forward=forward, queries=every)
-    old = model.encoder.layers[0].self_attn.out_proj.weight.clone()
-    with levels.placed({FIRST: 3}):
-        assert not model.encoder.layers[0].self_attn.out_proj.weight[:, :6].any()
-    assert torch.equal(model.encoder.layers[0].self_attn.out_proj.weight, old)
+    losses = level_losses(levels, [batch], loss=cubes)
+    slow, z = copy.deepcopy(model), inputs_of_the_first(model, batch["src"]).flatten(0, 1).double()
+    out = slow.encoder.layers[0].self_attn.out_proj
+    W, bias, left = out.weight.double(), out.bias.double(), slice(6, 12)  # the three heads that score highest
+    x = z[:, left] - z[:, left].mean(0)
+    ridge = DAMPING * z.var(0, correction=0).mean() * len(z) * torch.eye(6, dtype=x.dtype)
+    new = torch.linalg.solve(x.T @ x + ridge, x.T @ (z @ W.T) + ridge @ W[:, left].T).T
+    out.weight.zero_()[:, left] = new.float()
+    out.bias.copy_(bias + W @ z.mean(0) - new @ z[:, left].mean(0))
+    assert losses[FIRST, 6] == 0
+    whole = float(cubes(model, batch))
+    assert losses[FIRST, 3] == pytest.approx(float(cubes(slow, batch)) - whole, rel=1e-3, abs=1e-5 * whole)
+    assert float(cubes(slow, batch)) != pytest.approx(whole, rel=1e-4)  # it matters
 
 
 def test_the_norm_of_a_head_is_that_of_its_rows_of_the_one_weight():
