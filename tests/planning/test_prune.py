@@ -12,7 +12,7 @@ from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet, attach, detach, f
 from headgates.gates.depth import stacks_of
 from headgates.planning import planner, timing
 from headgates.planning.prune import prune
-from tests.planning.small_models import MODELS, made
+from tests.worlds.labelled_models import MODELS, made
 
 
 @pytest.fixture(autouse=True)
