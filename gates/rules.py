@@ -160,6 +160,15 @@ GPT2 = SiteRule(
     widths=("split_size",),
     causal="is_causal",
 )
+CONFORMER = SiteRule(
+    heads="num_heads",
+    mode="hook",
+    q="linear_q",
+    k="linear_k",
+    v="linear_v",
+    out="linear_out",
+    also=("linear_pos", "pos_bias_u", "pos_bias_v"),
+)
 LONGFORMER = SiteRule(
     heads="self.num_heads",
     mode="hook",
@@ -192,13 +201,20 @@ LAYOUTS = (
     *(LLAMA, PHI, PHI3, BART, GPTJ, BERT, replace(BERT, causal=""), DEBERTA2, ALBERT, T5, UMT5, VIT),
     *(*LATENTS, DINO, BEIT, MPT),
     *(DISTILBERT, MODERNBERT, FALCON, BLOOM, replace(BLOOM, arguments=()), NEOX),
+    # GPT-2's own, and StarCoder's with one key head
+    *(replace(GPT2, q=q, causal="") for q in ("q_attn", "c_attn")),
+    replace(GPT2, transposed=False, group="num_key_value_groups", widths=("embed_dim",)),
+    *(replace(BART, q="att_proj", k="att_proj", v="att_proj"), CONFORMER),  # Bark
+    replace(LLAMA, group="", out="Wo"),  # ModernBERT's decoder
     # without a word on causality, key heads or a bias: the vision towers of many models, encoders of text
     *(
         replace(LLAMA, causal=""),
         replace(LLAMA, causal="", group=""),
         replace(LLAMA, causal="", out="out_proj"),
     ),
-    *(replace(DINO, causal="", out=out) for out in ("proj", "projection_layer")),
+    replace(DINO, causal="", out="proj"),
+    replace(DINO, causal="", out="projection_layer", widths=("embed_dim",)),  # InternVL, Janus
+    replace(MPNET, heads="num_heads", out="proj", widths=(), arguments=()),  # Qwen2.5-Omni's images
     replace(BEIT, arguments=(), also=("attention.q_bias", "attention.v_bias")),
     *(
         replace(MPT, heads=heads, q="qkv", k="qkv", v="qkv", out=out, arguments=(), widths=widths)
@@ -247,7 +263,7 @@ SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "BertAttention RobertaAttention XLMRobertaAttention CamembertAttention ElectraAttention "
     "Data2VecTextAttention": BERT,
     "ViTAttention DeiTAttention SwinAttention": VIT,
-    "Data2VecVisionAttention BeitAttention": BEIT,
+    "Data2VecVisionAttention": BEIT,
     "DeepseekV2Attention DeepseekV3Attention": LATENTS,
     "Qwen3NextAttention Qwen3_5Attention Qwen3_5MoeAttention": GATED_LLAMA,
     "LlamaAttention Qwen2Attention Qwen3Attention MistralAttention MixtralAttention GemmaAttention "
@@ -308,6 +324,7 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "DebertaAttention": DEBERTA,
     "DebertaV2Attention": DEBERTA2,
     "AlbertAttention": ALBERT,
+    "BeitAttention": replace(VIT, arguments=("attention_mask",)),  # it holds the bias of each head
     "MPNetSelfAttention": MPNET,
     "ModernBertAttention": MODERNBERT,
     "GPTNeoXAttention": NEOX,

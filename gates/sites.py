@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -126,8 +127,8 @@ def neurons_left_alone(model: nn.Module) -> str:
 
 
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
-    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it, or
-    its `is_causal`, in this order."""
+    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it,
+    its `is_causal`, or that it takes a cache, in this order."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
     stack = stack_in(path)
@@ -146,6 +147,8 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
             return "enc-self"
     if isinstance(causal := getattr(modules[path], "is_causal", None), bool):
         return "dec-self" if causal else "enc-self"
+    if {"layer_past", "past_key_values"} & signature(type(modules[path]).forward).parameters.keys():
+        return "dec-self"  # it keeps keys for the words to come
     raise ValueError(
         f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's; name the attribute "
         "that is true in a decoder: "

@@ -116,7 +116,8 @@ def shown(result: Any) -> Tensor:
         return result
     if "text_embeds" in result:
         return torch.cat([result.text_embeds, result.image_embeds], 1)
-    return result.logits if "logits" in result else result.pooler_output
+    names = ("logits", "pooler_output", "last_hidden_state")
+    return next(result[name] for name in names if result.get(name) is not None)
 
 
 def ids(sentences: int, seed: int = 0) -> Tensor:
