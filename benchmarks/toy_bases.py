@@ -18,12 +18,12 @@ trains them, each into a folder of its name.
 
 import argparse
 import gzip
+import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 Batch = dict[str, Tensor]
 IGNORED = -100
 BEGIN, END = 0, 1  # of text; BEGIN is padding too
-FIT, CHECK = 8, 16  # batches to choose and refit on, and of the validation and the test part
+FIT, CHECK, TEST = 8, 16, 32  # batches to choose and refit on, and of the validation and the test part
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,55 @@ class Base:
     lr: float
 
 
-def train(model: nn.Module, base: Base, *, steps: int, lr: float, seed: int) -> list[float]:
-    """AdamW with a warm-up and a linear decay to 0, in place; the loss of every step."""
+def train(
+    model: nn.Module,
+    base: Base,
+    *,
+    steps: int,
+    lr: float,
+    seed: int,
+    after: Callable[[int], None] = lambda step: None,
+) -> None:
+    """AdamW with a warm-up and a linear decay to 0, in place. after: called with each step's number."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
     warm = min(100, max(1, steps // 10))
     rate = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(1, steps - warm))
     )
-    losses = []
     batches = base.train(random.Random(seed))
-    model.train()
-    for _ in range(steps):
+    for step in range(1, steps + 1):
+        model.train()
         loss = model(**next(batches)).loss
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         rate.step()
-        losses.append(loss.item())
-        if len(losses) % 100 == 0:
-            print(f"step {len(losses)}: loss {fmean(losses[-100:]):.3f}", flush=True)
-    model.eval()
-    return losses
+        model.eval()
+        after(step)
+
+
+@torch.no_grad()
+def outcomes(model: Any, batches: Sequence[Batch]) -> Tensor:
+    """(examples, 3): nats, labels that have the largest logit, labels."""
+    rows = []
+    for batch in batches:
+        logits, labels = model(**batch).logits, batch["labels"]
+        if not model.config.is_encoder_decoder and labels.dim() == 2:  # a causal model
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        logits, labels = logits.reshape(len(labels), -1, logits.shape[-1]), labels.reshape(len(labels), -1)
+        nats = nn.functional.cross_entropy(
+            logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
+        )
+        right, counted = logits.argmax(-1) == labels, labels != IGNORED
+        rows.append(torch.stack([nats.sum(1), right.sum(1), counted.sum(1)], 1))
+    return torch.cat(rows).double()
+
+
+def loss_of(model: Any, batches: Sequence[Batch]) -> float:
+    """Nats per label."""
+    nats, _, labels = outcomes(model, batches).sum(0).tolist()
+    return nats / labels
 
 
 # ---------------------------------------------------------------- text
@@ -135,7 +162,7 @@ def bert(data: Path, encoder: Path) -> Base:
         endless(train, made),
         [made(rows) for rows in spread_out(train, FIT)],
         [made(rows) for rows in valid],
-        [made(rows) for rows in test],
+        [made(rows) for rows in spread_out(test, TEST)],
         steps=len(train),
         lr=5e-5,
     )
@@ -158,16 +185,14 @@ def documentation(data: Path, make: Callable[[], Any]) -> Base:
         return {"input_ids": ids, "labels": ids}
 
     groups = by_length(blocks(train_text, seed=0), 16, len)
-    valid, test = (
-        by_length(blocks(lines(folder / f"{name}.en.gz")), 16, len)[:CHECK] for name in ("valid", "test")
-    )
+    valid, test = (by_length(blocks(lines(folder / f"{name}.en.gz")), 16, len) for name in ("valid", "test"))
     return Base(
         make,
         endless(groups, made),
         [made(rows) for rows in spread_out(groups, FIT)],
-        [made(rows) for rows in valid],
-        [made(rows) for rows in test],
-        steps=400,
+        [made(rows) for rows in valid[:CHECK]],
+        [made(rows) for rows in spread_out(test, TEST)],
+        steps=800,
         lr=2e-3,
     )
 
@@ -223,7 +248,7 @@ def t5(data: Path, _: Path) -> Base:
         endless(train, made),
         [made(rows) for rows in spread_out(train, FIT)],
         [made(rows) for rows in valid],
-        [made(rows) for rows in test],
+        [made(rows) for rows in spread_out(test, TEST)],
         steps=1400,
         lr=2e-3,
     )
@@ -246,7 +271,7 @@ def made_in_code(
         while True:
             yield batch(own)
 
-    return Base(make, endless_luck, drawn(1, FIT), drawn(2, CHECK), drawn(3, CHECK), steps, lr)
+    return Base(make, endless_luck, drawn(1, FIT), drawn(2, CHECK), drawn(3, TEST), steps, lr)
 
 
 def whisper(_: Path, __: Path) -> Base:
@@ -278,7 +303,7 @@ def whisper(_: Path, __: Path) -> Base:
         max_source_positions=frames // 2, max_target_positions=32, dropout=0.0, attention_dropout=0.0,
         pad_token_id=BEGIN, bos_token_id=BEGIN, eos_token_id=END, decoder_start_token_id=BEGIN,
     )  # fmt: skip
-    return made_in_code(lambda: transformers.WhisperForConditionalGeneration(config), batch, 1200, 1e-3)
+    return made_in_code(lambda: transformers.WhisperForConditionalGeneration(config), batch, 1000, 1e-3)
 
 
 def vit(_: Path, __: Path) -> Base:
@@ -302,7 +327,7 @@ def vit(_: Path, __: Path) -> Base:
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     config = transformers.ViTConfig(**sizes)
-    return made_in_code(lambda: transformers.ViTForImageClassification(config), batch, 900, 1e-3)
+    return made_in_code(lambda: transformers.ViTForImageClassification(config), batch, 1200, 1e-3)
 
 
 BASES: dict[str, Callable[[Path, Path], Base]] = {
@@ -315,6 +340,25 @@ def folder_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoder", type=Path, required=True, help="all-MiniLM-L6-v2, saved by transformers")
 
 
+def make(name: str, base: Base, folder: Path) -> None:
+    """Train it into the folder. training.json has the validation loss after each fifth of the steps."""
+    begin = time.process_time()
+    torch.manual_seed(1)
+    model, fifths, losses = base.make(), [base.steps * fifth // 5 for fifth in range(1, 6)], list[float]()
+
+    def after(step: int) -> None:
+        if step in fifths:
+            losses.append(loss_of(model, base.valid))
+            print(f"{name}, step {step}: validation loss {losses[-1]:.3f}", flush=True)
+
+    train(model, base, steps=base.steps, lr=base.lr, seed=1, after=after)
+    model.save_pretrained(folder)
+    seconds = round(time.process_time() - begin)
+    about = {"steps": base.steps, "valid_losses": losses, "cpu_seconds": seconds}
+    (folder / "training.json").write_text(json.dumps(about))
+    print(f"{name}: {seconds} CPU seconds", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -325,13 +369,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.bases:
-        torch.manual_seed(1)
-        base = BASES[name](options.data, options.encoder)
-        model, begin = base.make(), time.process_time()
-        print(f"{name}: {base.steps} steps", flush=True)
-        train(model, base, steps=base.steps, lr=base.lr, seed=1)
-        model.save_pretrained(options.out / name)
-        print(f"{name}: {time.process_time() - begin:.0f} CPU seconds", flush=True)
+        make(name, BASES[name](options.data, options.encoder), options.out / name)
 
 
 if __name__ == "__main__":
