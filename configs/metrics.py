@@ -3,7 +3,8 @@ a translation run.
 
 HISTORY grows step by step in training; SUMMARY stands once the test set is translated, and is of the run's
 own system (base, base-continued or that of its gates). Every system of the comparison has
-`systems/<system>/bleu`, `systems/<system>/chrf` and `systems/<system>/heads_open` beside them.
+`systems/<system>/bleu`, `systems/<system>/chrf` and `systems/<system>/heads_open` beside them. Those of
+`--metrics module:function` are called module.function.
 """
 
 from headgates.configs.kinds import KINDS

@@ -9,7 +9,7 @@ from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.own_file import own_file
 from headgates.configs.program import program
-from headgates.configs.recipe import PIECES, SHORTLIST, UNPRUNED, Recipe, Speed
+from headgates.configs.recipe import PIECES, SHORTLIST, UNPRUNED, Lambda, Recipe, Speed
 from headgates.configs.recipe_flags import LEARNED_EPOCHS
 from headgates.lab.evaluation import measures_of, scored_on
 from headgates.lab.lab import Lab
@@ -92,6 +92,8 @@ def show_compared(
     missed = (row.recipe for row in made if row.result.missed and row.recipe)
     lines = [*dict.fromkeys(trained_command(base, recipe) for recipe in missed)]
     lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
+    recipes = [row.recipe for row in made if row.recipe and isinstance(row.recipe.budget, Lambda)]
+    lines += [prices_command(base, recipe) for recipe in recipes[-1:] if recipe.epochs and not recipe.refit]
     speeds = [row for row in made if row.recipe and isinstance(row.recipe.budget, Speed)]
     if lab.task.searches and not is_unlearned(base) and not speeds:
         command = f"{program('prune')} {base.path} --speedup 2 --epochs 3"
@@ -105,6 +107,14 @@ def trained_command(base: RunFolder, recipe: Recipe) -> str:
     """What makes the same with more training."""
     words = replace(recipe, epochs=recipe.epochs + LEARNED_EPOCHS).words()
     return f"{program('prune')} {base.path} {' '.join(words)} trains it for {LEARNED_EPOCHS} epochs more"
+
+
+def prices_command(base: RunFolder, recipe: Recipe) -> str:
+    """What shows what the prices below and above a recipe's give."""
+    assert isinstance(recipe.budget, Lambda)
+    prices = ",".join(f"{recipe.budget.price * factor:.3g}" for factor in (1 / 3, 1, 3))
+    words = f"--by {recipe.choose} --max-drop 0.5 --lambda {prices} --epochs {recipe.epochs}"
+    return f"{program('prune')} {base.path} {words} says what lower and higher prices give"
 
 
 def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:

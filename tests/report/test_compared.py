@@ -1,10 +1,13 @@
 """What a command ends with that made rows: tables, files, pages, and what to type next."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from headgates.configs.recipe import Lambda, Recipe, Speed, Units
+from headgates.commands.prune import PruneOptions
+from headgates.configs.cli import read_command
+from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.lab.lab import Lab
 from headgates.pruning.grid import Failed
@@ -80,6 +83,22 @@ def test_more_training_keeps_the_refit_and_the_seed_of_what_missed_its_speed(tmp
     assert "--speedup=2.0 " in said
     assert "--refit=out+ffn+v --epochs=3 --seed=2" in said
     assert said.endswith(" trains it for 3 epochs more")
+
+
+def test_the_path_of_prices_is_lost_and_the_next_prices_are_not_named(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    walk = Recipe("l0", MaxDrop(1.0, prices=(0.01, 0.03)), epochs=3)
+    tried = {"score": 94.0, "lost": 0.25, "bound": 0.75, "loss": 1.5, "accepted": True}
+    path = [{"asked": "λ 0.01", "heads": 40, **tried}, {"asked": "λ 0.03", "heads": 28, **tried}]
+    row = finished(lab, base, walk, 1, continued=94.0, path=path)
+    show_compared(lab, base, [row], [])
+    assert re.search(r"λ 0.03 +28 +94.00 +0.25 +0.75 +1.5000 +yes", capsys.readouterr().out)
+    assert '"path":[{"asked":"λ 0.01","heads":40,' in (base / "report.html").read_text(encoding="utf-8")
+    show_compared(lab, base, [finished(lab, base, LEARNED, 1, continued=94.0)], [])
+    (words,) = re.findall(r"prune (.*) says what lower and higher prices", capsys.readouterr().out)
+    options = read_command(PruneOptions, words.split())
+    (recipe,) = options.recipes(options.by, options.seed)
+    assert recipe == replace(LEARNED, budget=MaxDrop(0.5, prices=(0.005, 0.015, 0.045)))
 
 
 def test_a_base_alone_is_a_table_with_its_result(tmp_path, lab, capsys, monkeypatch):
