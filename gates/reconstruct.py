@@ -41,6 +41,9 @@ NO_TEXT = (
 )
 
 
+Lent = tuple[nn.Module, str, nn.Parameter]  # a module, its attribute, and the parameter that was there
+
+
 @dataclass(frozen=True)
 class Refit:
     """What a refit did at one site. ridge: relative to the mean diagonal of X^T X; error: the share of the
@@ -79,11 +82,11 @@ def reconstruct(
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
     parts, done = sublayers(model), list[Refit]()
+    lent = dict[HeadSite, list[Lent]]()  # what the unpruned model has copies of for now
     outputs = outputs_of(model, closed, parts, values=values)
     if all(output.keep.all() for output in outputs.values()) and not skipped_layers(model):
         return []
-    changing = itertools.chain.from_iterable(output.parameters for output in outputs.values())
-    unpruned, kinds = unpruned_copy(model, changing), {site.kind for site in outputs}
+    unpruned, kinds = unpruned_copy(model, ()), {site.kind for site in outputs}
     with (
         SiteWalk(model, forward, kinds=kinds, sublayers=parts, mixed=values) as walk,
         SiteWalk(unpruned, forward, kinds=kinds, fixed=True, sublayers=sublayers(unpruned)) as unpruned_walk,
@@ -119,9 +122,13 @@ def reconstruct(
                     held_out.add(x[held[:, 0]], y[held[:, 0]])
                 if ranks is not None:
                     fit, held_out = fit.summed(ranks), held_out.summed(ranks)
+                lent[site] = own_copies(model, unpruned, output.parameters)
                 done.append(refit_site(output, fit, held_out, ridge))
             walk.leave(site)
             unpruned_walk.leave(site)
+            for behind in lent.keys() & unpruned_walk.done_with:
+                for owner, name, shared in lent.pop(behind):
+                    setattr(owner, name, shared)
     return done
 
 
@@ -210,6 +217,18 @@ def unpruned_copy(model: nn.Module, changing: Iterable[nn.Parameter]) -> nn.Modu
     for layer in skipped_layers(copied):
         setattr(layer, SKIPPED, False)
     return copied
+
+
+def own_copies(model: nn.Module, copied: nn.Module, changing: Iterable[nn.Parameter]) -> list[Lent]:
+    """Give a copy of the model its own values of parameters that are about to change; what it had."""
+    ids, found = {id(parameter) for parameter in changing}, list[Lent]()
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) in ids:
+                owner = copied.get_submodule(path)
+                found.append((owner, name, parameter))
+                setattr(owner, name, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+    return found
 
 
 # ---------------------------------------------------------------- without a refit

@@ -184,6 +184,11 @@ class SiteWalk:
             module.forward = lambda *_, path=path, **__: self.read(stack_of(path))
         self.written = {}
 
+    @property
+    def done_with(self) -> set[HeadSite]:
+        """The sites whose layers no pass runs any more."""
+        return {site for site, path in self.layers.items() if self.modules[path] in self.replaced}
+
     # ---------------------------------------------------------------- the folder
 
     def finished_layers(self) -> list[str]:
