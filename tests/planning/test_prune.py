@@ -5,10 +5,11 @@ import copy
 
 import pytest
 import torch
+import transformers
 from torch.nn.functional import cross_entropy
 
 from headgates.analysis.batches import batch_loss
-from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet, attach, detach, find_sites
+from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet, attach, detach, find_sites, save_pruned
 from headgates.gates.depth import stacks_of
 from headgates.planning import planner, timing
 from headgates.planning.prune import prune
@@ -226,6 +227,28 @@ def test_batches_that_are_none_are_refused_in_words_of_our_own(name, batches_of,
     model, batches = made(name)
     with pytest.raises(ValueError, match=wrong):
         prune(model, batches_of(batches), heads=4)
+
+
+@pytest.mark.parametrize("asked", [{"params": 0.75}, {"heads": 6, "neurons": 79, "choose": "importance"}])
+def test_even_layers_are_alike_and_transformers_itself_opens_their_folder(asked, tmp_path):
+    model, batches = made("llama")
+    found = prune(model, batches, even=True, **asked)
+    widths = {(site.kind, int(row.sum())) for site, row in found.subnet.kept.units.items()}
+    assert len(widths) == 2
+    if "heads" in asked:  # 3 heads of a layer would part those that share a key head
+        assert widths == {("dec-self", 2), ("dec-ffn", 32)}
+    save_pruned(model, tmp_path / "even")
+    opened = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "even").eval()
+    torch.testing.assert_close(logits(opened, batches[0]), logits(model, batches[0]))
+
+
+def test_layers_that_differ_cannot_become_even_and_the_model_stays():
+    model, batches = made("bert")
+    first = next(site for site in find_sites(model))
+    Subnet.of(model).without(HeadMap({first: torch.arange(4) == 1})).remove(model)
+    with pytest.raises(ValueError, match=r"even: expected as many .*got 3 at encoder\.0\.enc-self, 4 at"):
+        prune(model, batches, heads=4, even=True)
+    assert Subnet.of(model).units.select(KINDS).count() == 7
 
 
 def test_no_neurons_at_all_can_stay():
