@@ -60,12 +60,13 @@ class Format:
     packages: tuple[str, ...] = ()  # what writing needs beside torch
     to_open: tuple[str, ...] = ()  # and opening
     lists: bool = True  # whether it has shortlists
+    aligns: bool = False  # whether `write` takes `aligning`, (layer, head) of cross heads that align words
 
-    def write(self, translator: "Translator", folder: Path) -> dict[str, Any]:
+    def write(self, translator: "Translator", folder: Path, **options: Any) -> dict[str, Any]:
         """What the format says of what it wrote: "rounded", whether weights were, and "said", a line for
         users."""
         require_packages(self.packages)
-        return import_module(f"headgates.bridges.{self.module}").write(translator, folder) or {}
+        return import_module(f"headgates.bridges.{self.module}").write(translator, folder, **options) or {}
 
     def open(self, folder: Path, threads: int = 0, **options: Any) -> LineTranslator:
         """threads: of torch and of what else runs the model, so of the whole process; 0 leaves them."""
@@ -101,7 +102,9 @@ ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
 FORMATS = {
     "onnx": Format("onnx", "ONNX graphs, for onnxruntime", "onnx_steps", ONNX_PACKAGES, ("onnxruntime",)),
-    "ct2": Format("ct2", "a CTranslate2 model", "ct2_search", ("ctranslate2",), ("ctranslate2",)),
+    "ct2": Format(
+        "ct2", "a CTranslate2 model", "ct2_search", ("ctranslate2",), ("ctranslate2",), aligns=True
+    ),
     "hf": Format(
         "hf",
         "a folder for from_pretrained, or for load_pruned if it is uneven",

@@ -51,11 +51,13 @@ def export(
     lines: Sequence[str],
     references: Sequence[str],
     provenance: Mapping[str, Any],
+    aligning: Sequence[tuple[int, int]] = (),
     fresh: bool = False,
 ) -> dict[str, Any]:
     """Write `folder` and return what its export.json says: the format, `provenance` (run, system, versions),
     the search settings, the architecture, the files' sizes in bytes, and the parity of its scores and
-    translations of `lines` and `references` with the model's.
+    translations of `lines` and `references` with the model's. aligning: (layer, head) of the cross heads that
+    align words, numbered without closed ones, for a format that `aligns`.
 
     The folder appears whole or not at all; with `fresh` it takes the place of an exported folder. Raises
     ValueError at an unknown format, a package that is missing, a folder that is there already or cannot be
@@ -83,7 +85,8 @@ def export(
         about_file = draft / ABOUT
         about_file.write_text(json.dumps(about), encoding="utf-8")  # for opening it
         copy_vocabs(ungated, draft)
-        about |= (written := chosen.write(ungated, draft))
+        options = {"aligning": aligning} if aligning else {}
+        about |= (written := chosen.write(ungated, draft, **options))
         if unlisted:
             about["said"] = f"{format} has no shortlists: it computes all rows of the output layer"
         files = {

@@ -19,7 +19,7 @@ from typing import Any, TypedDict, cast
 
 import numpy as np
 
-from headgates.analysis.alignment import Alignment, Entropy, piece_links
+from headgates.analysis.alignment import Alignment, Entropy
 from headgates.analysis.attention_pass import Observer, observe_attention
 from headgates.analysis.confidence import Confidence
 from headgates.analysis.contrasts import pair_values
@@ -36,8 +36,8 @@ from headgates.data.file_digest import file_digest
 from headgates.data.parses import parses
 from headgates.data.ranks import first, wait
 from headgates.data.text import DataError
-from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
+from headgates.explain.aligning import toy_links
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.causes import causes
 from headgates.explain.contrast import contrast, contrast_settings, contrast_slug
@@ -111,7 +111,10 @@ def rare_rank(analysed: AnalysedModel) -> int:
 def start_alignment(analysed: AnalysedModel) -> StartedAnalysis:
     """Entropy always; agreement too where the gold alignments are known and cross attention is looked at."""
     entropy = Entropy()
-    gold = Alignment(toy_links(analysed)) if analysed.toy and "cross" in analysed.config.attention else None
+    gold = None
+    if analysed.toy and "cross" in analysed.config.attention:
+        pairs = analysed.data.split(analysed.split)
+        gold = Alignment(toy_links(analysed.predictor, pairs, analysed.text, analysed.split))
 
     def finish() -> AnalysisResult:
         maps = {"entropy": entropy.nats(), "entropy_relative": entropy.relative()}
@@ -122,18 +125,6 @@ def start_alignment(analysed: AnalysedModel) -> StartedAnalysis:
         return AnalysisResult({**maps, "agreement": gold.agreement()}, facts)
 
     return [entropy, *([] if gold is None else [gold])], finish
-
-
-def toy_links(analysed: AnalysedModel) -> dict[int, Sequence[tuple[int, int]]]:
-    """The gold links between the pieces of every pair, by the pair's number."""
-    vocabs = analysed.predictor.source_vocab, analysed.predictor.target_vocab
-    links = {}
-    for number in analysed.data.split(analysed.split).numbers:
-        pair = toy_pairs(analysed.split)[number]
-        source = word_of_piece(vocabs[0], analysed.text.sources[number], pair.words)
-        target = word_of_piece(vocabs[1], analysed.text.targets[number], pair.target_words)
-        links[number] = piece_links(pair.alignment, source, target)
-    return links
 
 
 def start_syntax(analysed: AnalysedModel) -> StartedAnalysis:

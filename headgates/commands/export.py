@@ -64,6 +64,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     import torch
 
     from headgates.bridges.formats import check_target_folder, export
+    from headgates.explain.aligning import aligning_heads
     from headgates.records.runtime import CHECKED, export_facts
     from headgates.records.source import open_source
 
@@ -83,6 +84,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     check_target_folder(out, options.fresh)
     lines, references = source.lines("test", options.sentences or CHECKED)
     print(f"{folder.path}: {system} to {options.to}, checked on {len(lines)} sentences", flush=True)
+    heads, alignment = aligning_heads(source) if format_named(options.to).aligns else ([], "")
     about = export(
         translator,
         options.to,
@@ -90,6 +92,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
         lines=lines,
         references=references,
         provenance=export_facts(source),
+        aligning=heads,
         fresh=options.fresh,
     )
     found, size = about["parity"], sum(about["files"].values())
@@ -99,6 +102,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
         if isinstance(compared, dict):
             same = len(lines) - compared["differing"]
             print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
-    if "said" in about:
-        print(about["said"])
+    for line in (alignment, about.get("said")):
+        if line:
+            print(line)
     print(f"{out}: {size / 2**20:.1f} MB; {program('translate')} {out} uses it")
