@@ -3,11 +3,11 @@
     bert     BERT-base, 110 million parameters, a classifier
     llama    a Llama of 1.0 billion parameters (16 layers, 32 heads, 8 key heads, 5,632 neurons)
 
-The weights are random, in fp32, and so is the text. Whole models are measured by the kernel's peak (VmHWM, on
-Linux), less what the process has beside the weights when hg.prune is called. With --shrink N all widths, the
-vocabulary and the sentences of a batch are divided by N, and torch's own allocations are counted instead, block
-by block: the matrices keep their proportions, so the share of the weights is about that of the whole model, in
-minutes. (Heads keep their number.)
+The weights are random, in fp32, and so is the text. Whole models are measured by the kernel's peak (VmHWM,
+on Linux), less what the process has beside the weights when hg.prune is called. With --shrink N all widths,
+the vocabulary and the sentences of a batch are divided by N, and torch's own allocations are counted
+instead, block by block: the matrices keep their proportions, so the share of the weights is about that of
+the whole model, in minutes. (Heads keep their number.)
 """
 
 import argparse
