@@ -4,10 +4,11 @@
     python -m benchmarks.planted --score my_module:my_score # yours alone: my_score(model, batches) -> HeadMap
     python -m benchmarks.planted --score loss-swap          # one of headgates alone
 
-The task needs exactly four of 24 heads, one for each relation; the others are decoys of four kinds, each
-planted alone and then all together (benchmarks/planted_world.py). A selector reads the training text and is
-asked for four heads: an answer is right if these are one head of each relation. And how many of the heads
-that it puts first must stay open until every held-out token is right?
+The task needs exactly four of 24 heads, or as many as --relations says, one for each relation; the others
+are decoys of four kinds, each planted alone and then all together (benchmarks/planted_world.py). A selector
+reads the training text and is asked for as many heads as are needed: an answer is right if these are one head
+of each relation. And how many of the heads that it puts first must stay open until every held-out token is
+right?
 
 Scores are those of pruning/choosers.py that need no run folder, highest kept; gates learn on frozen weights,
 with the default settings of fit.py. No weight is refitted.
@@ -16,7 +17,7 @@ with the default settings of fit.py. No weight is refitted.
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from statistics import median
@@ -38,7 +39,9 @@ from headgates.pruning.scores import ranked
 
 WORLDS: dict[str, tuple[str, ...]] = {**{decoy: (decoy,) for decoy in DECOYS}, "all": DECOYS}
 LEARNED_GATES = ("l0", "subset")
-GATE_STEPS = 300  # of learned gates; decisions stand after some 160 (LOG.md)
+USUAL_RELATIONS = 4
+FIRST_SEED = 11  # what seeds 1 to 10 plant was looked at while selectors were made
+GATE_STEPS = 200  # of learned gates; decisions stand after some 160 (LOG.md)
 
 HeadChoice = Callable[[int], HeadMap]  # how many heads stay open -> True: closed
 
@@ -152,39 +155,45 @@ def measured_choice(world: PlantedWorld, choice: HeadChoice) -> dict[str, Any]:
 
 def world_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     chosen = selectors(options.score)
-    for decoys, kinds in WORLDS.items():
-        for seed in range(1, options.seeds + 1):
-            world = planted_world(seed, kinds)
+    for decoys in options.decoys:
+        for seed in range(FIRST_SEED, FIRST_SEED + options.seeds):
+            world = planted_world(seed, WORLDS[decoys], options.relations)
             world.model.requires_grad_(False)
             for name, select in chosen.items():
-                row = {"selector": name, "decoys": decoys, "seed": seed}
+                row = {"selector": name, "decoys": decoys, "relations": options.relations, "seed": seed}
                 yield row | measured_choice(world, select(name, world, seed))
-            say(f"{decoys} decoys, seed {seed} of {options.seeds}")
+            say(f"{decoys} decoys, seed {seed} of {FIRST_SEED} to {FIRST_SEED + options.seeds - 1}")
 
 
-def selector_lines(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A line for each selector: in how many seeds it finds the heads beside each kind of decoy, and how many
-    heads it keeps beside all, median (lowest to highest)."""
+def column_of(row: Mapping[str, Any]) -> str:
+    """What stands above a planting: its decoys, and how many relations its task has unless four."""
+    return row["decoys"] + (f", {row['relations']} needed" if row["relations"] != USUAL_RELATIONS else "")
+
+
+def selector_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and a line for each selector: in how many seeds it finds the heads in each kind of planting, and
+    how many more heads than are needed it keeps in the plantings of all decoys, median (lowest to
+    highest)."""
+    order = [*WORLDS]
+    columns = {
+        column_of(row): None
+        for row in sorted(rows, key=lambda row: (order.index(row["decoys"]), row["relations"]))
+    }
     lines = []
     for name in dict.fromkeys(row["selector"] for row in rows):
         own = [row for row in rows if row["selector"] == name]
-        by_decoys = {decoys: [row for row in own if row["decoys"] == decoys] for decoys in WORLDS}
-        kept = [row["kept"] for row in by_decoys["all"]]
-        found = [f"{sum(row['found'] for row in each)}/{len(each)}" for each in by_decoys.values()]
-        lines.append([name, *found, f"{median(kept):g} ({min(kept)} to {max(kept)})"])
-    return lines
-
-
-SELECTOR_HEADER = ["selector", *WORLDS, "heads until solved"]
+        by_column = [[row["found"] for row in own if column_of(row) == column] for column in columns]
+        extra = [row["kept"] - row["relations"] for row in own if row["decoys"] == "all"]
+        spread = f"{median(extra):g} ({min(extra)} to {max(extra)})" if extra else ""
+        lines.append([name, *(f"{sum(found)}/{len(found)}" for found in by_column), spread])
+    return ["selector", *columns, "heads too many until solved"], lines
 
 
 def answer(options: argparse.Namespace) -> Answer:
     rows = list(world_rows(options))
-    title = (
-        f"seeds of {options.seeds} in which exactly the needed heads are found, beside decoys of each kind"
-    )
+    title = f"seeds of {options.seeds} in which exactly the needed heads are found, by decoys"
     numbers = {"score": options.score, "seeds": options.seeds, "left_out": LEFT_OUT_SCORES, "rows": rows}
-    return Answer(numbers, SELECTOR_HEADER, selector_lines(rows), title=title)
+    return Answer(numbers, *selector_table(rows), title=title)
 
 
 FLAGS: list[Flag] = [
@@ -193,6 +202,11 @@ FLAGS: list[Flag] = [
         {"metavar": "MODULE:NAME", "help": "only this function (model, batches) -> HeadMap, or selector"},
     ),
     count_flag("--seeds", 3, "plantings of each kind"),
+    count_flag("--relations", USUAL_RELATIONS, "heads that the task needs, 3 to 6"),
+    (
+        "--decoys",
+        {"nargs": "+", "choices": [*WORLDS], "default": [*WORLDS], "help": "which (default: every kind)"},
+    ),
 ]
 
 if __name__ == "__main__":

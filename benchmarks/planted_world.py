@@ -1,20 +1,24 @@
-"""A Transformer whose task needs exactly four of its 24 heads, and a language that it is right about.
+"""A Transformer whose task needs exactly k of its 24 heads, 3 to 6, and a language that it is right about.
 
-A source is three to five words. Each gives three target tokens, written ROLE:word:
+A source is three to five words. Each gives some target tokens, written ROLE:word, one after the other:
 
     SAME:word        the word itself
-    BEFORE:word      the word before it; of a rare word AFTER:word, the word after
-    ECHO:word        the second of the three tokens that the source word before it gave
+    BEFORE:word      the word before it; with four relations of a rare word AFTER:word, the word after
+    ECHO:word        the second of the tokens that the source word before it gave
+    EARLIER:word     with five relations, the word two before it
+    RECALL:word      with six, the third of the tokens that the source word before it gave
 
     relation    its head, at a site and number that the seed draws
     same        cross-attention to the source word of each step; it hands over what the encoder found
     before      encoder self-attention to the word before
+    echo        decoder self-attention to what was said a word of the source and a step ago
     after       encoder self-attention to the word after: needed at few tokens
-    echo        decoder self-attention four steps back
+    earlier     encoder self-attention to the word two before
+    recall      decoder self-attention to what was said a word of the source and two steps ago
 
-Without the head of a relation its tokens have no word, so they are wrong; with the four the largest logit is
-the right token's everywhere. The other 20 heads are decoys. Those of a kind that is not planted write nothing
-but noise.
+Without the head of a relation its tokens have no word, so they are wrong; with the k the largest logit is the
+right token's everywhere. The other heads are decoys. Those of a kind that is not planted, and those of
+relations that the task lacks, write nothing but noise.
 
     useless    looks at one word sharply and writes much of it where nothing reads, or writes there the
                mean of all words
@@ -23,11 +27,12 @@ but noise.
     harmful    writes a wrong word beside what `before` or `same` writes, too weakly to make a token wrong
     backup     a second head of `before`, and one of `echo`: either is enough, one of the two is needed
 
-With the first three one set of four heads solves the task; with `backup` one of four sets is enough.
+With the first three one set of k heads solves the task; with `backup` one of four sets is enough.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -41,20 +46,17 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, attach, detach, find_sites
 from headgates.models.transformer import Transformer
 
-RELATIONS = ("same", "before", "after", "echo")
+RELATIONS = ("same", "before", "echo", "after", "earlier", "recall")  # a task has the first few
+LEAST_RELATIONS = 3
+OF_ENCODER = ("before", "after", "earlier")
+STEP = {"same": 0, "before": 1, "after": 1, "echo": 2, "earlier": 3, "recall": 4}  # of its tokens
 BACKED_UP = ("before", "echo")
 DECOYS = ("useless", "partial", "harmful", "backup")
 PLANTED_SPECIALS = SpecialTokens()
-FIRST_WORD, WORLD_WORDS, RARE = 4, 11, 2  # the last two of the words are rare
+FIRST_WORD, WORLD_WORDS = 4, 11
 VOCAB = FIRST_WORD + WORLD_WORDS
-FEWEST_WORDS, MOST_WORDS, STEPS = 3, 5, 3
-MOST_POSITIONS = STEPS * MOST_WORDS + 1
-HANDED_OVER = ("token", "before", "after")  # by the cross-attention head
-STREAM_PARTS = {"token": VOCAB, "position": MOST_POSITIONS, "ballast": 2}
-STREAM_PARTS |= dict.fromkeys(("before", "after", "said", "echo", "unread"), VOCAB)
-HEADS, WORLD_LAYERS, HEAD_WIDTH = 4, 2, len(HANDED_OVER) * VOCAB
-STREAM = Stream(STREAM_PARTS, HEADS * HEAD_WIDTH, HEAD_WIDTH, ballast=30.0, ones=6)
-SHARP = 60 * HEAD_WIDTH**0.5 / STREAM.factor**2  # a key's logit is 60 above the others'
+FEWEST_WORDS, MOST_WORDS = 3, 5
+HEADS, WORLD_LAYERS = 4, 2
 GAIN = 4.0  # nats by which the right word beats the others
 OF_STEP, OF_WORD = 150.0, 40.0  # times GAIN, by which a role of the step, or of the word, beats the others
 LOUD, WEAK = 3.0, 0.7
@@ -62,6 +64,86 @@ NOISE = 1e-3  # standard deviation, of the weights of values and outputs
 WORLD_SENTENCES = 128, 64  # read by selectors; on which the task is solved or not
 
 PlantedPlace = tuple[str, int, int]  # kind, layer, head
+
+
+@dataclass(frozen=True)
+class PlantedTask:
+    """A language of so many relations, and the residual vector of the model that speaks it."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if not LEAST_RELATIONS <= self.count <= len(RELATIONS):
+            raise ValueError(f"expected {LEAST_RELATIONS} to {len(RELATIONS)} relations, got {self.count}")
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        return RELATIONS[: self.count]
+
+    @property
+    def steps(self) -> int:
+        """The number of target tokens for each word of the source."""
+        return 1 + max(STEP[relation] for relation in self.relations)
+
+    @property
+    def positions(self) -> int:
+        """Those of the longest target."""
+        return self.steps * MOST_WORDS + 1
+
+    @property
+    def rare(self) -> int:
+        """How many of the last words are rare, so that AFTER is asked of them in place of BEFORE."""
+        return 2 if "after" in self.relations else 0
+
+    @property
+    def handed_over(self) -> list[str]:
+        """The parts that the head of `same` hands over from the encoder."""
+        return ["token", *(relation for relation in self.relations if relation in OF_ENCODER)]
+
+    @cached_property
+    def stream(self) -> Stream:
+        written = (*(relation for relation in self.relations if relation != "same"), "said", "unread")
+        parts = {"token": VOCAB, "position": self.positions, "ballast": 2, **dict.fromkeys(written, VOCAB)}
+        width = len(self.handed_over) * VOCAB
+        return Stream(parts, HEADS * width, width, ballast=30.0, ones=6)
+
+    @property
+    def target_tokens(self) -> int:
+        return FIRST_WORD + self.count * VOCAB
+
+    def target_id(self, relation: str, word: int) -> int:
+        return FIRST_WORD + self.relations.index(relation) * VOCAB + word
+
+    @property
+    def config(self) -> ModelConfig:
+        return ModelConfig(
+            d_model=self.stream.d_model,
+            ffn=1,
+            heads=HEADS,
+            encoder_layers=WORLD_LAYERS,
+            decoder_layers=WORLD_LAYERS,
+            norm="pre",
+            positions="learned",
+            max_positions=self.positions,
+            embeddings="separate",
+            dropout=0.0,
+        )
+
+    def sentence(self, rng: Random) -> tuple[list[int], list[int]]:
+        """Source and target ids."""
+        source = [rng.randrange(FIRST_WORD, VOCAB) for _ in range(rng.randint(FEWEST_WORDS, MOST_WORDS))]
+        target: list[int] = []
+        second = third = PLANTED_SPECIALS.beginning  # the words of these tokens of the word before
+        for i, word in enumerate(source):
+            words = {"same": word, "before": source[max(0, i - 1)], "echo": second}
+            if word >= VOCAB - self.rare:
+                words["after"] = [*source, PLANTED_SPECIALS.end][i + 1]
+                del words["before"]
+            words |= {"earlier": source[max(0, i - 2)], "recall": third}
+            said = sorted(words.keys() & {*self.relations}, key=STEP.__getitem__)
+            target += [self.target_id(relation, words[relation]) for relation in said]
+            second, third = words[said[1]], words["echo"]
+        return source, target
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +182,11 @@ class PlantedWorld:
         return one_each and int(left.sum()) == self.needed
 
 
-def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
-    """The model, in evaluation mode, its text and the truth. Equal seeds give equal worlds."""
-    rng = Random(seed)
-    model = Transformer(PLANTED_CONFIG, VOCAB, FIRST_WORD + len(RELATIONS) * VOCAB).eval()
+def planted_world(seed: int, decoys: Collection[str] = DECOYS, relations: int = 4) -> PlantedWorld:
+    """The model, in evaluation mode, its text and the truth. Equal seeds give equal worlds. Raises ValueError
+    unless there are 3 to 6 relations."""
+    rng, task = Random(seed), PlantedTask(relations)
+    model = Transformer(task.config, VOCAB, task.target_tokens).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -111,15 +194,15 @@ def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
                 parameter.zero_()
             if name.endswith(("v_proj.weight", "out_proj.weight")):
                 parameter.copy_(NOISE * torch.randn(parameter.shape, generator=generator))
-        embed(model)
-        write_logits(model)
+        embed(task, model)
+        write_logits(task, model)
         plan = planned_places(rng)
         half = torch.zeros(VOCAB, dtype=torch.bool)
         half[rng.sample(range(FIRST_WORD, VOCAB), WORLD_WORDS // 2)] = True
         for role, places in plan.items():
-            for place in places if role.split()[0] in {*RELATIONS, *decoys} else ():
-                plant(model, place, role, half)
-    text = [planted_sentence(rng) for _ in range(sum(WORLD_SENTENCES))]
+            for place in places if role.split()[0] in {*task.relations, *decoys} else ():
+                plant(task, model, place, role, half)
+    text = [task.sentence(rng) for _ in range(sum(WORLD_SENTENCES))]
     read, held_out = text[: WORLD_SENTENCES[0]], text[WORLD_SENTENCES[0] :]
     heads = {place for places in plan.values() for place in places}
 
@@ -133,7 +216,7 @@ def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
             }
         )
 
-    carriers = {relation: head_map(relation) for relation in RELATIONS}
+    carriers = {relation: head_map(relation) for relation in task.relations}
     for relation in BACKED_UP if "backup" in decoys else ():
         carriers[relation] = head_map(relation, f"backup {relation}")
     kinds = {
@@ -144,28 +227,16 @@ def planted_world(seed: int, decoys: Collection[str] = DECOYS) -> PlantedWorld:
     return PlantedWorld(model, batched(read), batched(held_out), carriers, kinds)
 
 
-PLANTED_CONFIG = ModelConfig(
-    d_model=STREAM.d_model,
-    ffn=1,
-    heads=HEADS,
-    encoder_layers=WORLD_LAYERS,
-    decoder_layers=WORLD_LAYERS,
-    norm="pre",
-    positions="learned",
-    max_positions=MOST_POSITIONS,
-    embeddings="separate",
-    dropout=0.0,
-)
 # kind -> what its eight heads do; the places are drawn
 LOUD_ONE, DIFFUSE = "useless loud", "useless diffuse"
 ROLES: dict[str, list[str]] = {
     "enc-self": [
         *("before", "after", "backup before", "partial before", "harmful before"),
-        *(LOUD_ONE, DIFFUSE, "idle"),
+        *(LOUD_ONE, DIFFUSE, "earlier"),
     ],
     "dec-self": [
         *("echo", "backup echo", "partial echo"),
-        *(LOUD_ONE, LOUD_ONE, DIFFUSE, DIFFUSE, "idle"),
+        *(LOUD_ONE, LOUD_ONE, DIFFUSE, DIFFUSE, "recall"),
     ],
     "cross": [
         *("same", "partial same", "harmful same"),
@@ -184,71 +255,56 @@ def planned_places(rng: Random) -> dict[str, list[PlantedPlace]]:
     return plan
 
 
-def plant(model: Transformer, place: PlantedPlace, role: str, half: Tensor) -> None:
+def plant(task: PlantedTask, model: Transformer, place: PlantedPlace, role: str, half: Tensor) -> None:
     """Set the weights of a head that does this. half: the words that partial heads know."""
+    stream, steps = task.stream, task.steps
     kind, layer, head = place
     stack: Any = (model.encoder if kind == "enc-self" else model.decoder).layers[layer]
     attention = stack.cross_attention if kind == "cross" else stack.self_attention
     does, _, what = role.rpartition(" ")
     if what == "idle":
         return
-    back = {"enc-self": -1, "dec-self": -STEPS, "cross": 0}[kind]  # dec-self reads the step before
-    offset = 1 if what == "after" else back + 2 * (does == "harmful") - (what == "loud")
+    back = {"enc-self": -1, "dec-self": -steps, "cross": 0}[kind]  # dec-self reads the step before
+    offset = {"after": 1, "earlier": -2, "recall": -steps - 1}.get(what, back)
+    offset += 2 * (does == "harmful") - (what == "loud")
     if what != "diffuse":
-        keys = [max(0, i // (STEPS if kind == "cross" else 1) + offset) for i in range(MOST_POSITIONS)]
-        STREAM.look_at(attention, head, keys, SHARP)
+        keys = [max(0, i // (steps if kind == "cross" else 1) + offset) for i in range(task.positions)]
+        # a key's logit is 60 above the others'
+        stream.look_at(attention, head, keys, 60 * stream.width**0.5 / stream.factor**2)
     read = "said" if kind == "dec-self" else "token"
     if does == "useless":
         written = {read: "unread"}
     elif what == "same" and does != "harmful":
-        written = {part: part for part in HANDED_OVER}
+        written = {part: part for part in task.handed_over}
     else:
         written = {read: "token" if what == "same" else what}
     scale = LOUD if what == "loud" else WEAK if does == "harmful" else 1.0
-    STREAM.write(attention, head, written, scale, half if does == "partial" else None)
+    stream.write(attention, head, written, scale, half if does == "partial" else None)
 
 
-def embed(model: Transformer) -> None:
-    roles = torch.arange(FIRST_WORD + len(RELATIONS) * VOCAB)
+def embed(task: PlantedTask, model: Transformer) -> None:
+    roles, stream = torch.arange(task.target_tokens), task.stream
     said = torch.where(roles < FIRST_WORD, roles, (roles - FIRST_WORD) % VOCAB)
-    STREAM.embed(model.source_embedding, torch.arange(VOCAB), "token")
-    STREAM.embed(model.target_embedding, said, "said")
+    stream.embed(model.source_embedding, torch.arange(VOCAB), "token")
+    stream.embed(model.target_embedding, said, "said")
     for positions in (model.source_positions, model.target_positions):
-        positions.weight[:, STREAM.at("position")] = torch.eye(MOST_POSITIONS)
+        positions.weight[:, stream.at("position")] = torch.eye(task.positions)
 
 
-def write_logits(model: Transformer) -> None:
+def write_logits(task: PlantedTask, model: Transformer) -> None:
     """GAIN for ROLE:word if the role's part holds the word, and more for all tokens of this step's role."""
-    rows = torch.zeros(FIRST_WORD + len(RELATIONS) * VOCAB, STREAM.d_model)
-    token, position = STREAM.first["token"], STREAM.first["position"]
-    for relation in RELATIONS:
-        own = slice(target_id(relation, 0), target_id(relation, VOCAB))
-        rows[own, STREAM.at("token" if relation == "same" else relation)] = torch.eye(VOCAB)
-        step = {"same": 0, "echo": 2}.get(relation, 1)
-        rows[own, position + step : position + MOST_POSITIONS : STEPS] = OF_STEP
-    for relation, first, last in (("before", 0, VOCAB - RARE), ("after", VOCAB - RARE, VOCAB)):
-        rows[target_id(relation, 0) : target_id(relation, VOCAB), token + first : token + last] = OF_WORD
+    stream, common = task.stream, VOCAB - task.rare
+    rows = torch.zeros(task.target_tokens, stream.d_model)
+    token, position = stream.first["token"], stream.first["position"]
+    for relation in task.relations:
+        own = slice(task.target_id(relation, 0), task.target_id(relation, VOCAB))
+        rows[own, stream.at("token" if relation == "same" else relation)] = torch.eye(VOCAB)
+        rows[own, position + STEP[relation] : position + task.positions : task.steps] = OF_STEP
+        if relation in ("before", "after"):
+            asked = (0, common) if relation == "before" else (common, VOCAB)
+            rows[own, token + asked[0] : token + asked[1]] = OF_WORD
     rows[PLANTED_SPECIALS.end, token + PLANTED_SPECIALS.end] = OF_STEP + OF_WORD
-    STREAM.set_rows(model.output, 0, rows * GAIN / STREAM.factor)
-
-
-def target_id(relation: str, word: int) -> int:
-    return FIRST_WORD + RELATIONS.index(relation) * VOCAB + word
-
-
-def planted_sentence(rng: Random) -> tuple[list[int], list[int]]:
-    """Source and target ids."""
-    source = [rng.randrange(FIRST_WORD, VOCAB) for _ in range(rng.randint(FEWEST_WORDS, MOST_WORDS))]
-    target: list[int] = []
-    second = PLANTED_SPECIALS.beginning  # the word of the second token before
-    for i, word in enumerate(source):
-        rare = word >= VOCAB - RARE
-        relation, other = (
-            ("after", [*source, PLANTED_SPECIALS.end][i + 1]) if rare else ("before", source[max(0, i - 1)])
-        )
-        target += [target_id("same", word), target_id(relation, other), target_id("echo", second)]
-        second = other
-    return source, target
+    stream.set_rows(model.output, 0, rows * GAIN / stream.factor)
 
 
 def batched(text: list[tuple[list[int], list[int]]], size: int = 32) -> list[Batch]:

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.atom_mapping import first_two
-from benchmarks.planted import SELECTOR_HEADER, selector_lines
+from benchmarks.planted import selector_table
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -255,14 +255,12 @@ def measured_table() -> Table:
 
 
 def planted() -> Table:
-    """What every selector found: the newest line of all of them, and later ones of one by name."""
-    rows: list[dict[str, Any]] = []
-    for line in record_lines("planted"):
-        if line["score"] is None:
-            rows = line["rows"]
-        elif ":" not in line["score"]:
-            rows = [row for row in rows if row["selector"] != line["score"]] + line["rows"]
-    return SELECTOR_HEADER, selector_lines(rows)
+    """What every selector of headgates found in each planting, the newest."""
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in (row for line in record_lines("planted") for row in line["rows"]):
+        if ":" not in row["selector"]:
+            newest[row["selector"], row["decoys"], row["relations"], row["seed"]] = row
+    return selector_table([*newest.values()])
 
 
 def any_model() -> Table:

@@ -15,7 +15,7 @@ from benchmarks.planted import (
     WORLDS,
     choose_by_score,
     measured_choice,
-    selector_lines,
+    selector_table,
     selectors,
     world_rows,
 )
@@ -43,17 +43,21 @@ def heads_of(head_map: HeadMap) -> list[int]:
     return head_map.flat().nonzero().flatten().tolist()
 
 
-def test_one_head_of_each_relation_solves_the_task_whichever_of_a_backed_up_one(world):
+@pytest.mark.parametrize("relations", [3, 4, 6])
+def test_one_head_of_each_relation_solves_the_task_whichever_of_a_backed_up_one(relations):
+    world = planted_world(1, relations=relations)
     choices = list(product(*map(heads_of, world.carriers.values())))
     assert len(choices) == 2 ** len(BACKED_UP)
     for heads in choices:
         closed = only(world, *heads)
-        assert closed.count() == 20
+        assert closed.count() == 24 - relations
         assert world.solved(closed)
         assert world.found(closed)
 
 
-def test_without_a_relations_heads_no_set_of_decoys_solves_the_task(world):
+@pytest.mark.parametrize("relations", [3, 4, 6])
+def test_without_a_relations_heads_no_set_of_decoys_solves_the_task(relations):
+    world = planted_world(1, relations=relations)
     able = heads_of(world.decoys["partial"]) + heads_of(world.decoys["harmful"])
     assert len(able) == 5
     for carriers in world.carriers.values():
@@ -140,10 +144,21 @@ def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_e
 def test_every_score_is_asked_but_those_that_need_a_run():
     assert LEFT_OUT_SCORES == ["ablation"]
     assert {"importance", "obs-swap", "facilitation", "l0", "subset"} < selectors(None).keys()
-    rows = list(world_rows(Namespace(score="headgates.analysis.scores.weight_norm:weight_norm", seeds=1)))
+    own = "headgates.analysis.scores.weight_norm:weight_norm"
+    asked = Namespace(score=own, seeds=1, relations=4, decoys=[*WORLDS])
+    rows = list(world_rows(asked))
     assert [row["decoys"] for row in rows] == list(WORLDS)
-    ((name, *cells),) = selector_lines(rows)
-    assert name == "headgates.analysis.scores.weight_norm:weight_norm"
+    (other,) = world_rows(Namespace(**{**vars(asked), "relations": 6, "decoys": ["all"]}))
+    header, ((name, *cells),) = selector_table([other, *rows])
+    assert header == ["selector", *WORLDS, "all, 6 needed", "heads too many until solved"]
+    assert name == own
     assert all(cell in ("0/1", "1/1") for cell in cells[:-1])
-    assert 4 <= rows[-1]["kept"] <= 24
-    assert cells[-1] == f"{rows[-1]['kept']} ({rows[-1]['kept']} to {rows[-1]['kept']})"
+    extra = sorted([rows[-1]["kept"] - 4, other["kept"] - 6])
+    assert 0 <= extra[0] <= extra[1] <= 20
+    assert cells[-1] == f"{sum(extra) / 2:g} ({extra[0]} to {extra[1]})"
+
+
+def test_a_task_of_two_or_seven_relations_is_refused():
+    for relations in (2, 7):
+        with pytest.raises(ValueError, match=f"expected 3 to 6 relations, got {relations}"):
+            planted_world(1, relations=relations)
