@@ -29,6 +29,9 @@ else:
     np = Extra("numpy")
     stats = Extra("scipy.stats")
 
+DRAWS_HELD = 10_000  # draws held at once; the first so many give the interval
+CANCELLED = 1e-9  # share of a sum of squares below which what is left of it is none
+
 
 def pair_values(
     model: nn.Module, batches: Iterable[Any], closings: Sequence[HeadMap], value: Value
@@ -38,27 +41,99 @@ def pair_values(
     return torch.cat([values for _, values in values_without(model, batches, closings, value)], 1)
 
 
-def mean_changes(changes: Tensor, flips: int) -> list[dict[str, float]]:
-    """For each row of (tests, N): its mean over the pairs, its 95% interval by Student's t, the two-sided p
-    that the mean is 0, and p by Holm for all rows.
+Words = frozenset[str]
 
-    p: how often the mean is at least as far from 0 when the sign of every pair is drawn anew, in so many
-    draws (Fisher 1935; one is added to both counts). That holds at any number of pairs where right and wrong
-    could be exchanged. A bootstrap of the mean rejects more than it says with few pairs, and most at the
-    small p that Holm asks for. Pairs count as independent: words that they share are taken as given."""
+
+def alike_pairs(differences: Sequence[tuple[Words, Words]]) -> list[int]:
+    """For each pair the number of its unit: pairs of one unit have one luck, that of the words they share.
+
+    differences: of each pair the words that only its right side has, and those that only its wrong side has,
+    the same in a pair that is the other way round. Pairs that differ in the same words share what a head does
+    to these words. It cancels between two pairs that are opposite ways round, so these are units of their
+    own; those that are left over make one unit. Where all pairs differ in the same words the same way round
+    these words are what the contrast is, and every pair is a unit; so is a pair that differs in no word."""
+    if len(set(differences)) == 1:
+        return [*range(len(differences))]
+    ways: dict[frozenset[Words], dict[tuple[Words, Words], list[int]]] = {}
+    for number, (right, wrong) in enumerate(differences):
+        same = frozenset((right, wrong)) if right != wrong else frozenset((right, Words((str(number),))))
+        ways.setdefault(same, {}).setdefault((right, wrong), []).append(number)
+    units = [*range(len(differences))]
+    for both in ways.values():
+        opposed = min(map(len, both.values())) if len(both) == 2 else 0
+        for numbers in both.values():
+            for number in numbers[opposed:]:
+                units[number] = numbers[opposed]
+    return units
+
+
+def mean_changes(changes: Tensor, draws: int, units: Sequence[int] | None = None) -> list[dict[str, float]]:
+    """For each row of (tests, N): its mean over the pairs, its 95% interval, the two-sided p that the mean is
+    0, and p by Holm for all rows. units: of each pair, those of `alike_pairs`; each its own unless given.
+
+    p is the larger of two. One says how often the mean is at least as far from 0 when the sign of every unit
+    is drawn anew, in so many draws (Fisher 1935; one is added to both counts). It is exact, at any number of
+    units and after Holm, where closing the head does not depend on which output is right: changes are then
+    as likely above 0 as below, at any size. It says too much of changes that are skewed around a mean of 0,
+    which dividing by their spread does not mend: flips leave the order of Student's t as it is. So the other
+    is the bootstrap of t (Efron 1979; Hall 1992, section 3.5): units are drawn anew around the mean, and each
+    draw is divided by its own spread. The interval holds Student's and that of the bootstrapped t.
+
+    Where nothing is planted, p falls below .05 in at most 7.5% of the draws from normal, heavy-tailed (t of
+    3 degrees of freedom), exponential and lognormal changes of 20 and 60 pairs, and with shared words
+    (tests/analysis/test_contrasts.py). No test of a mean keeps its level far out in a skewed tail, where Holm
+    looks (Bahadur and Savage 1956): there read p as that of the first null alone."""
     rows = changes.double().numpy()
     pairs = rows.shape[1]
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(flips, pairs))
-    means, spread = rows.mean(1), rows.std(1, ddof=1) / pairs**0.5
-    margins = float(stats.t.ppf(0.975, pairs - 1)) * spread
-    reached = np.abs(signs @ rows.T / pairs) >= np.abs(means) * (1 - 1e-12)
-    p_values = (reached.sum(0) + 1) / (flips + 1)
+    _, unit = np.unique([*range(pairs)] if units is None else units, return_inverse=True)  # (N,)
+    sizes = np.bincount(unit).astype(np.float64)  # (G,), pairs of each unit
+    means, count = rows.mean(1), len(sizes)
+    sums = np.stack([np.bincount(unit, row) for row in rows])  # (tests, G)
+    apart = sums - sizes * means[:, None]
+
+    def studentised(weights: Any) -> Any:
+        """t of each draw of the units, (draws, tests), around the mean."""
+        drawn, squares = weights @ sizes[:, None], weights @ apart.T**2
+        off = weights @ apart.T / drawn
+        left = squares - 2 * off * (weights @ (apart * sizes).T) + off**2 * (weights @ sizes[:, None] ** 2)
+        return ratio(off, spread_of(np.where(left > CANCELLED * squares, left, 0), drawn))
+
+    def spread_of(squares: Any, drawn: Any) -> Any:
+        return (squares * count / max(1, count - 1)) ** 0.5 / drawn
+
+    spread = spread_of((apart**2).sum(1), pairs)
+    own_t, generator = ratio(means, spread), np.random.default_rng(0)
+    flipped, above, below = np.zeros((3, len(rows)))
+    first: Any = None
+    for begin in range(0, draws, DRAWS_HELD):
+        size = min(DRAWS_HELD, draws - begin), count
+        signs = generator.choice((-1.0, 1.0), size=size)
+        flipped += (np.abs(signs @ sums.T / pairs) >= np.abs(means) * (1 - 1e-12)).sum(0)
+        t = studentised(generator.multinomial(count, np.full(count, 1 / count), size=size[0]))
+        above, below = above + (t >= own_t).sum(0), below + (t <= own_t).sum(0)
+        first = t if first is None else first
+    p_values = np.minimum(1, (np.maximum(flipped, 2 * np.minimum(above, below)) + 1) / (draws + 1))
+    low, high = np.quantile(first, (0.025, 0.975), axis=0, method="inverted_cdf")
+    student = float(stats.t.ppf(0.975, count - 1))
+    # few units: a draw of one unit alone has no spread, and its t no end
+    ends = [np.where(np.isfinite(t), np.maximum(t, student), student) * spread for t in (high, -low)]
     return [
-        {"mean": mean, "low": mean - margin, "high": mean + margin, "p_value": p, "p_value_holm": p_holm}
-        for mean, margin, p, p_holm in zip(
-            means.tolist(), margins.tolist(), p_values.tolist(), holm(p_values.tolist()), strict=True
+        {"mean": mean, "low": mean - down, "high": mean + up, "p_value": p, "p_value_holm": p_holm}
+        for mean, down, up, p, p_holm in zip(
+            means.tolist(),
+            ends[0].tolist(),
+            ends[1].tolist(),
+            p_values.tolist(),
+            holm(p_values.tolist()),
+            strict=True,
         )
     ]
+
+
+def ratio(number: Any, spread: Any) -> Any:
+    """number / spread; 0 where the number is 0, infinite where the spread alone is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(number == 0, 0.0, number / spread)
 
 
 # ---------------------------------------------------------------- necessity and sufficiency

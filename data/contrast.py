@@ -9,6 +9,8 @@ A file has a contrast a line, all of one form, columns parted by tabs:
 Empty lines and lines that begin with # are passed over. An output that ends in " ..." is a beginning: what
 comes after it does not count. Importing this needs the standard library alone."""
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +54,21 @@ class Contrast:
     right: str
     wrong: str
     corrupted: str | None = None
+
+    @property
+    def difference(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The words that only the source has, and those that only the corrupted one has; of both outputs
+        where there is no corrupted source, or the sources differ in nothing but order. Without case and
+        punctuation."""
+        sides = (self.source, self.corrupted or self.source), (self.right, self.wrong)
+        for one, other in (map(word_counts, each) for each in sides):
+            if one != other:
+                break
+        return frozenset(one - other), frozenset(other - one)
+
+
+def word_counts(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text.casefold()))
 
 
 def read_contrasts(name: str) -> list[Contrast]:

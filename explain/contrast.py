@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgates.analysis.contrasts import mean_changes, pair_values, set_effects
+from headgates.analysis.contrasts import alike_pairs, mean_changes, pair_values, set_effects
 from headgates.analysis.patching import Patching
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.significance import LEVEL
@@ -71,6 +71,7 @@ class EncodedContrasts:
     corrupted: list[list[int]] | None
     right: list[list[int]]
     wrong: list[list[int]]
+    differences: list[tuple[frozenset[str], frozenset[str]]]  # words that only one side has
 
     @classmethod
     def of(cls, translator: Translator, contrasts: Sequence[Contrast], name: str) -> "EncodedContrasts":
@@ -98,6 +99,7 @@ class EncodedContrasts:
             ids(corrupted, 0) if corrupted else None,
             outputs([each.right for each in contrasts]),
             outputs([each.wrong for each in contrasts]),
+            [each.difference for each in contrasts],
         )
 
     def __len__(self) -> int:
@@ -108,6 +110,10 @@ class EncodedContrasts:
         """The numbers of the contrasts whose two sources have as many pieces."""
         both = zip(self.sources, self.corrupted or [], strict=False)
         return [i for i, (source, other) in enumerate(both) if len(source) == len(other)]
+
+    def units(self, numbers: Sequence[int]) -> list[int]:
+        """Of each of these contrasts the unit whose luck it shares."""
+        return alike_pairs([self.differences[number] for number in numbers])
 
     def batches(self, numbers: Sequence[int], *, corrupted: bool = False) -> Iterator[Outputs]:
         """These contrasts in their order. corrupted: with those sources."""
@@ -146,11 +152,12 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
     everything = closing(all_heads(model))
     closings = [HeadMap({}), everything, *(closing([head]) for head in heads)]
     clean, none, *alone = pair_values(model, encoded.batches(numbers), closings, preference)
-    changes = {"effect": clean - torch.stack(alone)}
+    changes, units = {"effect": clean - torch.stack(alone)}, {"effect": encoded.units(numbers)}
     facts: dict[str, Any] = {
         "name": name,
         "slug": slug,
         "contrasts": len(encoded),
+        "units": len({*units["effect"]}),
         "right": float((clean > 0).double().mean()),
         "clean": float(clean.mean()),
         "none": float(none.mean()),
@@ -165,12 +172,14 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
             )
         patched, corrupted = patches(analysed, encoded, equal, heads, receiver)
         changes |= patched
+        units |= dict.fromkeys(patched, encoded.units(equal))
         facts |= {"patched": len(equal), "corrupted": corrupted, "into": config.contrast_into}
     elif receiver is not None:
         raise ValueError(f"contrast_into needs corrupted sources, and {name} has none: give 4 columns a line")
-    rows = head_rows(heads, changes)
+    rows = head_rows(heads, changes, units)
     if not named:
-        half = mean_changes(changes["effect"][:, ::2], least_resamples(len(heads)))
+        first = numbers[::2]
+        half = mean_changes(changes["effect"][:, ::2], least_resamples(len(heads)), encoded.units(first))
         named = [
             head
             for head, row in zip(heads, half, strict=True)
@@ -229,11 +238,14 @@ def patches(
     return {column: torch.cat(parts, 1) for column, parts in found.items()}, fmean(corrupted)
 
 
-def head_rows(heads: Sequence[Head], changes: dict[str, Tensor]) -> list[TableRow]:
+def head_rows(
+    heads: Sequence[Head], changes: dict[str, Tensor], units: dict[str, list[int]]
+) -> list[TableRow]:
     """A row a head: its place, and each column with interval and p-values."""
     rows = [site.row(head) for site, head in heads]
     for column, change in changes.items():
-        for row, found in zip(rows, mean_changes(change, least_resamples(len(heads))), strict=True):
+        tested = mean_changes(change, least_resamples(len(heads)), units[column])
+        for row, found in zip(rows, tested, strict=True):
             row[column] = found.pop("mean")
             row |= {f"{column}_{key}": value for key, value in found.items()}
     return rows

@@ -52,6 +52,12 @@ def contrast_sentences(facts: dict[str, Any]) -> list[str]:
         f"average over {facts['contrasts']} contrasts ({facts['right']:.0%} right); with all heads closed "
         f"{facts['none']:.2f}."
     ]
+    if facts.get("units", facts["contrasts"]) < facts["contrasts"]:
+        said.append(
+            f"For p and intervals the {facts['contrasts']} contrasts count as {facts['units']}: those that "
+            "differ in the same words the same way round share one luck. Give some the other way round to "
+            "have more."
+        )
     if "patched" in facts:
         said.append(
             f"Patched: {facts['patched']} contrasts whose sources have as many pieces; with the corrupted "

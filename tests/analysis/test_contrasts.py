@@ -5,9 +5,11 @@ import copy
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from headgates.analysis.batches import sites_of
 from headgates.analysis.contrasts import (
+    alike_pairs,
     mean_changes,
     pair_values,
     random_sets,
@@ -42,28 +44,95 @@ def test_a_pairs_value_without_heads_is_that_with_their_columns_at_zero():
     assert not hasattr(model, BANK)
 
 
-def test_p_values_and_intervals_of_noise_are_right_about_as_often_as_they_say():
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(400, 41, generator=generator, dtype=torch.float64)
-    rows = mean_changes(noise, 1000)
-    wrong = [row["p_value"] < 0.05 for row in rows], [not row["low"] <= 0 <= row["high"] for row in rows]
-    for each in wrong:
-        assert 0.025 < sum(each) / 400 < 0.075
-    assert sum(row["p_value_holm"] < 0.05 for row in rows) <= 2
-    planted = mean_changes(torch.cat([noise[:9] + 1.0, noise[9:40], torch.zeros(1, 41)]), 10_000)
-    assert all(row["p_value_holm"] < 0.01 and row["low"] > 0 for row in planted[:9])
-    assert planted[0]["mean"] == pytest.approx(float(noise[0].mean()) + 1)
-    assert planted[-1] == {"mean": 0, "low": 0, "high": 0, "p_value": 1, "p_value_holm": 1}
+def most(level, count):
+    """Of so many tests at a level within 1.5 times of it, three standard errors more than are expected."""
+    expected = 1.5 * level * count
+    return expected + 3 * (expected * (1 - 1.5 * level)) ** 0.5
+
+
+NULLS = {
+    "normal": lambda rng, size: rng.normal(size=size),
+    "heavy": lambda rng, size: rng.standard_t(3, size=size),
+    "exponential": lambda rng, size: 1 - rng.exponential(size=size),
+    "lognormal": lambda rng, size: rng.lognormal(size=size) - np.exp(0.5),
+}
+
+
+@pytest.mark.parametrize("pairs", [20, 60])
+@pytest.mark.parametrize("null", NULLS)
+def test_no_effect_is_called_one_at_most_as_often_as_is_said_by_p_and_by_interval(null, pairs):
+    changes = torch.from_numpy(NULLS[null](np.random.default_rng(pairs), (1500, pairs)))
+    rows = mean_changes(changes, 1000)
+    called = (
+        sum(row["p_value"] < 0.05 for row in rows),
+        sum(row["low"] > 0 or row["high"] < 0 for row in rows),
+    )
+    assert max(called) <= most(0.05, 1500)
+    if null == "normal":
+        assert min(called) >= 0.03 * 1500, "and not much seldomer"
 
 
 @pytest.mark.parametrize("freedom", [3, 300])
 def test_of_heads_without_effect_one_is_named_by_few_pairs_no_oftener_than_at_the_level(freedom):
-    drawn = np.random.default_rng(freedom).standard_t(freedom, size=(200, 48, 20))
+    drawn = np.random.default_rng(freedom).standard_t(freedom, size=(60, 48, 20))
     named = [
         any(row["p_value_holm"] < 0.05 for row in mean_changes(torch.from_numpy(each), 10_000))
         for each in drawn
     ]
-    assert sum(named) / 200 < 0.075 + 2 * (0.05 * 0.95 / 200) ** 0.5
+    assert sum(named) <= most(0.05, 60)
+
+
+def of_words(words, ways):
+    """The differences of pairs that have a word of their own, in one way or the other."""
+    sides = [(frozenset({f"{word}"}), frozenset({f"{word}s"})) for word in words]
+    return [side if way > 0 else side[::-1] for side, way in zip(sides, ways, strict=True)]
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("pairs", [20, 60])
+def test_the_luck_of_words_that_pairs_share_is_not_called_an_effect(pairs, both_ways):
+    rng, counts = np.random.default_rng(pairs), {True: 0, False: 0}
+    for _ in range(20):
+        words = rng.integers(8 if pairs == 20 else 15, size=pairs)
+        ways = rng.choice((-1, 1), size=pairs) if both_ways else np.ones(pairs)
+        luck = ways * rng.normal(size=(50, 15))[:, words]
+        changes = torch.from_numpy(luck + rng.normal(size=(50, pairs)))
+        for shared in counts:
+            units = alike_pairs(of_words(words, ways)) if shared else None
+            counts[shared] += sum(row["p_value"] < 0.05 for row in mean_changes(changes, 1000, units))
+    assert counts[True] <= most(0.05, 1000)
+    assert both_ways or counts[False] > most(0.05, 1000), "with each pair for itself it is"
+
+
+def test_pairs_the_same_way_round_share_a_unit_and_opposite_ones_do_not():
+    given = of_words(["cat", "cat", "dog", "cat", "cow", "cat"], [1, -1, 1, 1, 1, 1])
+    assert alike_pairs(given) == [0, 1, 2, 3, 4, 3]  # one cat is set against the one that is turned
+    assert alike_pairs(of_words(["not"] * 3, [1, 1, 1])) == [0, 1, 2]  # what the contrast is
+    assert alike_pairs(of_words(["not"] * 3, [1, 1, -1])) == [0, 1, 2]
+    none = frozenset[str]()
+    assert alike_pairs([(none, none), *given[:2], (none, none)]) == [0, 1, 2, 3]
+
+
+def test_units_of_two_equal_pairs_say_what_each_pair_says_alone():
+    changes = torch.randn(5, 23, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.4
+    alone = mean_changes(changes, 1000)
+    twice = mean_changes(changes.repeat(1, 2), 1000, [*range(23), *range(23)])
+    for one, two in zip(alone, twice, strict=True):
+        assert two == pytest.approx(one)
+    spread = np.std(changes.numpy(), axis=1, ddof=1) / 23**0.5
+    for row, mean, each in zip(alone, changes.mean(1).tolist(), spread, strict=True):
+        assert row["mean"] == pytest.approx(mean)
+        student = stats.t.interval(0.95, 22, loc=mean, scale=each)
+        assert row["low"] <= student[0] + 1e-9
+        assert row["high"] >= student[1] - 1e-9
+
+
+def test_planted_effects_are_found_beside_heads_that_do_nothing():
+    noise = torch.randn(40, 41, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    planted = mean_changes(torch.cat([noise[:9] + 1.0, noise[9:], torch.zeros(1, 41)]), 10_000)
+    assert all(row["p_value_holm"] < 0.01 and row["low"] > 0 for row in planted[:9])
+    assert planted[0]["mean"] == pytest.approx(float(noise[0].mean()) + 1)
+    assert planted[-1] == {"mean": 0, "low": 0, "high": 0, "p_value": 1, "p_value_holm": 1}
 
 
 def test_random_sets_have_as_many_heads_at_each_site():
