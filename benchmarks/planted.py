@@ -185,7 +185,8 @@ def selector_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[l
         by_column = [[row["found"] for row in own if column_of(row) == column] for column in columns]
         extra = [row["kept"] - row["relations"] for row in own if row["decoys"] == "all"]
         spread = f"{median(extra):g} ({min(extra)} to {max(extra)})" if extra else ""
-        lines.append([name, *(f"{sum(found)}/{len(found)}" for found in by_column), spread])
+        cells = [f"{sum(found)}/{len(found)}" if found else "" for found in by_column]
+        lines.append([name, *cells, spread])
     return ["selector", *columns, "heads too many until solved"], lines
 
 

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.atom_mapping import first_two
-from benchmarks.planted import selector_table
+from benchmarks.planted import USUAL_RELATIONS, selector_table
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +43,7 @@ METHOD_LABELS = {  # what tables call the rows of version 0.2, by the names that
     "plan-learned": "learned gates at the speed",
     "uniform": "a smaller model from random weights",
 }
+LATER_NAMES = {"l0-target": "l0"}  # of selectors in older lines
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 FileRow = Mapping[str, Any]
 Cell = Callable[[Any], str]
@@ -255,12 +256,17 @@ def measured_table() -> Table:
 
 
 def planted() -> Table:
-    """What every selector of headgates found in each planting, the newest."""
-    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in (row for line in record_lines("planted") for row in line["rows"]):
-        if ":" not in row["selector"]:
-            newest[row["selector"], row["decoys"], row["relations"], row["seed"]] = row
-    return selector_table([*newest.values()])
+    """What every selector of headgates found, by the newest line that has a planting."""
+    newest: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in record_lines("planted"):
+        found = defaultdict(list)
+        for row in line["rows"]:
+            name = LATER_NAMES.get(row["selector"], row["selector"])
+            row = {"relations": USUAL_RELATIONS, **row, "selector": name}
+            if ":" not in name:
+                found[name, row["decoys"], row["relations"]].append(row)
+        newest |= found
+    return selector_table([row for rows in newest.values() for row in rows])
 
 
 def any_model() -> Table:
