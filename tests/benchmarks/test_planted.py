@@ -141,6 +141,16 @@ def test_swaps_on_the_exact_loss_find_the_heads_beside_backups_where_the_exact_e
         selectors("los")
 
 
+def test_on_new_plantings_swaps_by_the_loss_find_the_heads_and_single_effects_keep_one_too_many():
+    for seed in (41, 42):
+        planted = planted_world(seed, relations=3)
+        planted.model.requires_grad_(False)
+        exact, swapped = (selectors(None)[name](name, planted, seed) for name in ("loss", "loss-swap"))
+        assert planted.found(swapped(3))
+        assert not planted.found(exact(3))
+        assert measured_choice(planted, exact)["kept"] in (4, 5), "both heads of a backup stay"
+
+
 def test_every_score_is_asked_but_those_that_need_a_run():
     assert LEFT_OUT_SCORES == ["ablation"]
     assert {"importance", "obs-swap", "facilitation", "l0", "subset"} < selectors(None).keys()
