@@ -126,7 +126,8 @@ def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(r
     facts = content["facts"]
     assert facts["without"]["value"] < facts["without"]["random"] < facts["held_out_clean"]
     assert facts["alone"]["value"] > facts["alone"]["random"]
-    assert facts["without"]["percentile"] > 0.9 < facts["alone"]["percentile"]
+    assert facts["without"]["percentile"] > 0.9
+    assert facts["alone"]["percentile"] > 0.8  # three of 48 heads
     rows = read_table(run, "analysis/base/contrast-runs-case.csv")
     assert len(rows) == 48
     by_name = {f"{row['site']}.{row['head']}": row for row in rows}
