@@ -8,8 +8,8 @@ weights. It says what is found, not that removal works: that is proved by a forw
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -63,36 +63,49 @@ def shallow(config: Any) -> Any:
     return config
 
 
-def summary() -> str:
-    """What was found, as Markdown."""
+class Seen(NamedTuple):
+    """found: attention class -> by what. unknown: attention classes. refused: why there are no sites."""
+
+    found: dict[str, str]
+    unknown: list[str]
+    refused: str
+
+
+def seen(model: nn.Module) -> Seen:
+    rules = [(module, known_rule(module)) for module in model.modules()]
+    found = {
+        type(module).__name__: "a rule" if is_tested(module) else "a layout"
+        for module, rule in rules
+        if rule is not None and not rule.inner
+    }
+    refused = ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            find_sites(model)
+        except ValueError as error:
+            refused = next((reason for words, reason in _REASONS.items() if words in str(error)), "")
+    return Seen(found, [type(module).__name__ for module in unknown_attentions(model)], refused)
+
+
+def summary(types: Mapping[str, Seen | None]) -> str:
+    """What was found, as Markdown. types: model type -> what was seen, None where it was not built."""
     import transformers
 
-    types, not_built, found, unknown, refused = 0, [], {}, {}, {}
-    for name, model in models():
-        types += 1
-        if model is None:
-            not_built.append(name)
-            continue
-        for module in model.modules():
-            rule = known_rule(module)
-            if rule is not None and not rule.inner:
-                found[type(module).__name__] = "a rule" if is_tested(module) else "a layout"
-        unknown.update({type(module).__name__: name for module in unknown_attentions(model)})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                find_sites(model)
-            except ValueError as error:
-                for words, reason in _REASONS.items():
-                    if words in str(error):
-                        refused.setdefault(reason, []).append(name)
+    not_built = [name for name, own in types.items() if own is None]
+    known = {name: own for name, own in types.items() if own is not None}
+    found = {name: by for own in known.values() for name, by in own.found.items()}
+    unknown = {name for own in known.values() for name in own.unknown}
+    refused: dict[str, list[str]] = {}
+    for name, own in known.items():
+        if own.refused:
+            refused.setdefault(own.refused, []).append(name)
     by = Counter(found.values())
     lines = [
-        f"Of transformers {transformers.__version__} {types - len(not_built)} of {types} model types were "
-        "built. "
-        f"They have {len(found) + len(unknown)} attention classes: {by['a rule']} have a rule that the table "
-        f"tests, {by['a layout']} are read by a layout and proved when heads go, and {len(unknown)} are "
-        "unknown.",
+        f"Of transformers {transformers.__version__} {len(known)} of {len(types)} model types were built. "
+        f"They have {len(found) + len(unknown)} attention classes: {by['a rule']} have a rule that is "
+        f"tested, {by['a layout']} are read by a layout and proved when heads go, and "
+        f"{len(unknown)} are unknown.",
         *(f"- {reason}: {', '.join(names)}." for reason, names in refused.items()),
         f"- Unknown: {', '.join(f'`{each}`' for each in sorted(unknown))}.",
         f"- Not built: {', '.join(not_built)}.",
@@ -108,7 +121,8 @@ _REASONS = {
 
 def write() -> None:
     before, rest = PATH.read_text(encoding="utf-8").split(BEGIN)
-    PATH.write_text(before + BEGIN + summary() + END + rest.split(END)[1], encoding="utf-8")
+    types = {name: None if model is None else seen(model) for name, model in models()}
+    PATH.write_text(before + BEGIN + summary(types) + END + rest.split(END)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

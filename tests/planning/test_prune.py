@@ -13,6 +13,7 @@ from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet, attach, detach, f
 from headgates.gates.depth import stacks_of
 from headgates.planning import planner, timing
 from headgates.planning.prune import prune
+from tests.worlds.families import BY_NAME
 from tests.worlds.labelled_models import MODELS, made
 
 
@@ -101,6 +102,28 @@ def test_exactly_as_many_heads_and_neurons_stay_as_asked(name, choose):
     assert (left.select(KINDS).count(), left.select(FFN_KINDS).count()) == (6, 64)
     assert found.subnet.dropped == {}
     assert "6 of 8 heads, 64 of 96 neurons" in str(found)
+
+
+def test_both_towers_are_pruned_though_the_mask_is_of_the_text_alone():
+    family = BY_NAME["CLIP"]
+    model, batch = family.model(), family.batch(6)
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    batches = [{name: each.roll(turn, 1) for name, each in batch.items()} for turn in range(4)]
+    before = copy.deepcopy(model)
+    found = prune(
+        model,
+        batches,
+        params=0.8,
+        refit=None,
+        loss=lambda model, batch: model(**batch, return_loss=True).loss,
+    )
+    numbers = [sum(each.numel() for each in own.parameters()) for own in (before, model)]
+    assert numbers[1] <= 0.8 * numbers[0]
+    assert {site.tower for site in found.subnet.units} == {"text_model", "vision_model"}
+    zeroed(before, found.subnet)
+    torch.testing.assert_close(
+        family.output(model, batch), family.output(before, batch), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_what_does_nothing_goes_first():
