@@ -1,7 +1,7 @@
 """How much memory does hg.prune take, beside the weights of the model?
 
     bert     BERT-base, 110 million parameters, a classifier
-    llama    a Llama of 1.0 billion parameters (16 layers, 32 heads, 8 key heads, 5,632 neurons)
+    llama    a Llama of 0.85 billion parameters (16 layers, 32 heads, 8 key heads, 5,632 neurons)
 
 The weights are random, in fp32, and so is the text. Whole models are measured by the kernel's peak (VmHWM,
 on Linux), less what the process has beside the weights when hg.prune is called. With --shrink N all widths,
