@@ -93,11 +93,11 @@ def speed_groups() -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- cells
 
 
-def difference(row: FileRow, prefix: str = "") -> str:
+def difference(row: FileRow, prefix: str = "", form: str = "+.2f") -> str:
     """-0.60 (-1.49 to +0.25), or `reference` for the row that the others are compared with."""
     names = [f"{prefix}difference{end}" for end in ("", "_low", "_high")]
     value, low, high = (float(row[name]) for name in names)
-    return "reference" if value == low == high == 0 else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return "reference" if value == low == high == 0 else f"{value:{form}} ({low:{form}} to {high:{form}})"
 
 
 def number_cell(name: str, form: str = ".2f") -> Cell:
@@ -270,24 +270,49 @@ def planted() -> Table:
 
 
 def any_model() -> Table:
-    """Every model at about twice the speed, the unpruned one first; once each rival that made none."""
-    rows = [row for record in record_lines("any_model") for row in record["rows"]]
-    rows = [row for row in rows if not ("said" in row and "alone" in row["what"])]
-    names = ("test_loss", "test_accuracy", "trained_test_loss", "trained_test_accuracy")
+    """Every model at the first speed asked for, of Torch-Pruning's four the best on the validation part."""
+    rows = [row for record in record_lines("any_model") for row in record["rows"] if not row["curve"]]
+    left_out = {row["what"] for row in rows if ", " in row["what"] and "refit" not in row["what"]}
+    rows = [row for row in rows if row["best"] or row["what"] not in left_out]
 
-    def speed(row: FileRow) -> str:
-        if "said" in row:
-            return "not made"
-        ends = [f"{row[f'speed_{end}']:.2f}" for end in ("lowest", "highest") if f"speed_{end}" in row]
-        return f"{row['speed']:.2f}" + (f" ({' to '.join(ends)})" if ends else "")
+    def name(row: FileRow) -> str:
+        new = "the even cut's shape, new weights"
+        return (
+            f"Torch-Pruning ({row['what']})" if row["best"] else new if row["what"] == "new" else row["what"]
+        )
+
+    def apart(prefix: str) -> Cell:
+        return lambda row: difference(row, prefix, "+.3f") if f"{prefix}difference" in row else ""
 
     columns: dict[str, Cell] = {
         "model": itemgetter("base"),
-        "made smaller by": itemgetter("what"),
-        "times as fast": speed,
+        "made smaller by": name,
+        "times as fast": lambda row: "{speed:.2f} ({speed_lowest:.2f} to {speed_highest:.2f})".format_map(
+            row
+        ),
+        "accuracy": number_cell("accuracy", ".3f"),
+        "test loss": number_cell("loss", ".3f"),
+        "above headgates, 95%": apart(""),
+        "trained: loss": number_cell("trained_loss", ".3f"),
+        "trained: above headgates, 95%": apart("trained_"),
     }
-    heads = ("test loss", "accuracy", "trained: loss", "trained: accuracy")
-    columns |= {head: number_cell(name, ".3f") for head, name in zip(heads, names, strict=True)}
+    return made_table(rows, columns)
+
+
+def any_model_bases() -> Table:
+    """How long each model was trained, and how far the loss of its validation part fell in the last fifth."""
+    rows = [row for record in record_lines("any_model") for row in record["rows"] if "steps" in row]
+
+    def fall(row: FileRow) -> str:
+        before, after = row["valid_losses"][-2:] or (None, None)
+        return f"{before - after:.3f}" if before else ""
+
+    columns: dict[str, Cell] = {
+        "model": itemgetter("base"),
+        "steps": lambda row: f"{row['steps']:,}",
+        "validation loss": lambda row: f"{row['valid_losses'][-1]:.3f}" if row["valid_losses"] else "",
+        "fall over the last fifth": fall,
+    }
     return made_table(rows, columns)
 
 
@@ -362,6 +387,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "measured": measured_table,
     "planted": planted,
     "any-model": any_model,
+    "any-model-bases": any_model_bases,
     "atom-mapping": known_head,
     "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
 }

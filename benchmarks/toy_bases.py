@@ -303,7 +303,7 @@ def whisper(_: Path, __: Path) -> Base:
         max_source_positions=frames // 2, max_target_positions=32, dropout=0.0, attention_dropout=0.0,
         pad_token_id=BEGIN, bos_token_id=BEGIN, eos_token_id=END, decoder_start_token_id=BEGIN,
     )  # fmt: skip
-    return made_in_code(lambda: transformers.WhisperForConditionalGeneration(config), batch, 1000, 1e-3)
+    return made_in_code(lambda: transformers.WhisperForConditionalGeneration(config), batch, 1200, 1e-3)
 
 
 def vit(_: Path, __: Path) -> Base:
@@ -327,7 +327,7 @@ def vit(_: Path, __: Path) -> Base:
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     config = transformers.ViTConfig(**sizes)
-    return made_in_code(lambda: transformers.ViTForImageClassification(config), batch, 1200, 1e-3)
+    return made_in_code(lambda: transformers.ViTForImageClassification(config), batch, 2500, 1e-3)
 
 
 BASES: dict[str, Callable[[Path, Path], Base]] = {
