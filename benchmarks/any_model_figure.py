@@ -21,7 +21,7 @@ MARKED = {  # what made it smaller -> colour and marker
 
 
 def draw_model(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One panel: curves without training, and, hollow, what was trained as long as its neighbours."""
+    """One panel: curves without training and, hollow, models after the same short training."""
     (unpruned,) = (row for row in rows if row["what"] == "unpruned")
     tops = [unpruned["loss"]]
     for what, (colour, marker) in MARKED.items():
@@ -36,8 +36,9 @@ def draw_model(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             axes.plot(row["speed"], row["trained_loss"], marker, color=colour.light, **look)
     (new,) = (row["trained_loss"] for row in rows if row["what"] == "new")
     axes.axhline(new, color="0.5", linewidth=1, linestyle=":", label="even shape, new weights")
-    low, top = unpruned["loss"], max(*tops, new)
+    low, top = min(unpruned["loss"], new), max(*tops, new)
     axes.set_ylim(low - 0.08 * (top - low), top + 0.05 * (top - low))
+    axes.set_xlim(0.9, 2.8)
     axes.set(title=unpruned["base"], xlabel="times as fast", ylabel="test loss")
 
 
