@@ -2,9 +2,9 @@
 into, and those that come most often. Nothing else of the model changes.
 
 Which these are is counted on the run's training pairs, or on the model's own translations of their sources
-(`calibration_targets`), by data/lexicon.py. The model's cross-attention says it worse: on the toy language
-the ten pieces that IBM's Model 1 links most often hold all of 99.0% of the base's translations, those of the
-largest mean weight of 79.7%. Marian's file of a shortlist may take their place.
+(`calibration_targets`), by analysis/word_links.py. The model's cross-attention says it worse: on the toy
+language the ten pieces that IBM's Model 1 links most often hold all of 99.0% of the base's translations,
+those of the largest mean weight all of 79.7%. Marian's file of a shortlist may take their place.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from typing import TypedDict
 
 import numpy as np
 
+from headgates.analysis.word_links import expected_links
 from headgates.configs.recipe import Listed, Recipe
-from headgates.data.lexicon import expected_links
 from headgates.data.shortlist import SHORTLIST_FILE, Shortlist, read_probabilities, read_shortlist, strongest
 from headgates.data.text import DataError
 from headgates.data.vocab import Vocabulary
@@ -27,7 +27,7 @@ from headgates.records.row import BASE, PRUNED
 from headgates.records.source import Source
 
 AT_ONCE_COUNTED = (1, 32)  # lines at once whose candidates are counted
-MOST_PAIRS = 100_000  # of sentences that are counted, a sample of more
+MOST_PAIRS = 50_000  # of sentences that are counted, a sample of more
 MARIAN_BEST = 100  # what Marian keeps of a text file, of each piece and of the vocabulary's first
 
 
@@ -90,9 +90,9 @@ def linked_most(run: Run, source: Source, best: int, seed: int) -> Shortlist:
     text, translator = calibration.targeted, source.translator
     say(f"linking the pieces of {len(text):,} sentence pairs")
     targets = translator.target_vocab.encode(text.targets)
-    links, counts = expected_links(translator.encode(text.sources), targets)
+    links, counts = expected_links([*zip(translator.encode(text.sources), targets, strict=True)])
     model = translator.model
-    lists = strongest(links, counts, model.source_vocab, best)
+    lists = strongest(links.numpy(), counts.numpy(), model.source_vocab, best)
     frequency = np.bincount(list(chain(*targets)), minlength=model.target_vocab)
     end = model.source_specials.end
     lists[end] = np.concatenate([lists[end], frequency.argsort(kind="stable")[::-1][:best]])
