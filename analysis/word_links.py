@@ -94,12 +94,12 @@ def model_1(kind: Tensor, given: Tensor, token: Tensor) -> tuple[Tensor, Tensor]
     expected = torch.zeros_like(chance)
     for _ in range(EM_STEPS):
         weight = chance[kind]
-        expected = summed(weight / summed(weight, token)[token], kind)
-        chance = expected / summed(expected, given)[given]
+        expected = sum_of_groups(weight / sum_of_groups(weight, token)[token], kind)
+        chance = expected / sum_of_groups(expected, given)[given]
     return chance, expected
 
 
-def summed(values: Tensor, groups: Tensor) -> Tensor:
+def sum_of_groups(values: Tensor, groups: Tensor) -> Tensor:
     return torch.zeros(size_of(groups), dtype=torch.float64).index_add(0, groups, values)
 
 

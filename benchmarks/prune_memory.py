@@ -37,7 +37,6 @@ def bert(shrink: int) -> Any:
         hidden_size=768 // shrink,
         intermediate_size=3072 // shrink,
         max_position_embeddings=512 // shrink,
-        num_labels=2,
     )
     return transformers.BertForSequenceClassification(config)
 
@@ -103,7 +102,8 @@ def answer(options: argparse.Namespace) -> Answer:
         print(f"{time.process_time() - start:.0f} CPU s: {line}", file=sys.stderr, flush=True)
 
     number = int(options.to) if options.budget in ("heads", "neurons") else options.to
-    work = partial(hg.prune, model, batches, report=said, **{options.budget: number})
+    budget: dict[str, Any] = {options.budget: number}
+    work = partial(hg.prune, model, batches, report=said, **budget)
     pruned, peak = (process_peak if options.shrink == 1 else allocated_peak)(work, weights)
     numbers = {
         "model": options.model,

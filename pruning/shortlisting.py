@@ -74,12 +74,12 @@ def read_marian_s(path: Path, translator: Translator) -> Shortlist:
     except DataError:
         if b"\0" in path.read_bytes()[:64]:
             raise
-    sources, targets = map(numbers, (translator.source_vocab, translator.target_vocab))
+    sources, targets = map(piece_ids, (translator.source_vocab, translator.target_vocab))
     found = read_probabilities(path, sources, targets, first=MARIAN_BEST, best=MARIAN_BEST)
     return found.for_sources(translator.model.source_vocab)
 
 
-def numbers(vocab: Vocabulary) -> dict[str, int]:
+def piece_ids(vocab: Vocabulary) -> dict[str, int]:
     return {piece: i for i, piece in enumerate(vocab.pieces(range(len(vocab))))}
 
 
