@@ -73,7 +73,7 @@ def shared_runs(tiny_runs, tmp_path_factory) -> Path:
 def at_once(monkeypatch) -> None:
     """A timed pass is made once, and parameters stand for the time of a model: what is tested is no time."""
     monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: size(model) / 1000)
-    whole = property(lambda self: size(self.copied) / 1000, lambda self, measured: None)
+    whole = property(lambda self: size(self.copied.model) / 1000, lambda self, measured: None)
     monkeypatch.setattr(RuntimeCost, "whole", whole, raising=False)
     for name, value in {"ROUNDS": 1, "FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
         monkeypatch.setattr(runtime_cost, name, value)
