@@ -14,12 +14,14 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
 from functools import partial
+from io import StringIO
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -73,11 +75,13 @@ from headgates.gates import (
 )
 from headgates.gates.depth import drop_layers, layers_left, set_layers_left, skipped
 from headgates.gates.prices import unit_prices
+from headgates.hf import HeadGates
 from headgates.lightning_modules.module import StageModule
 from headgates.models.ablated_search import ablated_translations
 from headgates.models.cpu_kernels import change_dropout
 from headgates.models.sublayers import sublayers
 from headgates.planning.prune import prune
+from headgates.planning.timing import Timer
 from headgates.tasks.translation import Translation
 from tests.renumbered import LINES, twins
 from tests.renumbered import batches as renumbered
@@ -417,6 +421,46 @@ def pruned_in_one_call(here: Here) -> Any:
     batch["labels"] = batch["input_ids"]
     prune(model, [batch] * 4, heads=4, choose="importance")
     return [heads_left(model, ALL_KINDS), layers_left(model), model(**here(batch)).loss]
+
+
+@job
+def pruned_to_a_speed(here: Here) -> Any:
+    """By a clock that counts parameters, so that both devices time alike."""
+    model, batch = here(BY_NAME["BERT"].model()), BY_NAME["BERT"].batch(2)
+    batch["labels"] = batch["input_ids"]
+
+    def seconds(timer: Timer, model: nn.Module) -> float:
+        timer.run(model)
+        return float(sum(each.numel() for each in model.parameters()))
+
+    with patch.object(Timer, "seconds", seconds):
+        report = prune(model, [batch] * 4, speedup=1.1, choose="importance")
+    return [report.subnet.words, report.loss, report.speedup, model(**here(batch)).loss]
+
+
+@job
+def callbacks_learn(here: Here) -> Any:
+    """What transformers' Trainer calls."""
+    model, batch = here(BY_NAME["BERT"].model()).train(), here(BY_NAME["BERT"].batch(2))
+    still(model)
+    args = SimpleNamespace(deepspeed=None, fsdp=None, n_gpu=1, seed=0)
+    state = SimpleNamespace(global_step=0, max_steps=4, stateful_callbacks={})
+    optimizer, found = torch.optim.SGD(model.parameters(), lr=0.01), []
+    gates = HeadGates(heads=4, neurons=16, warmup=1, refit=[dict(batch)])
+    gates.on_train_begin(args, state, None, model=model)
+    for step in range(4):
+        optimizer.zero_grad()
+        torch.manual_seed(step)
+        gates.on_step_begin()
+        loss = BY_NAME["BERT"].output(model, batch).square().mean()
+        loss.backward()
+        gates.on_pre_optimizer_step(optimizer=optimizer)
+        optimizer.step()
+        found.append(loss.detach())
+    found.append(gates.bank.values())
+    with redirect_stdout(StringIO()):
+        gates.on_train_end()
+    return [*found, heads_left(model, ALL_KINDS), BY_NAME["BERT"].output(model.eval(), batch)]
 
 
 @job
