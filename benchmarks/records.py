@@ -299,6 +299,20 @@ def any_model() -> Table:
     return made_table(rows, columns)
 
 
+def own_models() -> Table:
+    """Test losses without training, a line for each way, a column for each model."""
+    labels = {"unpruned": "unpruned", "headgates": "`hg.prune(..., speedup=2)`", "even cut": "an even cut"}
+    best = "the best of Torch-Pruning's four"
+    losses: dict[str, dict[str, str]] = {name: {} for name in [*labels.values(), best]}
+    for record in record_lines("any_model"):
+        for row in record["rows"]:
+            name = best if row.get("best") else labels.get(row["what"])
+            if name is not None and not row["curve"]:
+                losses[name][row["base"]] = f"{row['loss']:.3f}"
+    models = [*losses["unpruned"]]
+    return ["", *models], [[name, *(own[model] for model in models)] for name, own in losses.items()]
+
+
 def any_model_bases() -> Table:
     """How long each model was trained, and how far the loss of its validation part fell in the last fifth."""
     rows = [row for record in record_lines("any_model") for row in record["rows"] if "steps" in row]
@@ -387,6 +401,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "measured": measured_table,
     "planted": planted,
     "any-model": any_model,
+    "own": own_models,
     "any-model-bases": any_model_bases,
     "atom-mapping": known_head,
     "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
