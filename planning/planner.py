@@ -6,8 +6,8 @@
 2. What it costs in time, parameters or multiply-adds (cost_table.py).
 3. For every budget, and all layers that may be gone, the widths of least summed loss: a knapsack over the
    layers left, each of which has the widths of its sub-layers together (analysis/knapsack.py).
-4. Losses do not add up, so a local search follows on the loss of the whole: two layers change at a time, one
-   becomes smaller and one larger, and the change stays where the loss falls.
+4. Losses do not add up, so of the shapes of least summed loss that is taken whose loss as a whole is least. A
+   local search from there gained nothing on new text (LOG.md).
 
 A layer's best heads and neurons are the highest of an order. What there was before plans, closing the lowest
 of an order one by one until the model is fast enough, is here too (`Planner.lowest_first`).
@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from operator import itemgetter
-from random import Random
 from statistics import fmean
 from typing import Any, NotRequired, TypedDict
 
@@ -34,8 +33,7 @@ from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units
 from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths
 
-SHAPES_LOOKED_AT = 6  # shapes of least summed loss, of which the local search takes the best
-TRIES = 12  # changes that it tries; each costs a pass of the loss, and up to four plans are made for a speed
+SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, and up to four plans are made for a speed
 BatchLoss = Callable[[Any, Any], Any]
 
 
@@ -285,6 +283,14 @@ class Planner:
             found.append((answer[1] + added, self.subnet(picked, gone)))
         return [subnet for _, subnet in sorted(found, key=itemgetter(0))[:SHAPES_LOOKED_AT]]
 
+    def plan(self, budget: float) -> Plan | None:
+        """The best of `candidates` by the loss of the whole; None where nothing meets the budget."""
+        candidates = self.candidates(budget)
+        if not candidates:
+            return None
+        best = min(candidates, key=self.rise)
+        return Plan(best, self.table.cost(best), self.rise(best) / self.units)
+
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""
         least, full = map(self.table.cost, (self.smallest(), self.whole))
@@ -407,44 +413,3 @@ class Planner:
 
     def least(self, site: HeadSite) -> int:
         return self.steps[site].least if site in self.steps else 0
-
-    # ---------------------------------------------------------------- local search
-
-    def plan(self, candidates: Sequence[Subnet], budget: float, *, seed: int) -> Plan:
-        """The best candidate by the loss of the whole, after TRIES changes, each of which stays where that
-        loss falls."""
-        rng = Random(seed)
-        best = min(candidates, key=self.rise)
-        tried = {key_of(subnet) for subnet in candidates}
-        for _ in range(TRIES):
-            other = self.neighbour(best, budget, rng)
-            if other is None or key_of(other) in tried:
-                continue
-            tried.add(key_of(other))
-            if self.rise(other) < self.rise(best):
-                best = other
-        return Plan(best, self.table.cost(best), self.rise(best) / self.units)
-
-    def neighbour(self, subnet: Subnet, budget: float, rng: Random) -> Subnet | None:
-        """A subnet in which one site is smaller, and others are larger as the budget allows; those of one of
-        `groups` change together. None where there is none."""
-        groups = [*self.groups(subnet)]
-        changed = self.stepped(subnet, rng.choice(groups), -1)
-        if changed is None:
-            return None
-        for group in rng.sample(groups, len(groups)):
-            larger = self.stepped(changed, group, 1)
-            if larger is not None and self.table.cost(larger) <= budget:
-                changed = larger
-        return changed if self.table.cost(changed) <= budget else None
-
-    def stepped(self, subnet: Subnet, sites: Sequence[HeadSite], step: int) -> Subnet | None:
-        """These sites one width up or down; None where one cannot."""
-        opened = self.widths(subnet)
-        for site in sites:
-            widths = self.options[site]
-            place = widths.index(opened[site]) + step
-            if not 0 <= place < len(widths):
-                return None
-            opened[site] = widths[place]
-        return self.subnet(opened, subnet.dropped)

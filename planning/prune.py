@@ -57,7 +57,6 @@ def prune(
     layers: bool = True,
     multiple: int | None = None,
     even: bool = False,
-    seed: int = 0,
     report: Callable[[str], None] = lambda line: None,
 ) -> Pruned:
     """Make a model smaller, in place, and say what stays and what that costs.
@@ -76,8 +75,8 @@ def prune(
     model's own unless given. run (model): what is timed, and counted for macs, such as a call of `generate`;
     a forward pass of some of the batches unless given. layers: whether layers may go, for a share or a speed.
     multiple: of neurons, 16 unless given, and 64 on a GPU. even: layers stay alike, so that a class with a
-    field for their sizes opens the saved folder; of a number the next smaller that they can share. seed: of
-    the local search. report: takes a line for each step.
+    field for their sizes opens the saved folder; of a number the next smaller that they can share. report:
+    takes a line for each step.
 
     Raises ValueError at anything else, at a model with gates, batches without a loss, and, saying the least
     that can be had, a budget that cannot be met; the model is then as it was."""
@@ -130,8 +129,7 @@ def prune(
             return None
         if choose != BY_PLAN:
             return planner.lowest_first(budget)
-        candidates = planner.candidates(budget)
-        return planner.plan(candidates, budget, seed=seed) if candidates else None
+        return planner.plan(budget)
 
     subnet, predicted, timer, full = Subnet.of(model), None, None, 0.0
     measure: CostMeasure | None = None

@@ -24,7 +24,7 @@ from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
-from headgates.planning.planner import SHAPES_LOOKED_AT, TRIES, LevelsRecord, Plan, Planner
+from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner
 from headgates.planning.reached import reached
 from headgates.planning.widths import Widths
 from headgates.pruning.choice import Choice
@@ -210,7 +210,7 @@ class Planning:
         passes = timings = seconds = 0.0
         if losses:
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
-            passes = plans * (SHAPES_LOOKED_AT + TRIES)
+            passes = plans * SHAPES_LOOKED_AT
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
                 passes += sum(len(Widths.of(site, each).all) for site, each in sites.items()) / 2
                 passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
@@ -253,11 +253,7 @@ class Planning:
         if budget < self.table.cost(planner.smallest()):  # before minutes of losses are measured
             raise ValueError(planner.too_small(budget))
 
-        def plan(budget: float) -> Plan | None:
-            candidates = planner.candidates(budget)
-            return planner.plan(candidates, budget, seed=self.recipe.seed) if candidates else None
-
-        return self.reached(planner, plan, budget)
+        return self.reached(planner, planner.plan, budget)
 
     def lowest_first(self, order: HeadMap) -> Choice:
         """The model in which the lowest of an order closed first, until it costs no more than the budget.

@@ -10,7 +10,6 @@ import torch
 from headgates.configs.settings import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
-from headgates.planning import planner as planning_planner
 from headgates.planning import reached as reaching
 from headgates.planning.cost_table import by_stack, cost_table, open_units, parameters
 from headgates.planning.planner import Plan, Planner
@@ -179,7 +178,7 @@ def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_m
     assert reached(lambda budget: None, timed, target) is None
 
 
-def test_a_search_looks_at_each_shape_and_change_once_whatever_the_clock_says(make_model):
+def test_the_shape_of_least_loss_as_a_whole_is_planned_and_each_is_looked_at_once(make_model, monkeypatch):
     model = random_model(make_model, **WIDE)
     made = planner(model, cost_table(model, parameters, unit="parameters"), {})
     block = {site: torch.arange(site.heads) < 16 for site in made.sites if site.kind in FFN_KINDS}
@@ -187,11 +186,12 @@ def test_a_search_looks_at_each_shape_and_change_once_whatever_the_clock_says(ma
     passes = []
     made.levels = SimpleNamespace(placed=lambda widths: nullcontext())
     made.base, made.valid = 0.0, [None]
-    made.loss = lambda *_: passes.append(None) or torch.tensor(float(len(passes)))
-    found = [made.plan(candidates, made.table.cost(made.whole), seed=0) for _ in range(2)]
-    assert [each.subnet for each in found] == [candidates[0]] * 2  # later passes lose more
-    assert [each.loss for each in found] == [1.0, 1.0]
-    assert len(candidates) < len(passes) <= len(candidates) + planning_planner.TRIES
+    made.loss = lambda *_: passes.append(None) or torch.tensor(float(7 - len(passes)))
+    monkeypatch.setattr(made, "candidates", lambda budget: candidates)
+    found = [made.plan(1.0) for _ in range(2)]
+    assert [each.subnet for each in found] == [candidates[-1]] * 2  # later passes lose less
+    assert [each.loss for each in found] == [7.0 - len(candidates)] * 2
+    assert len(passes) == len(candidates) > 1
 
 
 @pytest.mark.parametrize("asked", [90.0, 100.0, 110.0])

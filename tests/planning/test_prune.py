@@ -11,15 +11,10 @@ from torch.nn.functional import cross_entropy
 from headgates.analysis.batches import batch_loss
 from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet, attach, detach, find_sites, save_pruned
 from headgates.gates.depth import stacks_of
-from headgates.planning import planner, timing
+from headgates.planning import timing
 from headgates.planning.prune import prune
 from tests.worlds.families import BY_NAME
 from tests.worlds.labelled_models import MODELS, made
-
-
-@pytest.fixture(autouse=True)
-def few_tries(monkeypatch):
-    monkeypatch.setattr(planner, "TRIES", 4)
 
 
 @pytest.fixture
