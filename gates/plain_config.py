@@ -62,4 +62,5 @@ def field_of(site: HeadSite, said: dict[str, Any]) -> str:
     """The field of a configuration with the number of units of such sites, "" where there is none."""
     own, general = ("ffn_dim", NEURONS) if site.kind in FFN_KINDS else ("attention_heads", HEADS)
     names = f"{site.stack}_{own}", *general
-    return next((name for name in names if isinstance(said.get(name), int)), "")  # a list is of stages
+    # None stands for the usual number, a list is of stages
+    return next((name for name in names if isinstance(said.get(name, ""), int | None)), "")
