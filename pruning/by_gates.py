@@ -99,8 +99,8 @@ def train_gates(
     if recipe.refit is None and recipe.epochs:
         gating = Gating(gates, bank, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
-        more: dict[str, Any] = {"seeded_as": "gates", "prefix": prefix, "gating": gating}
-        return bank, run.train_on(name, predictor, stage, **more), seconds
+        trained = run.train_on(name, predictor, stage, seeded_as="gates", prefix=prefix, gating=gating)
+        return bank, trained, seconds
     return bank, None, seconds + choose_on_frozen(run, f"{name}: choice", predictor, bank)
 
 

@@ -215,14 +215,13 @@ def test_kept_losses_of_others_that_lack_a_width_are_refused(make_model):
         _ = made.rises
 
 
-@pytest.mark.parametrize("share", [0.95, 0.8, 0.7])
-def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model, share):
-    """Every width of every site and the layer that may go, tried one by one."""
+def with_drawn_rises(make_model, *, even: bool = False) -> Planner:
+    """A planner to which each width, and the one layer that may go, costs what was drawn."""
     model = random_model(make_model, encoder_layers=2, decoder_layers=1, ffn=32)
     table = cost_table(model, parameters, unit="parameters")
     sites = find_sites(model, ["enc-self", "enc-ffn", "dec-self"])
     order = HeadMap({site: torch.rand(site.heads) for site in sites})
-    made = Planner(model, order, table, [], [], loss=None, units=1)
+    made = Planner(model, order, table, [], [], loss=None, units=1, even=even)
     draw = torch.Generator().manual_seed(3)
     made.rises = {
         (site, n): float(torch.rand((), generator=draw)) * (site.heads - n)
@@ -230,6 +229,14 @@ def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model,
         for n in made.options[site]
     }
     made.drops = [(frozenset(), 0.0), (frozenset({("encoder", 1)}), 0.7)]
+    return made
+
+
+@pytest.mark.parametrize("share", [0.95, 0.8, 0.7])
+def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model, share):
+    """Every width of every site and the layer that may go, tried one by one."""
+    made = with_drawn_rises(make_model)
+    table = made.table
     budget, best = share * table.cost(made.whole), float("inf")
     for dropped, added in made.drops:
         left = [site for site in made.sites if (site.stack, site.layer) not in dropped]
@@ -249,18 +256,8 @@ def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model,
 @pytest.mark.parametrize("share", [0.9, 0.6])
 def test_the_first_even_candidate_is_the_best_of_all_even_subnets(make_model, share):
     """Every width of every kind and the layer that may go, tried one by one."""
-    model = random_model(make_model, encoder_layers=2, decoder_layers=1, ffn=32)
-    table = cost_table(model, parameters, unit="parameters")
-    sites = find_sites(model, ["enc-self", "enc-ffn", "dec-self"])
-    order = HeadMap({site: torch.rand(site.heads) for site in sites})
-    made = Planner(model, order, table, [], [], loss=None, units=1, even=True)
-    draw = torch.Generator().manual_seed(3)
-    made.rises = {
-        (site, n): float(torch.rand((), generator=draw)) * (site.heads - n)
-        for site in made.sites
-        for n in made.options[site]
-    }
-    made.drops = [(frozenset(), 0.0), (frozenset({("encoder", 1)}), 0.7)]
+    made = with_drawn_rises(make_model, even=True)
+    table = made.table
     budget, best = share * table.cost(made.whole), float("inf")
     kinds = {site.kind: made.options[site] for site in made.sites}
     for dropped, added in made.drops:
