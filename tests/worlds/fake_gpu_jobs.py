@@ -1,12 +1,14 @@
 """What is done on the CPU and on the emulated GPU, and compared: all that the library does with a model.
 
 python -m tests.worlds.fake_gpu_jobs     # a process of its own, since torch keeps the device's name for good
+python -m tests.worlds.fake_gpu_jobs --device cuda     # the same on a real one
 
 A job takes `here`, which puts a model or a batch where the job runs, and returns what it found. Written on
 stdout as JSON: job -> what went wrong, the functions of gates/ and analysis/ that the jobs called, and which
 mixtures of devices were refused.
 """
 
+import argparse
 import copy
 import json
 import sys
@@ -14,7 +16,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import fields, is_dataclass
 from functools import partial
 from io import StringIO
@@ -95,6 +97,7 @@ BATCHES = in_batches(PAIRS[:6], 3)  # on the CPU: what reads them takes them to 
 Here = Callable[[Any], Any]
 Job = Callable[[Here], Any]
 JOBS: dict[str, Job] = {}
+DEVICE = NAME  # a real one's name, such as cuda, by --device
 
 
 def job(work: Job) -> Job:
@@ -501,7 +504,7 @@ def difference(work: Job, called: set[str]) -> str:
     with calls_seen(called):
         expected = parts(work(copy.deepcopy))
     torch.manual_seed(0)
-    with fake_gpu():
+    with on_the_device():
         found = parts(work(moved))
     if found.keys() != expected.keys():
         return f"only one of the two has {sorted(found.keys() ^ expected.keys())}"
@@ -520,7 +523,11 @@ def difference(work: Job, called: set[str]) -> str:
 def moved(item: Any) -> Any:
     if isinstance(item, dict):
         return {name: moved(each) for name, each in item.items()}
-    return copy.deepcopy(item).to(NAME)
+    return copy.deepcopy(item).to(DEVICE)
+
+
+def on_the_device() -> AbstractContextManager[None]:
+    return fake_gpu() if DEVICE == NAME else nullcontext()
 
 
 @contextmanager
@@ -543,14 +550,14 @@ def calls_seen(found: set[str]) -> Iterator[None]:
 
 
 def on_device(*shape: int) -> Tensor:
-    return torch.ones(*shape, device=NAME)
+    return torch.ones(*shape, device=DEVICE)
 
 
 # what CUDA refuses, and what it takes
 MIXED: dict[str, Callable[[], Any]] = {
-    "a batch on the CPU": lambda: nn.Linear(3, 2).to(NAME)(torch.ones(1, 3)),
+    "a batch on the CPU": lambda: nn.Linear(3, 2).to(DEVICE)(torch.ones(1, 3)),
     "an index on the device": lambda: torch.ones(3)[on_device(1).long()],
-    "a generator of the CPU": lambda: torch.rand(3, device=NAME, generator=torch.Generator()),
+    "a generator of the CPU": lambda: torch.rand(3, device=DEVICE, generator=torch.Generator()),
     "numpy": lambda: on_device(3).numpy(),
     "an index on the CPU": lambda: on_device(3)[torch.tensor([True, False, True])],
     "a number of no dimension": lambda: on_device(3) * torch.tensor(2.0),
@@ -567,15 +574,21 @@ def is_refused(work: Callable[[], Any]) -> bool:
 
 
 def main() -> None:
+    global DEVICE
+    parser = argparse.ArgumentParser()
+    parser.add_argument("jobs", nargs="*")
+    parser.add_argument("--device", default=NAME)
+    options = parser.parse_args()
+    DEVICE = options.device
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     wrong, called = dict[str, str](), set[str]()
-    for name in sys.argv[1:] or JOBS:
+    for name in options.jobs or JOBS:
         try:
             wrong[name] = difference(JOBS[name], called)
         except Exception:
             wrong[name] = traceback.format_exc()
-    with fake_gpu():
+    with on_the_device():
         refused = {name: is_refused(work) for name, work in MIXED.items()}
     print(json.dumps({"wrong": wrong, "called": sorted(called), "refused": refused}))
 
