@@ -6,7 +6,9 @@
 2. What it costs in time, parameters or multiply-adds (cost_table.py).
 3. For every budget, and all layers that may be gone, the widths of least summed loss: a knapsack over the
    layers left, each of which has the widths of its sub-layers together (analysis/knapsack.py).
-4. Losses do not add up, so of the shapes of least summed loss that is taken whose loss as a whole is least. A
+4. An output layer that is cheaper, such as one with a shortlist, leaves more of the budget to the layers, and
+   adds its own loss. The same knapsack has the best widths for what each leaves.
+5. Losses do not add up, so of the shapes of least summed loss that is taken whose loss as a whole is least. A
    local search from there gained nothing on new text (LOG.md).
 
 A layer's best heads and neurons are the highest of an order. What there was before plans, closing the lowest
@@ -16,7 +18,7 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from statistics import fmean
@@ -55,11 +57,13 @@ class LevelsRecord(TypedDict):
 @dataclass(frozen=True)
 class Plan:
     """What stays, what that costs, and what it adds to the loss of the text that was planned on, in nats
-    per unit; None where no loss was looked at."""
+    per unit; None where no loss was looked at. output: its output layer, by its place among the
+    planner's."""
 
     subnet: Subnet
     cost: float
     loss: float | None = None
+    output: int = 0
 
 
 def key_of(subnet: Subnet) -> tuple[Any, ...]:
@@ -74,8 +78,10 @@ class Planner:
     order: of all heads and neurons, the highest stay. table: what they cost. batches: for the refits; valid:
     for the losses, with so many `units` of the loss. loss (model, batch): summed over units. dropping: the
     stacks whose layers may go. multiple: of neurons. even: whether all sites of a kind have one width.
-    queries: of the positions of the refits. kept: where the losses of all widths and layers are kept; report:
-    takes a line for each site. Raises ValueError where even sites of a kind differ in their units."""
+    queries: of the positions of the refits. outputs: the ways to compute the output layer, by what each adds
+    to the cost, below 0 where it takes off, and to the loss; the first alone where all are even. kept: where
+    the losses of all widths and layers are kept; report: takes a line for each site. Raises ValueError where
+    even sites of a kind differ in their units."""
 
     model: Any
     order: HeadMap
@@ -89,6 +95,7 @@ class Planner:
     multiple: int = WIDTH
     even: bool = False
     queries: Queries = query_tokens
+    outputs: Sequence[Option] = (Option(0.0, 0.0),)
     kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make()
     report: Callable[[str], None] = lambda line: None
 
@@ -228,12 +235,13 @@ class Planner:
         for chosen in itertools.product(*(range(count + 1) for count in most.values())):
             yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
-    def candidates(self, budget: float) -> list[Subnet]:
-        """The SHAPES_LOOKED_AT subnets of least summed loss for a budget, best first: the best for each
-        number of heads that padded attentions may have, and for all layers that may be gone; none where
-        nothing meets it."""
+    def candidates(self, budget: float) -> list[Plan]:
+        """The SHAPES_LOOKED_AT plans of least summed loss for a budget, best first, whose loss as a whole is
+        not known: the best for each number of heads that padded attentions may have, for all layers that may
+        be gone, and for each output layer; none where nothing meets it."""
         found: dict[Any, float] = {}
-        if (most := budget - self.table.rest) <= 0:
+        rooms = [budget - self.table.rest - output.cost for output in self.outputs]
+        if (most := max(rooms)) <= 0:
             return []
         if self.even:
             return self.even_candidates(budget)
@@ -246,14 +254,20 @@ class Planner:
                 kept[layer] = [choices[place][0] for place in places], [options[place] for place in places]
             for dropped, added in self.drops:
                 left = [layer for layer in kept if layer not in dropped]
-                if (answer := Knapsack([kept[layer][1] for layer in left], most).at(most)) is not None:
-                    chosen, loss = answer
-                    picked = tuple(kept[layer][0][option] for layer, option in zip(left, chosen, strict=True))
-                    found[tuple(zip(left, picked, strict=True))] = loss + added
+                knapsack = Knapsack([kept[layer][1] for layer in left], most)
+                for place, room in enumerate(rooms):
+                    if (answer := knapsack.at(room)) is not None:
+                        chosen, loss = answer
+                        picked = (kept[layer][0][option] for layer, option in zip(left, chosen, strict=True))
+                        key = tuple(zip(left, picked, strict=True)), place
+                        found[key] = loss + added + self.outputs[place].loss
         best = sorted(found, key=lambda key: found[key])[:SHAPES_LOOKED_AT]
-        return [self.subnet_of(dict(picked)) for picked in best]
+        return [self.plan_of(self.subnet_of(dict(picked)), place) for picked, place in best]
 
-    def even_candidates(self, budget: float) -> list[Subnet]:
+    def plan_of(self, subnet: Subnet, output: int = 0) -> Plan:
+        return Plan(subnet, self.table.cost(subnet) + self.outputs[output].cost, output=output)
+
+    def even_candidates(self, budget: float) -> list[Plan]:
         """`candidates` where all sites of a kind have one width: a knapsack over the kinds."""
         found = list[tuple[float, Subnet]]()
         least = {site: steps.least for site, steps in self.steps.items()}
@@ -281,23 +295,29 @@ class Planner:
             for own, place in zip(widths, answer[0], strict=True):
                 picked |= own[place]
             found.append((answer[1] + added, self.subnet(picked, gone)))
-        return [subnet for _, subnet in sorted(found, key=itemgetter(0))[:SHAPES_LOOKED_AT]]
+        return [self.plan_of(subnet) for _, subnet in sorted(found, key=itemgetter(0))[:SHAPES_LOOKED_AT]]
 
     def plan(self, budget: float) -> Plan | None:
         """The best of `candidates` by the loss of the whole; None where nothing meets the budget."""
         candidates = self.candidates(budget)
         if not candidates:
             return None
-        best = min(candidates, key=self.rise)
-        return Plan(best, self.table.cost(best), self.rise(best) / self.units)
+        found = [(self.rise(each.subnet) + self.outputs[each.output].loss, each) for each in candidates]
+        loss, best = min(found, key=itemgetter(0))
+        return replace(best, loss=loss / self.units)
 
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""
-        least, full = map(self.table.cost, (self.smallest(), self.whole))
+        least, full = self.least_cost, self.table.cost(self.whole)
         return (
             f"nothing costs {budget / full:.2%} of the {self.table.unit} of the whole model: without all "
             f"that may close it costs {least / full:.2%}, {full / least:.2f} times less; ask for less"
         )
+
+    @property
+    def least_cost(self) -> float:
+        """Of `smallest`, with the cheapest output layer."""
+        return self.table.cost(self.smallest()) + min(output.cost for output in self.outputs)
 
     def smallest(self) -> Subnet:
         """All closed that may close; where layers may go, one is left in each stack."""

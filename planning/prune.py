@@ -125,7 +125,7 @@ def prune(
         )
 
     def plan_with(planner: Planner, budget: float) -> Plan | None:
-        if budget < planner.table.cost(planner.smallest()):
+        if budget < planner.least_cost:
             return None
         if choose != BY_PLAN:
             return planner.lowest_first(budget)
@@ -157,11 +157,11 @@ def prune(
         target = full / number if timer else full * number
         planner = planner_of(ALL_KINDS, table=table, dropping=dropping)
 
-        def measured(subnet: Subnet) -> float:
-            with subnet.removed(model):
+        def measured(plan: Plan) -> float:
+            with plan.subnet.removed(model):
                 cost = full * measure(model) / whole
             said = f"{full / cost:.2f} times as fast" if timer else f"{cost / full:.3f} of the {table.unit}"
-            report(f"{said}: {subnet.words}")
+            report(f"{said}: {plan.subnet.words}")
             return cost
 
         plan_for = partial(plan_with, planner)

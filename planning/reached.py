@@ -4,7 +4,6 @@ the target is made again for less, and one that costs much less for more."""
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headgates.gates import Subnet
 from headgates.planning.planner import Plan, key_of
 
 TIMINGS = 4  # plans that are measured
@@ -13,7 +12,7 @@ CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
 
 def reached(
     plan_for: Callable[[float], Plan | None],
-    measured: Callable[[Subnet], float],
+    measured: Callable[[Plan], float],
     target: float,
     *,
     close: tuple[float, float] = CLOSE,
@@ -21,16 +20,16 @@ def reached(
     """The plan of least loss that meets the target, or the cheapest plan if none does; its cost is what was
     measured. None where there is no plan at all.
 
-    plan_for: the plan for a budget, None where nothing meets it. measured: what a subnet costs. close: what
+    plan_for: the plan for a budget, None where nothing meets it. measured: what a plan costs. close: what
     ends it, of the target."""
     plan = plan_for(target)
     if plan is None:
         return None
     tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in close)
     for _ in range(TIMINGS):
-        known = {key_of(each.subnet) for each in tried.values()}
-        tried[budget] = replace(plan, cost=measured(plan.subnet))
-        if least <= tried[budget].cost <= most or key_of(plan.subnet) in known:
+        known = {(key_of(each.subnet), each.output) for each in tried.values()}
+        tried[budget] = replace(plan, cost=measured(plan))
+        if least <= tried[budget].cost <= most or (key_of(plan.subnet), plan.output) in known:
             break
         budget = next_budget({budget: each.cost for budget, each in tried.items()}, target)
         if (next_one := plan_for(budget)) is None:

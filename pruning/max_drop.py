@@ -56,9 +56,7 @@ class Try:
     loss: float | None = None
 
 
-def fewest(
-    run: Run, recipe: Recipe, tries: Iterable[Try], reference: Scored
-) -> tuple[Try, dict[str, Any]]:
+def fewest(run: Run, recipe: Recipe, tries: Iterable[Try], reference: Scored) -> tuple[Try, dict[str, Any]]:
     """The accepted model with the fewest heads, and what its row says: `drop`, its own, and `path`, all that
     were tried. Raises ValueError where none is accepted."""
     assert isinstance(recipe.budget, MaxDrop)

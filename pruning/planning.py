@@ -235,7 +235,7 @@ class Planning:
         speeds, reference = budget.speeds or SPEEDS, validated(self.run, self.source.predictor)
         found: Choice | None = None
         for speed in speeds:
-            if self.full / speed < self.table.cost(planner.smallest()):
+            if self.full / speed < planner.least_cost:
                 break  # and no faster one either
             plan = self.planned(planner, self.full / speed)
             if not self.accepted(plan.subnet, reference, budget.points, speed):
@@ -250,7 +250,7 @@ class Planning:
 
     def planned(self, planner: Planner, budget: float) -> Plan:
         """The plan for what a model may cost, timed where the budget is a speed."""
-        if budget < self.table.cost(planner.smallest()):  # before minutes of losses are measured
+        if budget < planner.least_cost:  # before minutes of losses are measured
             raise ValueError(planner.too_small(budget))
 
         return self.reached(planner, planner.plan, budget)
@@ -270,11 +270,11 @@ class Planning:
             say(plan.subnet.words)
             return plan
 
-        def timed(subnet: Subnet) -> float:
-            with subnet.removed(self.source.model):
+        def timed(plan: Plan) -> float:
+            with plan.subnet.removed(self.source.model):
                 # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
                 cost = self.full * self.timer(self.source.model) / self.timer.whole
-            say(f"{self.full / cost:.2f} times as fast: {subnet.words}")
+            say(f"{self.full / cost:.2f} times as fast: {plan.subnet.words}")
             return cost
 
         found = reached(plan_for, timed, target)

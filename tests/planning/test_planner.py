@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from headgates.analysis.knapsack import Option
 from headgates.configs.settings import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
@@ -162,14 +163,14 @@ def test_a_plan_that_is_slower_than_its_table_says_is_made_again_for_less(make_m
     table = cost_table(model, parameters, unit="milliseconds")
     whole = table.cost(Subnet.of(model))
 
-    def timed(subnet: Subnet) -> float:  # whatever is pruned takes a tenth more than its parts
-        return 1.1 * made_small(model, subnet, parameters)
+    def timed(plan: Plan) -> float:  # whatever is pruned takes a tenth more than its parts
+        return 1.1 * made_small(model, plan.subnet, parameters)
 
     order, target = planner(model, table, {}), 0.8 * whole
     first = order.lowest_first(target)
     found = reached(order.lowest_first, timed, target)
-    assert timed(first.subnet) > 1.01 * target
-    assert timed(found.subnet) == pytest.approx(found.cost)
+    assert timed(first) > 1.01 * target
+    assert timed(found) == pytest.approx(found.cost)
     assert 0.9 * target < found.cost <= 1.01 * target
     only = [first]  # nothing smaller: what there is
     kept = reached(lambda budget: only.pop() if only else None, timed, target)
@@ -187,7 +188,7 @@ def test_the_shape_of_least_loss_as_a_whole_is_planned_and_each_is_looked_at_onc
     made.levels = SimpleNamespace(placed=lambda widths: nullcontext())
     made.base, made.valid = 0.0, [None]
     made.loss = lambda *_: passes.append(None) or torch.tensor(float(7 - len(passes)))
-    monkeypatch.setattr(made, "candidates", lambda budget: candidates)
+    monkeypatch.setattr(made, "candidates", lambda budget: [*map(made.plan_of, candidates)])
     found = [made.plan(1.0) for _ in range(2)]
     assert [each.subnet for each in found] == [candidates[-1]] * 2  # later passes lose less
     assert [each.loss for each in found] == [7.0 - len(candidates)] * 2
@@ -203,7 +204,7 @@ def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked, mon
         return Plan(SimpleNamespace(key=budget, cost=cost), budget, loss=-cost)
 
     monkeypatch.setattr(reaching, "key_of", lambda subnet: subnet.key)
-    found = reached(plan, lambda subnet: subnet.cost, asked)
+    found = reached(plan, lambda plan: plan.subnet.cost, asked)
     assert 0.97 * asked <= found.cost <= 1.01 * asked
 
 
@@ -237,20 +238,48 @@ def test_the_first_candidate_is_the_best_of_all_subnets_of_the_order(make_model,
     """Every width of every site and the layer that may go, tried one by one."""
     made = with_drawn_rises(make_model)
     table = made.table
-    budget, best = share * table.cost(made.whole), float("inf")
-    for dropped, added in made.drops:
-        left = [site for site in made.sites if (site.stack, site.layer) not in dropped]
-        for widths in itertools.product(*map(made.options.get, left)):
-            subnet = made.subnet(dict(zip(left, widths, strict=True)), by_stack(dropped))
-            if table.cost(subnet) <= budget:
-                best = min(best, added + sum(made.rises[each] for each in zip(left, widths, strict=True)))
-    found = made.candidates(budget)
+    budget = share * table.cost(made.whole)
+    best = best_within(made, budget)
+    found = [each.subnet for each in made.candidates(budget)]
     assert table.cost(found[0]) <= budget
     summed = [
         0.7 * bool(each.dropped) + sum(map(made.rises.get, made.widths(each).items())) for each in found
     ]
     assert summed[0] == pytest.approx(best, rel=0.02)  # costs are rounded to shares of the budget
     assert summed == sorted(summed)
+
+
+def best_within(made: Planner, budget: float) -> float:
+    """The least summed loss of all subnets of the order that cost no more, tried one by one."""
+    best = float("inf")
+    for dropped, added in made.drops:
+        left = [site for site in made.sites if (site.stack, site.layer) not in dropped]
+        for widths in itertools.product(*map(made.options.get, left)):
+            subnet = made.subnet(dict(zip(left, widths, strict=True)), by_stack(dropped))
+            if made.table.cost(subnet) <= budget:
+                best = min(best, added + sum(made.rises[each] for each in zip(left, widths, strict=True)))
+    return best
+
+
+@pytest.mark.parametrize(("share_of_gain", "taken"), [(0.5, 1), (1.5, 0)])
+def test_an_output_layer_is_taken_where_it_loses_less_than_the_layers_gain_by_what_it_saves(
+    make_model, share_of_gain, taken
+):
+    made = with_drawn_rises(make_model)
+    whole = made.table.cost(made.whole)
+    budget, saved = 0.7 * whole, 0.2 * whole
+    alone, beside = best_within(made, budget), best_within(made, budget + saved)
+    loss = share_of_gain * (alone - beside)
+    assert loss > 0.1
+    made.outputs = [Option(0.0, 0.0), Option(-saved, loss)]
+    best = made.candidates(budget)[0]
+    assert best.output == taken
+    summed = 0.7 * bool(best.subnet.dropped)
+    summed += sum(map(made.rises.get, made.widths(best.subnet).items())) + made.outputs[taken].loss
+    assert summed == pytest.approx(min(alone, beside + loss), rel=0.02)  # costs are rounded to shares
+    assert best.cost == pytest.approx(made.table.cost(best.subnet) - taken * saved)
+    assert best.cost <= budget
+    assert made.least_cost == pytest.approx(made.table.cost(made.smallest()) - saved)
 
 
 @pytest.mark.parametrize("share", [0.9, 0.6])
@@ -267,7 +296,7 @@ def test_the_first_even_candidate_is_the_best_of_all_even_subnets(make_model, sh
             widths = {site: own[site.kind] for site in left}
             if table.cost(made.subnet(widths, by_stack(dropped))) <= budget:
                 best = min(best, added + sum(map(made.rises.get, widths.items())))
-    found = made.candidates(budget)
+    found = [each.subnet for each in made.candidates(budget)]
     assert all(table.cost(each) <= budget for each in found)
     summed = [
         0.7 * bool(each.dropped) + sum(map(made.rises.get, made.widths(each).items())) for each in found
