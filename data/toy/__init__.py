@@ -6,12 +6,17 @@ words whose translation depends on a subject or object far away. The words are i
 grammar.py, how it is written in writing.py. The same seed gives the same pairs on every Python and
 machine."""
 
-from dataclasses import dataclass
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from random import Random
 
+from headgates.data.atomic_file import atomic_file
+from headgates.data.cache import cache_folder
 from headgates.data.splits import Corpus
 from headgates.data.text import DataError, ParallelText
 from headgates.data.toy.grammar import draw_sentence
@@ -61,9 +66,39 @@ def generate(count: int, seed: int, longest: int = LONGEST_SOURCE) -> list[ToyPa
     return list(pairs.values())
 
 
+def drawn_once(count: int, seed: int) -> list[ToyPair]:
+    """`generate`, which takes seconds: what it drew is kept in the user's cache folder, under the code that
+    drew it."""
+    code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    name = hashlib.sha256(repr((count, seed, code)).encode()).hexdigest()[:20]
+    path = cache_folder() / f"toy/{name}.json"
+    with suppress(OSError, ValueError, TypeError):  # none yet, or a damaged one
+        kept = json.loads(path.read_bytes())
+        pairs = [
+            ToyPair(
+                source,
+                target,
+                tuple(words),
+                tuple(tree),
+                tuple(labels),
+                tuple(others),
+                tuple(map(tuple, links)),
+            )
+            for source, target, words, tree, labels, others, links in kept
+        ]
+        if len(pairs) == count:
+            return pairs
+    pairs = generate(count, seed)
+    with suppress(OSError):  # a cache that cannot be written is none
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as draft:
+            draft.write(json.dumps(list(map(astuple, pairs))).encode())
+    return pairs
+
+
 @lru_cache(maxsize=2)
 def _splits(seed: int) -> dict[str, list[ToyPair]]:
-    pairs = iter(generate(sum(SPLITS.values()), seed))
+    pairs = iter(drawn_once(sum(SPLITS.values()), seed))
     return {split: list(islice(pairs, count)) for split, count in SPLITS.items()}
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from headgates.data import load_corpus
+from headgates.data import load_corpus, toy
 from headgates.data.text import DataError
-from headgates.data.toy import LONGEST_SOURCE, SPLITS, generate, toy_corpus, toy_pairs
+from headgates.data.toy import LONGEST_SOURCE, SPLITS, drawn_once, generate, toy_corpus, toy_pairs
 
 PAIRS = generate(2003, 7)
 
@@ -53,6 +53,21 @@ def test_the_same_seed_gives_the_same_pairs_everywhere():
     assert digest == "e9740f4ed62cc773f3df9bfcf5af815c81fab0eb4f639a4fe7ee7e46a03acf96"
     assert generate(11, 1) == generate(101, 1)[:11]
     assert generate(11, 1) != generate(11, 2)
+
+
+def test_what_is_kept_is_what_was_drawn_and_what_is_damaged_is_drawn_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path))
+    drawn, count = [], generate
+    monkeypatch.setattr(toy, "generate", lambda *of: drawn.append(of) or count(*of))
+    expected = count(11, 3)
+    assert [drawn_once(11, 3), drawn_once(11, 3)] == [expected, expected]
+    assert drawn == [(11, 3)]
+    (path,) = tmp_path.rglob("*.json")
+    for damaged in (b'[["torn', b"[1, 2]", b"[]", b'[["a", "b", ["c"], [0], ["d"], ["e"], 5]]'):
+        path.write_bytes(damaged)
+        assert drawn_once(11, 3) == expected
+    assert len(drawn) == 5
+    assert drawn_once(11, 4) == count(11, 4), "another seed"
 
 
 def test_other_languages_are_refused_in_words():
