@@ -15,7 +15,7 @@ from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import read_pairs
-from headgates.data.ranks import shared_out
+from headgates.data.ranks import all_sum, shared_out
 from headgates.data.text import ParallelText
 from headgates.data.text_file import unpacked_name
 from headgates.data.vocab import load_vocabs
@@ -29,21 +29,36 @@ class Predictor(Protocol):
 
 
 class Validator(nn.Module, ABC):
-    """Collects numbers over the validation batches of an epoch."""
+    """Collects numbers over the validation batches of an epoch, on all ranks."""
+
+    sums: Tensor  # loss in nats, units that the model predicts, units
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(3), persistent=False)
 
     @abstractmethod
-    def update(self, model: nn.Module, batch: Any) -> None:
-        """Take one batch in; called without autocast."""
+    def counted(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        """A batch's loss, summed over its units, and of how many units the output is the right one; called
+        without autocast."""
+
+    def update(self, model: Any, batch: Any) -> None:
+        """Take one batch in."""
+        loss, right = self.counted(model, batch)
+        self.sums += torch.stack([loss, right, torch.full_like(loss, batch.target_tokens)])
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """The loss, and the share of units that are predicted."""
+        loss, right, units = all_sum(self.sums)
+        return loss / units, right / units
 
     @abstractmethod
     def compute(self) -> dict[str, Tensor]:
         """The numbers by name; `loss`, in nats per unit of the loss, is what checkpoints are chosen by."""
 
     def reset(self) -> None:
-        """Forget the epoch, in all metrics that it is made of."""
-        metric: Any
-        for metric in self.children():
-            metric.reset()
+        """Forget the epoch."""
+        self.sums.zero_()
 
 
 class Task(ABC):

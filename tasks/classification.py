@@ -41,21 +41,13 @@ from headgates.tasks.base import Task, Validator
 class LabelValidator(Validator):
     """Cross-entropy and accuracy of the labels, over all validation sentences."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        from torchmetrics import SumMetric  # here, because it takes seconds to import
-
-        self.loss, self.right, self.sentences = SumMetric(), SumMetric(), SumMetric()
-
-    def update(self, model: Any, batch: Batch) -> None:
+    def counted(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         logits, labels = model(batch.source), batch.target_out[:, 0]
-        self.loss.update(F.cross_entropy(logits, labels, reduction="sum"))
-        self.right.update((logits.argmax(1) == labels).sum())
-        self.sentences.update(len(labels))
+        return F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
 
     def compute(self) -> dict[str, Tensor]:
-        sentences = self.sentences.compute()
-        return {"loss": self.loss.compute() / sentences, "label_accuracy": self.right.compute() / sentences}
+        loss, right = self.means()
+        return {"loss": loss, "label_accuracy": right}
 
 
 class Classification(Task):
