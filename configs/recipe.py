@@ -23,6 +23,7 @@ UNPRUNED = "unpruned"  # in the place of a choice: everything stays
 LAYERS = "layers"  # in its place: the layers that the command names go
 PIECES = "pieces"  # in its place: the pieces of the vocabulary that a text needs stay
 SHORTLIST = "shortlist"  # in its place: a list says which pieces may follow from a source
+USUAL_BATCH = 32  # sentences at once, where a command does not say
 MOST_VALUES = 10_000  # values of a list; numbers are at most its cube
 CHOICE_LABELS = {  # what figures and tables call a choice, where that is not its name
     UNPRUNED: "unpruned",
@@ -129,15 +130,15 @@ class Speed:
     name: ClassVar[str] = "speed"
     factor: float
     runtime: str = "auto"
-    batch: int = 32
+    batch: int = USUAL_BATCH
 
     @property
     def words(self) -> str:
-        return f"{self.factor:g} times the speed"
+        return f"{self.factor:g} times the speed" + batch_words(self.batch)
 
     @property
     def file_word(self) -> str:
-        return f"{self.factor:g}x"
+        return f"{self.factor:g}x" + batch_file_word(self.batch)
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -156,15 +157,15 @@ class MaxDrop:
     speeds: tuple[float, ...] = ()
     prices: tuple[float, ...] = ()
     runtime: str = "auto"
-    batch: int = 32
+    batch: int = USUAL_BATCH
 
     @property
     def words(self) -> str:
-        return f"at most {self.points:g} points lost"
+        return f"at most {self.points:g} points lost" + batch_words(self.batch)
 
     @property
     def file_word(self) -> str:
-        return f"drop{self.points:g}"
+        return f"drop{self.points:g}" + batch_file_word(self.batch)
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -232,6 +233,17 @@ class Listed:
     @property
     def flags(self) -> dict[str, Any]:
         return {"shortlist": self.by}
+
+
+def batch_words(batch: int) -> str:
+    """What a wish for a speed says of its batch; nothing of the usual one."""
+    if batch == USUAL_BATCH:
+        return ""
+    return ", one sentence at a time" if batch == 1 else f", {batch} sentences at once"
+
+
+def batch_file_word(batch: int) -> str:
+    return "" if batch == USUAL_BATCH else f"-b{batch}"
 
 
 Budget = Lambda | Units | Share | Speed | MaxDrop | Layers | Pieces | Listed
@@ -326,9 +338,7 @@ class Recipe:
         }
         if type(self.budget) in STEPS:
             del flags[choose]
-        batch = flags.pop("batch", None)  # which has no flag of its own
-        words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
-        return words + [f"--set=batch={batch}"] * (batch is not None)
+        return [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
 
     def to_json(self) -> dict[str, Any]:
         budget = {

@@ -19,6 +19,7 @@ from headgates.configs.kinds import (
 from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import (
     STEPS,
+    USUAL_BATCH,
     Budget,
     Lambda,
     Layers,
@@ -106,7 +107,7 @@ class RecipeFlags:
         "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "
         "form in whole numbers; auto takes the fastest that gives the same.",
     )
-    batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
+    batch: int = setting(USUAL_BATCH, "Sentences at once where a speed is measured.", at_least=1)
 
     def recipes(self, choosers: Sequence[str], seed: int, *, default: Sequence[Budget] = ()) -> list[Recipe]:
         """Every combination of the values, whole seeds one after the other; within a seed by training, then
@@ -154,8 +155,9 @@ class RecipeFlags:
             raise ValueError(f"{first} and {second} say in two ways how much stays: give one of them")
         if self.max_drop is not None:
             return [self.drop_budget()]
-        if self.runtime != "auto" and not self.speedup:
-            raise ValueError("--runtime is what --speedup times: give --speedup too, or leave it out")
+        for name, usual in (("runtime", "auto"), ("batch", USUAL_BATCH)):
+            if getattr(self, name) != usual and not self.speedup:
+                raise ValueError(f"--{name} is what --speedup times: give --speedup too, or leave it out")
         if not given:
             return []
         if self.heads or self.neurons:

@@ -1,7 +1,7 @@
 """The text that a plan is made on: three quarters of the batches for statistics and refits, a quarter held
 out for the losses."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -55,6 +55,16 @@ def checked(batch: Any) -> Any:
         if isinstance(each, Tensor) and not each.numel():
             raise ValueError(f"{name} of a batch has the shape {tuple(each.shape)}; leave empty batches out")
     return batch
+
+
+def sizes_of_batches(batches: Sequence[Any]) -> str:
+    """How many batches there are, and how many rows they have, such as `4 batches of 8 rows`."""
+    rows = set[int]()
+    for batch in batches:
+        values = batch.values() if isinstance(batch, Mapping) else [batch.target_in]
+        rows |= {len(next((each for each in values if isinstance(each, Tensor) and each.dim()), ()))}
+    sizes = " to ".join(str(number) for number in sorted({min(rows), max(rows)}))
+    return f"{len(batches)} batch{'es' * (len(batches) > 1)} of {sizes} rows"
 
 
 def count_labels(model: nn.Module, batch: Any) -> int:

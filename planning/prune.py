@@ -28,7 +28,7 @@ from headgates.gates.sites import device_of
 from headgates.gates.targets import check_number
 from headgates.planning.cost_table import CostMeasure, cost_table, counting_table, parameters
 from headgates.planning.order import BY_PLAN, ScoreFunction, check_choice, order_of
-from headgates.planning.plan_text import PlanText
+from headgates.planning.plan_text import PlanText, sizes_of_batches
 from headgates.planning.planner import Plan, Planner
 from headgates.planning.pruned import Pruned
 from headgates.planning.reached import CLOSE, reached
@@ -105,7 +105,8 @@ def prune(
     inputs: Inputs | None = None  # of the passes that prove that layers can go
     if isinstance(text.fit[0], Mapping) and short_example(model) is None:
         inputs = (), dict(text.fit[0])
-    used = run or partial(forward_passes, text.fit[:: -(-len(text.fit) // TIMED_BATCHES)])
+    chosen = text.fit[:: -(-len(text.fit) // TIMED_BATCHES)]
+    used = run or partial(forward_passes, chosen)
 
     def planner_of(kinds: Sequence[str], **options: Any) -> Planner:
         report(f"the order of {'heads and neurons' if len(kinds) == len(ALL_KINDS) else 'units'}")
@@ -189,6 +190,7 @@ def prune(
         asked,
         predicted,
         tuple(found),
+        f"{'run(model)' if run else f'a pass of {sizes_of_batches(chosen)}'}, {timer.place}" if timer else "",
     )
 
 

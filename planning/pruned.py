@@ -12,7 +12,8 @@ class Pruned:
     """subnet: what stays of the model as it was. loss: of the held-out batches before and after, in nats per
     `unit`. parameters: before and after. asked: such as {"speedup": 2.0}. predicted: the share of parameters
     or multiply-adds that the plan said would stay, or how many times as fast it said the model would be; None
-    for numbers of heads and neurons. measured: the same as it is; of a speed, one number for each round."""
+    for numbers of heads and neurons. measured: the same as it is; of a speed, one number for each round, of
+    what `timed` says."""
 
     subnet: Subnet
     loss: tuple[float, float]
@@ -21,6 +22,7 @@ class Pruned:
     asked: dict[str, float]
     predicted: float | None = None
     measured: tuple[float, ...] = ()
+    timed: str = ""
 
     @property
     def speedup(self) -> float | None:
@@ -30,6 +32,7 @@ class Pruned:
 
     def __str__(self) -> str:
         lines = [self.subnet.words, "", *self.table(), "", self.wish()]
+        lines += [f"timed       {self.timed}"] * bool(self.timed)
         before, after = self.loss
         lines.append(f"loss        {before:.4f} -> {after:.4f} nats per {self.unit}, held-out batches")
         was, now = self.parameters

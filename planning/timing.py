@@ -39,6 +39,14 @@ class Timer:
             )
             self.whole = median(self.seconds(model) for _ in range(self.rounds))
 
+    @property
+    def place(self) -> str:
+        """Where it runs, in words."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        threads = torch.get_num_threads()
+        return f"the CPU, {threads} thread{'s' * (threads > 1)}"
+
     def seconds(self, model: nn.Module) -> float:
         """Of one run, the mean of `repeats`."""
         with torch.no_grad():

@@ -37,6 +37,7 @@ from headgates.pruning.runtime_cost import (
     TimedText,
     check_runtime,
     compared,
+    how_searched,
     runtimes_of,
     timed_text,
 )
@@ -89,8 +90,7 @@ class Planning:
     @property
     def search(self) -> str:
         """How models are timed, in words."""
-        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
-        return f"{RUNTIME_LABELS[self.runtime]}, batch {self.batch}, beam {self.beam}, {threads}"
+        return f"{RUNTIME_LABELS[self.runtime]}, {how_searched(self.batch, self.beam, self.threads)}"
 
     def order(self, score: str) -> HeadMap:
         """Of what may close, the lowest first."""

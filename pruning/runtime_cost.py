@@ -182,6 +182,12 @@ def clock_of(threads: int) -> Callable[[], float]:
     return time.process_time if (threads or torch.get_num_threads()) == 1 else time.perf_counter
 
 
+def how_searched(batch: int, beam: int, threads: int) -> str:
+    """How lines are searched, as it stands beside every speed. threads: 0 for those that torch has."""
+    threads = threads or torch.get_num_threads()
+    return f"batch {batch}, beam {beam}, {threads} thread{'s' * (threads > 1)}"
+
+
 @contextmanager
 def side_by_side(
     this: Translator, whole: Translator, runtime: str, threads: int

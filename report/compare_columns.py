@@ -192,6 +192,11 @@ def measured_range(group: Group) -> tuple[float, float] | None:
     return (min(ratios), max(ratios)) if len(ratios) > 1 else None
 
 
+def timed_words(group: Group) -> str | None:
+    """By which runtime, batch, beam and threads its models were timed; None where none was."""
+    return ", ".join(dict.fromkeys(each["timed"] for each in speeds_of(group))) or None
+
+
 def speed_column(name: str, value: Callable[[SpeedRecord], float | None], head: str = "") -> Column:
     return over_seeds(name, lambda row: row.speed and value(row.speed), head, ".2f")
 
@@ -206,6 +211,7 @@ def speed_columns(compared: Compared, metrics: Sequence[Metric]) -> list[Column]
         speed_column("predicted", predicted_speed, "predicted (x)"),
         speed_column("measured", lambda speed: speed["measured"]["median"], "measured (x)"),
         Column(("measured_low", "measured_high"), measured_range, "of seeds", ".2f"),
+        Column(("timed",), timed_words, "by"),
         speed_column("tokens", lambda speed: speed["tokens"]),
     ]
     for runtime in common_runtimes(compared):
@@ -234,6 +240,7 @@ def int8_alone(compared: Compared, metric: Metric) -> list[str]:
     before, after = (speeds[0][runtime]["unpruned"][metric.name] for runtime in ("ct2", "int8"))
     return [
         f"The unpruned model by CTranslate2 int8 is {fmean(faster):.2f} times as fast as in fp32 "
-        f"({interval_text((min(faster), max(faster)), '.2f')}, each row beside it) at {after:.2f} "
-        f"{metric.title} in place of {before:.2f}; what pruning adds to that is in the columns of int8."
+        f"({interval_text((min(faster), max(faster)), '.2f')}, each row beside it, with its batch and beam) "
+        f"at {after:.2f} {metric.title} in place of {before:.2f}; what pruning adds to that is in the "
+        "columns of int8."
     ]

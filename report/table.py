@@ -146,14 +146,14 @@ def result_sentence(run: RunFolder) -> str | None:
 def speed_sentence(row: ResultRow, speed: SpeedRecord, whole: int) -> str:
     """How fast and how good a planned model is, beside the unpruned one with so many parameters. Of a budget
     that is no speed, the share that was planned."""
-    lost = row.main
+    lost, reached = row.main, f"{speed['measured']['median']:.2f}x as fast by {speed['timed']}"
     planned = f"predicted {speed['predicted']:.2f}x"
     if row.missed:
         planned += f", missed: {row.missed}"
     if speed["budget"] != "speedup":
         planned = f"planned: {1 / speed['predicted']:.0%} of the {speed['unit']}"
     return (
-        f"{speed['measured']['median']:.2f}x as fast ({planned}) at {lost.difference:+.1f} "
+        f"{reached} ({planned}) at {lost.difference:+.1f} "
         f"{row.metric.upper()} ({interval_text(lost.difference_ci95, '+.1f')}), "
         f"{(row.parameters or 0) / whole:.0%} of the parameters"
     )

@@ -12,6 +12,7 @@ from headgates.bridges.exported import FORMATS, format_named, require_packages
 from headgates.commands import start
 from headgates.configs.fields import REQUIRED, check_ranges, setting
 from headgates.configs.program import program
+from headgates.configs.recipe import USUAL_BATCH
 from headgates.configs.source import SourceOptions
 
 
@@ -39,7 +40,7 @@ class ExportOptions(SourceOptions):
     report: Literal["speed"] | None = setting(
         None, "speed: time the model beside its base, by every runtime, instead of writing it."
     )
-    batch: int = setting(32, "Sentences at once where a speed is measured.", at_least=1, rare=True)
+    batch: int = setting(USUAL_BATCH, "Sentences at once where a speed is measured.", at_least=1)
     beam: int = setting(1, "Beam width; 1 is greedy.", at_least=1)
 
     def __post_init__(self) -> None:

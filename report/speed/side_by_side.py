@@ -11,7 +11,15 @@ from typing import Any
 
 from headgates.lab.measure import alternate, ratio_by_round, spread_text
 from headgates.models.translator import Translator
-from headgates.pruning.runtime_cost import ROUNDS, TIMED, TimedLines, clock_of, compared, runtimes_of
+from headgates.pruning.runtime_cost import (
+    ROUNDS,
+    TIMED,
+    TimedLines,
+    clock_of,
+    compared,
+    how_searched,
+    runtimes_of,
+)
 from headgates.records.provenance import device_name, provenance
 from headgates.records.source import Source, open_source
 from headgates.report.compare_columns import RUNTIME_NAMES
@@ -33,7 +41,9 @@ def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int,
         for name, size, cells in zip(("unpruned", "pruned"), sizes, times, strict=True)
     ]
     names = [RUNTIME_NAMES[runtime] for runtime in speeds]
-    show(f"{source.folder.path.name}: times as fast as unpruned", ["model", "parameters", *names], rows)
+    how = f" ({how_searched(batch, beam, threads)})" * isinstance(whole.predictor, Translator)
+    title = f"{source.folder.path.name}: times as fast as unpruned{how}"
+    show(title, ["model", "parameters", *names], rows)
     numbers = {
         "run": source.folder.path.resolve().name,
         "system": source.system,

@@ -38,6 +38,7 @@ RECIPES = [
     Recipe("plan", Share("params", 0.6), ALL, refit="out+ffn+v"),
     Recipe("importance", Share("macs", 0.1 + 0.2), ALL),
     Recipe("plan", Speed(2.5, "int8", 7), ALL, refit="out+ffn+v", epochs=8),
+    Recipe("plan", Speed(2.5, "int8", 1), ALL, refit="out+ffn+v", epochs=8),
     Recipe("uniform", Speed(1.5), ALL, epochs=8),
     Recipe("plan", MaxDrop(0.5, speeds=(1.5, 2.0)), ALL),
     Recipe("l0", MaxDrop(0.0, heads=(24, 12), batch=3), epochs=3),
@@ -183,6 +184,7 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
         ("--shortlist 0", "leaves no piece"),
         ("--shortlist 50 --heads 3", "say in two ways"),
         ("--runtime int8 --heads 5", "--runtime is what --speedup times"),
+        ("--batch 1 --params 0.5", "--batch is what --speedup times"),
         ("--speedup 1", "--speedup: expected a number above 1"),
     ],
 )

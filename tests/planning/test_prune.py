@@ -12,6 +12,7 @@ from headgates.analysis.batches import batch_loss
 from headgates.gates import FFN_KINDS, KINDS, HeadMap, Subnet, attach, detach, find_sites, save_pruned
 from headgates.gates.depth import stacks_of
 from headgates.planning import timing
+from headgates.planning.plan_text import sizes_of_batches
 from headgates.planning.prune import prune
 from tests.worlds.families import BY_NAME
 from tests.worlds.labelled_models import MODELS, made
@@ -180,6 +181,13 @@ def test_a_shape_that_is_slower_than_planned_is_planned_again(parameters_are_tim
     assert calls
     assert set(map(id, calls)) == {id(model)}
     assert f"{found.speedup:.2f} measured" in str(found)
+    assert "timed       run(model), the CPU, " in str(found)
+
+
+def test_what_was_timed_names_the_batches_of_the_text_with_their_rows():
+    batches = [{"return_dict": True, "input_ids": torch.ones(rows, 3)} for rows in (8, 8, 5)]
+    assert sizes_of_batches(batches) == "3 batches of 5 to 8 rows"
+    assert sizes_of_batches(batches[:1]) == "1 batch of 8 rows"
 
 
 def test_multiply_adds_are_those_of_the_run():

@@ -173,7 +173,7 @@ def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
     }
     half = by | {"milliseconds": [2.0, 4.0], "unpruned": {"accuracy": 94.0}}
     speed = {"budget": "speedup", "predicted": 2.1, "measured": {"median": 1.9}}
-    speed |= {"tokens": 1.0, "timed": "int8"}
+    speed |= {"tokens": 1.0, "timed": "int8, batch 1"}
     rows = [made("plan", heads, right(range(80)), budget=Speed(10 / heads, "int8")) for heads in (5, 2)]
     rows[0].result.speed = speed | {"runtimes": {"ct2": by, "int8": half}}
     rows[1].result.speed = speed | {"runtimes": {"torch": by, "ct2": by, "int8": half}}
@@ -186,6 +186,7 @@ def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
         "1.90",
     )
     assert (told["int8 (x)"], told["accuracy, int8"]) == ("2.00", "40.00")
+    assert told["by"] == "int8, batch 1", "a speed without its batch is none"
     assert "own search (x)" not in told
     assert "int8 is 2.00 times as fast as in fp32" in sentences_of(found, ACCURACY)[-1]
     assert "at 94.00 accuracy in place of 95.00" in sentences_of(found, ACCURACY)[-1]

@@ -30,7 +30,7 @@ def test_the_sentence_of_a_planned_model_compares_its_size_with_the_base(tmp_pat
     base = toy_base(tmp_path)
     run = made_run(base, PLANNED, 3, 94.0, speed=SPEED)
     share = run.row_of("pruned").parameters / base.row_of(BASE).parameters
-    assert own_speed(run).startswith("1.97x as fast (predicted 2.05x) at -1.0 BLEU (")
+    assert own_speed(run).startswith("1.97x as fast by int8, batch 1 (predicted 2.05x) at -1.0 BLEU (")
     assert own_speed(run).endswith(f"{share:.0%} of the parameters")
     own_shape(run)
     assert capsys.readouterr().out.splitlines()[-1] == own_speed(run)

@@ -36,14 +36,14 @@ def timed(monkeypatch) -> list[tuple]:
 
 def test_the_removed_model_is_timed_beside_its_base_by_every_runtime(runs, called, timed):
     gated = next(runs.glob("*-l0-*"))
-    asked = ("--sentences", 7, "--set", "batch=3", "--beam", 2)
+    asked = ("--sentences", 7, "--batch", 3, "--beam", 2)
     out = well(called(export)(gated, "--report", "speed", *asked))
     found = RunFolder(gated).read_json("speed/side_by_side.json")
     whole, pruned = found["parameters"]
     assert pruned < whole
     assert all(f"{size:,}" in out for size in (whole, pruned))
     assert out.count("10.00 ms a line") == out.count("1.25 (1.10 to 1.50)") == 2
-    assert all(name in out for name in ("own search", "int8"))
+    assert all(name in out for name in ("own search", "int8", "(batch 3, beam 2, "))
     assert [*found["speeds"]] == ["torch", "int8"]
     assert len(timed) == 2
     for this, unpruned, _, _, text in timed:
