@@ -30,11 +30,13 @@ from benchmarks.training_peers import PADDING, MarianLoop, make_batches, marian,
 from headgates.configs.settings import SearchConfig
 from headgates.configs.stages import StageConfig
 from headgates.data.batch import Batch
+from headgates.data.special_tokens import SpecialTokens
 from headgates.lab.measure import median_and_range
 from headgates.models.search import best_hypotheses
 from headgates.models.transformer import Transformer
 
 SEED, WIDTH, SMALL_WIDTH = 1, 512, 32
+SPECIALS = SpecialTokens()
 SPEEDUPS, SENTENCES = (1.5, 2.0), (1, 64)
 LENGTH = 24  # pieces of every translation
 CLOSE = 1e-3  # of logits in fp32
@@ -84,7 +86,15 @@ def their_lines(theirs: Any, source: Tensor) -> list[list[int]]:
     """LENGTH pieces of each source, greedily."""
     lengths = {"min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
     found = theirs.generate(
-        input_ids=source, attention_mask=source != PADDING, num_beams=1, do_sample=False, **lengths
+        input_ids=source,
+        attention_mask=source != PADDING,
+        decoder_start_token_id=SPECIALS.beginning,
+        eos_token_id=SPECIALS.end,
+        forced_eos_token_id=SPECIALS.end,
+        suppress_tokens=[SPECIALS.padding, SPECIALS.beginning],  # which our search never writes
+        num_beams=1,
+        do_sample=False,
+        **lengths,
     )
     return found[:, 1 : LENGTH + 1].tolist()
 

@@ -1,7 +1,8 @@
 """A GPU that is emulated on a CPU build of torch: its tensors say that they are on "fakegpu:0", hold their
 numbers on the CPU, and refuse what CUDA refuses.
 
-    with fake_gpu():                       # in a process of its own: the import names the device for good
+    register()                             # in a process of its own: it names the device for good
+    with fake_gpu():
         model.to("fakegpu")(ids)           # RuntimeError: ids are on the CPU
 
 What is refused: an operation of tensors on both devices, but for what CUDA allows (copies, numbers of no
@@ -32,8 +33,12 @@ class Backend(backend_registration._DummyBackendModule):
         return [torch.float16, torch.bfloat16]
 
 
-# at once: the autograd engine asks for the devices of a process when its first backward pass begins
-backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
+def register() -> None:
+    """Name the device, for good, before the first backward pass of a process, when the autograd engine asks
+    which there are. Beside a real GPU every backward pass fails then."""
+    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
+
+
 # operations that take tensors of both devices on CUDA too
 COPIES = {"aten::copy_", "aten::_to_copy", "aten::set_"}
 INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}

@@ -87,7 +87,7 @@ from headgates.planning.timing import Timer
 from headgates.tasks.translation import Translation
 from tests.renumbered import LINES, twins
 from tests.renumbered import batches as renumbered
-from tests.worlds.fake_gpu import NAME, fake_gpu
+from tests.worlds.fake_gpu import NAME, fake_gpu, register
 from tests.worlds.families import BY_NAME, Family
 from tests.worlds.one_by_one import VOCAB, in_batches, random_model, random_pairs
 
@@ -580,6 +580,8 @@ def main() -> None:
     parser.add_argument("--device", default=NAME)
     options = parser.parse_args()
     DEVICE = options.device
+    if DEVICE == NAME:
+        register()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     wrong, called = dict[str, str](), set[str]()
