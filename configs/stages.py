@@ -93,11 +93,16 @@ class GateTraining:
 
 @dataclass(frozen=True)
 class DistillConfig:
-    """Learning from the base itself, in every stage that starts from it."""
+    """Learning from a teacher, the base itself or a better run, in every stage that starts from the base."""
 
+    teacher: str | None = setting(
+        None,
+        "Run that is learned from, such as a larger model; the base by default. With --distill.weight it "
+        "needs the base's vocabulary.",
+    )
     weight: float = setting(
         0.0,
-        "Share of the loss: KL divergence from the base, token by token; 0 for none.",
+        "Share of the loss: KL divergence from the teacher, token by token; 0 for none.",
         at_least=0,
         at_most=1,
     )
@@ -106,7 +111,7 @@ class DistillConfig:
     )
     sequences: float = setting(
         0.0,
-        "Share of the training pairs whose target is the base's own translation, which it makes once "
+        "Share of the training pairs whose target is the teacher's translation, which it makes once "
         "(Kim & Rush 2016); 0 for none.",
         at_least=0,
         at_most=1,

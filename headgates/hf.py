@@ -1,7 +1,7 @@
 """Gates in Hugging Face's Trainer.
 
-    trainer = Trainer(model, args, train_dataset=..., callbacks=[hg.hf.HeadGates(heads=24, save="pruned")])
-    trainer.train()          # afterwards the model has 24 heads
+trainer = Trainer(model, args, train_dataset=..., callbacks=[hg.hf.HeadGates(heads=24, save="pruned")])
+trainer.train()          # afterwards the model has 24 heads
 """
 
 import base64

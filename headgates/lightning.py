@@ -1,7 +1,7 @@
 """Gates in a LightningModule of one's own.
 
-    trainer = pl.Trainer(callbacks=[hg.lightning.HeadGates(heads=24, save="pruned")])
-    trainer.fit(module, loader)          # afterwards the module has 24 heads
+trainer = pl.Trainer(callbacks=[hg.lightning.HeadGates(heads=24, save="pruned")])
+trainer.fit(module, loader)          # afterwards the module has 24 heads
 """
 
 from typing import Any

@@ -26,7 +26,7 @@ from headgates.configs.recipe import Recipe
 from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
 from headgates.data.ranks import first, is_first
-from headgates.lab.distilled_text import distilled_data, distilled_seconds
+from headgates.lab.distilled_text import distilled_data, distilled_seconds, teacher_of
 from headgates.lab.evaluation import (
     Evaluation,
     evaluated,
@@ -196,6 +196,23 @@ class Run:
         """A fresh copy of the base."""
         return self.text.load(self.base)
 
+    @cached_property
+    def teacher(self) -> RunFolder:
+        """The run that is learned from. Raises ValueError where the one that is named is none."""
+        return teacher_of(self.settings, self.base)
+
+    def check_teacher(self) -> None:
+        """Raises ValueError where the teacher cuts the test lines into other pieces than the base does."""
+        pieces = [
+            [vocab.encode(list(lines)) for vocab, lines in zip(self.task.vocabs(each.path), self.text.test)]
+            for each in (self.teacher, self.base)
+        ]
+        if pieces[0] != pieces[1]:
+            raise ValueError(
+                f"--distill.teacher {self.teacher.path}: its vocabulary is another than the base's, so its "
+                "numbers cannot be learned; leave --distill.weight at 0, and take --distill.sequences"
+            )
+
     def track(self) -> None:
         """Let the tracker follow the run from here on."""
         if not self.tracked:
@@ -217,7 +234,7 @@ class Run:
     ) -> StageResult:
         """Train a stage and return its result; a stage whose result is on disk is not run again.
 
-        seeded_as: the stage whose seed it has, its own by default. distilled: on the base's translations,
+        seeded_as: the stage whose seed it has, its own by default. distilled: on the teacher's translations,
         if the settings say so. beside: gating and distilling of the module."""
         record = f"{prefix}stage.json"
         if first((self.folder / record).is_file):
@@ -234,7 +251,7 @@ class Run:
         self.track()
         data = self.text.data(self.folder)
         if distilled and self.settings.distill.sequences:
-            data = distilled_data(self.text, self.folder, self.base)
+            data = distilled_data(self.text, self.folder, self.teacher)
         data.accumulate = stage.accumulate
         data.seed = seed  # a new order of batches: the seed of the stage, not of the base again
         result = run_stage(
@@ -267,15 +284,17 @@ class Run:
             freeze_decoder(predictor.model)
         if settings.finetune.dropout is not None:
             change_dropout(predictor.model, settings.finetune.dropout)
-        teach = settings.distill.weight
-        beside["distilling"] = Distilling(self.load().model, settings.distill) if teach else None
+        beside["distilling"] = None
+        if settings.distill.weight:
+            self.check_teacher()
+            beside["distilling"] = Distilling(self.text.load(self.teacher).model, settings.distill)
         return self.train(name, predictor, stage, distilled=True, **beside)
 
     def compute_of(self, result: StageResult | None, choice: float, refit: float = 0.0) -> dict[str, float]:
         """The seconds of what made a row, by `ResultRow.compute`; parts that it has not are left out."""
         parts = {"choice": choice, "refit": refit}
         if result is not None:
-            parts |= {"text": distilled_seconds(self.text, self.base), "training": result.seconds}
+            parts |= {"text": distilled_seconds(self.text, self.teacher), "training": result.seconds}
         return {name: round(seconds, 1) for name, seconds in parts.items() if seconds}
 
     # ---------------------------------------------------------------- rows

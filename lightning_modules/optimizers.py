@@ -53,16 +53,16 @@ class Muon(torch.optim.Muon):
     the time on a CPU and by a twentieth of the kernels on a GPU, whose launches are most of such a step."""
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[nn.Parameter]] = {}
+            shapes: dict[torch.Size, list[Tensor]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
                     shapes.setdefault(weight.shape, []).append(weight)
             for weights in shapes.values():
                 self.step_alike(weights, group)
 
-    def step_alike(self, weights: list[nn.Parameter], group: dict[str, Any]) -> None:
+    def step_alike(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """One step of matrices (M, N) of one shape."""
         gradients: list[Any] = [weight.grad for weight in weights]
         momenta = []

@@ -23,6 +23,7 @@ from headgates.data.ranks import all_sum, first, share
 from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet
 from headgates.gates.depth import skipped
 from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.lab.distilled_text import teacher_of
 from headgates.lab.lab import Lab, Run
 from headgates.lightning_modules.stage_record import StageResult
 from headgates.models.progress import say
@@ -100,6 +101,7 @@ def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
         base_hash=str(base.run_hash()),
         test=lab.text.test,
         sampled=sampled,
+        teacher=teacher_of(lab.settings, base).run_hash() if lab.settings.distill.teacher else None,
     )
 
 

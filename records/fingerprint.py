@@ -48,9 +48,11 @@ def recipe_fingerprint(
     base_hash: str,
     test: tuple[list[str], list[str]],
     sampled: int | None = None,
+    teacher: str | None = None,
 ) -> dict[str, Any]:
     """All that a recipe's model on a base, and its measures, depend on. test: the lines that are evaluated;
-    sampled: the training pairs that its score reads."""
+    sampled: the training pairs that its score reads; teacher: the hash of the run that is learned from, None
+    for the base."""
     settings = as_one_process(settings)
     found = {
         **shared_fingerprint(settings, corpus, precision if trains(recipe) else "32", recipe.seed),
@@ -61,7 +63,7 @@ def recipe_fingerprint(
         found |= {
             "finetune": to_dict(settings.finetuning(recipe.epochs)) | {"dropout": settings.finetune.dropout},
             "freeze_decoder": settings.freeze_decoder,
-            "distill": to_dict(settings.distill),
+            "distill": to_dict(settings.distill) | {"teacher": teacher},
             "distill_search": to_dict(settings.search) if settings.distill.sequences else None,
         }
     if recipe.choose == UNPRUNED:  # recipes that differ in their search share it, and evaluate it anew
