@@ -23,6 +23,8 @@ UNPRUNED = "unpruned"  # in the place of a choice: everything stays
 LAYERS = "layers"  # in its place: the layers that the command names go
 PIECES = "pieces"  # in its place: the pieces of the vocabulary that a text needs stay
 SHORTLIST = "shortlist"  # in its place: a list says which pieces may follow from a source
+PLAN = "plan"  # in its place: heads, neurons, layers and output rows are traded off against each other
+NO_SHORTLIST = "0"  # beside a speed: all rows of the output layer are computed
 USUAL_BATCH = 32  # sentences at once, where a command does not say
 MOST_VALUES = 10_000  # values of a list; numbers are at most its cube
 CHOICE_LABELS = {  # what figures and tables call a choice, where that is not its name
@@ -30,7 +32,7 @@ CHOICE_LABELS = {  # what figures and tables call a choice, where that is not it
     LAYERS: "layers dropped",
     PIECES: "vocabulary trimmed",
     SHORTLIST: "output layer shortened",
-    "plan": "planned",
+    PLAN: "planned",
     "scratch": "the same shape from random weights",
     "uniform": "a smaller model from random weights",
     "raw-importance": "raw importance",
@@ -125,31 +127,34 @@ class Share:
 
 @dataclass(frozen=True)
 class Speed:
-    """So many times as fast as the base by a runtime, with so many sentences at once."""
+    """So many times as fast as the base by a runtime, with so many sentences at once. shortlist: of the
+    output layer, as `Listed.by`, or NO_SHORTLIST; None where a plan decides."""
 
     name: ClassVar[str] = "speed"
     factor: float
     runtime: str = "auto"
     batch: int = USUAL_BATCH
+    shortlist: str | None = None
 
     @property
     def words(self) -> str:
-        return f"{self.factor:g} times the speed" + batch_words(self.batch)
+        return f"{self.factor:g} times the speed" + beside_words(self.batch, self.shortlist)
 
     @property
     def file_word(self) -> str:
-        return f"{self.factor:g}x" + batch_file_word(self.batch)
+        return f"{self.factor:g}x" + beside_file_word(self.batch, self.shortlist)
 
     @property
     def flags(self) -> dict[str, Any]:
-        return {"speedup": self.factor, "runtime": self.runtime, "batch": self.batch}
+        found = {"speedup": self.factor, "runtime": self.runtime, "batch": self.batch}
+        return found | {"shortlist": self.shortlist}
 
 
 @dataclass(frozen=True)
 class MaxDrop:
     """The smallest model that loses at most so many points on validation, among these numbers of heads, these
     speeds of a plan, or what gates leave at these prices of a head; among the usual numbers or speeds where
-    there are none."""
+    there are none. shortlist: as of a `Speed`."""
 
     name: ClassVar[str] = "max_drop"
     points: float
@@ -158,20 +163,22 @@ class MaxDrop:
     prices: tuple[float, ...] = ()
     runtime: str = "auto"
     batch: int = USUAL_BATCH
+    shortlist: str | None = None
 
     @property
     def words(self) -> str:
-        return f"at most {self.points:g} points lost" + batch_words(self.batch)
+        return f"at most {self.points:g} points lost" + beside_words(self.batch, self.shortlist)
 
     @property
     def file_word(self) -> str:
-        return f"drop{self.points:g}" + batch_file_word(self.batch)
+        return f"drop{self.points:g}" + beside_file_word(self.batch, self.shortlist)
 
     @property
     def flags(self) -> dict[str, Any]:
         tried = {"heads": self.heads, "speedup": self.speeds, "lambda": self.prices}
         among = {name: ",".join(map(str, values)) for name, values in tried.items() if values}
-        return {"max_drop": self.points, **among, "runtime": self.runtime, "batch": self.batch}
+        found = {"max_drop": self.points, **among, "runtime": self.runtime, "batch": self.batch}
+        return found | {"shortlist": self.shortlist}
 
 
 @dataclass(frozen=True)
@@ -224,26 +231,39 @@ class Listed:
 
     @property
     def words(self) -> str:
-        return f"{self.by} pieces listed for each" if self.by.isdigit() else f"the pieces of {self.by}"
+        return list_words(self.by)
 
     @property
     def file_word(self) -> str:
-        return self.by if self.by.isdigit() else "file"
+        return list_file_word(self.by)
 
     @property
     def flags(self) -> dict[str, Any]:
         return {"shortlist": self.by}
 
 
-def batch_words(batch: int) -> str:
-    """What a wish for a speed says of its batch; nothing of the usual one."""
-    if batch == USUAL_BATCH:
-        return ""
-    return ", one sentence at a time" if batch == 1 else f", {batch} sentences at once"
+def list_words(by: str) -> str:
+    """A shortlist by what makes it: a number of pieces, or Marian's file."""
+    return f"{by} pieces listed for each" if by.isdigit() else f"the pieces of {by}"
 
 
-def batch_file_word(batch: int) -> str:
-    return "" if batch == USUAL_BATCH else f"-b{batch}"
+def list_file_word(by: str) -> str:
+    return by if by.isdigit() else "file"
+
+
+def beside_words(batch: int, shortlist: str | None) -> str:
+    """What a wish for a speed says of its batch, unless it is the usual one, and of its shortlist, unless a
+    plan decides."""
+    words = "" if batch == USUAL_BATCH else f", {batch} sentences at once"
+    words = ", one sentence at a time" if batch == 1 else words
+    if shortlist is None:
+        return words
+    return words + (", without a shortlist" if shortlist == NO_SHORTLIST else f", {list_words(shortlist)}")
+
+
+def beside_file_word(batch: int, shortlist: str | None) -> str:
+    words = "" if batch == USUAL_BATCH else f"-b{batch}"
+    return words + ("" if shortlist is None else f"-list{list_file_word(shortlist)}")
 
 
 Budget = Lambda | Units | Share | Speed | MaxDrop | Layers | Pieces | Listed

@@ -18,6 +18,8 @@ from headgates.configs.kinds import (
 )
 from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import (
+    NO_SHORTLIST,
+    PLAN,
     STEPS,
     USUAL_BATCH,
     Budget,
@@ -33,7 +35,6 @@ from headgates.configs.recipe import (
     plain_recipe,
 )
 
-PLAN = "plan"
 LAYER = re.compile(r"(encoder|decoder)\.\d{1,4}")
 LEARNED_EPOCHS = 3  # of training where gates learn, unless --epochs says otherwise
 TRIED = ("lambda", "heads", "speedup")  # what --max-drop may look among
@@ -74,7 +75,7 @@ class RecipeFlags:
     shortlist: list[str] = setting(
         [],
         "Target pieces that the output layer computes for each source piece. A number, such as 50, or a file "
-        "of Marian's.",
+        "of Marian's. Beside --speedup it is the plan's, which chooses one itself otherwise; 0: none.",
     )
     kinds: list[str] = setting(
         [],
@@ -149,12 +150,15 @@ class RecipeFlags:
         flags that say it in different ways."""
         given = [name for name in BUDGET_FLAGS if self.value(name)]
         given += ["neurons"] * bool(self.neurons and not self.heads)
+        if self.speedup or self.max_drop is not None:
+            given = [name for name in given if name != "shortlist"]  # which is a part of the plan
         over = self.max_drop is not None and given in ([each, "max_drop"] for each in TRIED)
         if len(given) > 1 and not over:
             first, second, *_ = (f"--{name.replace('_', '-')}" for name in given)
             raise ValueError(f"{first} and {second} say in two ways how much stays: give one of them")
+        lists: Sequence[str | None] = [*map(checked_list, self.shortlist)] or [None]
         if self.max_drop is not None:
-            return [self.drop_budget()]
+            return [self.drop_budget(each) for each in lists]
         for name, usual in (("runtime", "auto"), ("batch", USUAL_BATCH)):
             if getattr(self, name) != usual and not self.speedup:
                 raise ValueError(f"--{name} is what --speedup times: give --speedup too, or leave it out")
@@ -166,22 +170,28 @@ class RecipeFlags:
             return [Layers(tuple(map(checked_layer, self.drop_layers)))]
         if self.trim_vocabulary:
             return [Pieces(tuple(self.trim_vocabulary))]
-        if self.shortlist:
-            return [Listed(checked_list(by)) for by in self.shortlist]
+        if self.shortlist and not self.speedup:
+            if NO_SHORTLIST in self.shortlist:
+                raise ValueError(
+                    "--shortlist 0 leaves no piece: give at least 1, such as 50, or leave it out; beside "
+                    "--speedup it is a plan without a shortlist"
+                )
+            return [Listed(by) for by in lists if by]
         budgets: list[Budget] = [Lambda(price) for price in sorted(self.lam)]
-        budgets += [Speed(factor, self.runtime, self.batch) for factor in sorted(self.speedup)]
+        speeds = product(sorted(self.speedup), lists)
+        budgets += [Speed(factor, self.runtime, self.batch, each) for factor, each in speeds]
         for of, shares in (("params", self.params), ("macs", self.macs)):
             budgets += [Share(of, share) for share in sorted(shares, reverse=True)]
         return budgets
 
-    def drop_budget(self) -> MaxDrop:
+    def drop_budget(self, shortlist: str | None) -> MaxDrop:
         assert self.max_drop is not None
         units = list(units_of(self.heads, [])) if self.heads else []
         if any(each.by_kind for each in units):
             raise ValueError("--max-drop looks for a number of heads in all: give --heads such as 36,24")
         heads = tuple(each.heads or 0 for each in units)
         speeds, prices = tuple(sorted(self.speedup)), tuple(sorted(self.lam))
-        return MaxDrop(self.max_drop, heads, speeds, prices, self.runtime, self.batch)
+        return MaxDrop(self.max_drop, heads, speeds, prices, self.runtime, self.batch, shortlist)
 
     def value(self, name: str) -> object:
         found = getattr(self, "lam" if name == "lambda" else name)
@@ -218,9 +228,8 @@ def checked_layer(name: str) -> str:
 
 
 def checked_list(by: str) -> str:
-    if by.isdigit() and not int(by):
-        raise ValueError("--shortlist 0 leaves no piece: give at least 1, such as 50, or leave it out")
-    return by
+    """A number without zeros before it, or a file's name."""
+    return str(int(by)) if by.isdigit() else by
 
 
 def decides(choose: str, budget: Budget) -> bool:
@@ -270,6 +279,11 @@ def check_recipe(recipe: Recipe) -> None:
     if isinstance(budget, MaxDrop) and learned is not None and (recipe.refit or not recipe.epochs):
         raise ValueError(
             f"--max-drop: {choose} closes heads while the weights train: give --epochs, and leave --refit out"
+        )
+    if getattr(budget, "shortlist", None) and choose not in (PLAN, "scratch"):
+        raise ValueError(
+            f"--shortlist: beside a speed it is a part of a plan, and {choose} makes none: take --by plan, "
+            "or leave it out"
         )
     if choose == "uniform" and not isinstance(budget, Speed):
         raise ValueError("uniform is the smaller model that is as fast: give --speedup")

@@ -21,7 +21,7 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.text import DataError
 from headgates.data.text_file import read_lines
 
-SHORTLIST_FILE = "vocab.shortlist.bin"  # in a folder with vocabularies, and copied with them
+SHORTLIST_FILE = "shortlist.bin"  # beside the weights of its model
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 SHORTLIST_HEADER = struct.Struct("<6Q")  # magic, checksum, first, best, offsets, ids
 SHORTLIST_CURE = "copy it again, or make it again"

@@ -55,6 +55,10 @@ class Translator(LineTranslator):
         """The translator of another model with the same vocabularies."""
         return Translator(model, self.source_vocab, self.target_vocab, self.search, self.shortlist)
 
+    def with_shortlist(self, shortlist: Shortlist | None) -> "Translator":
+        """The same model with another shortlist, or with none."""
+        return Translator(self.model, self.source_vocab, self.target_vocab, self.search, shortlist)
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters(), torch.empty(0)).device  # an exported program has none

@@ -129,7 +129,9 @@ def way(recipe: Recipe) -> str:
     if recipe.choose == "plan":
         parts = ["heads"] * (not {*KINDS}.isdisjoint(recipe.kinds))
         parts += ["neurons"] * (not {*FFN_KINDS}.isdisjoint(recipe.kinds))
-        parts += ["layers"] * ({*recipe.kinds} == {*ALL_KINDS})
+        if {*recipe.kinds} == {*ALL_KINDS}:
+            parts.append("layers")
+            parts += ["output rows"] * (isinstance(recipe.budget, Speed) and recipe.budget.shortlist is None)
         words = " and ".join(", ".join(parts).rsplit(", ", 1))
         unit = "time" if isinstance(recipe.budget, Speed) else UNITS[recipe.budget.of]
         how = f"a plan chooses which {words} stay, by what each costs in loss and in {unit}"

@@ -27,6 +27,7 @@ from headgates.lab.distilled_text import teacher_of
 from headgates.lab.lab import Lab, Run
 from headgates.lightning_modules.stage_record import StageResult
 from headgates.models.progress import say
+from headgates.models.translator import Translator
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import check_chooser, how, score_named, score_of
 from headgates.pruning.closing import calibration_of, check_closing, close_heads, closed_heads
@@ -222,7 +223,8 @@ def measure(
     if "soft" in facts:
         warn_of_gap(run, row, facts["soft"])
     if "speed" in facts:
-        speeds = Planning(run, run.text.source(run.base), recipe).speeds(predictor.model)
+        assert isinstance(predictor, Translator)  # or there was no plan
+        speeds = Planning(run, run.text.source(run.base), recipe).speeds(predictor)
         found = speeds[facts["speed"]["runtime"]]
         row.speed = facts["speed"] | found | {"runtimes": speeds}
         predicted = f", predicted {facts['speed']['predicted']:.2f}" * isinstance(recipe.budget, Speed)

@@ -11,6 +11,7 @@ from headgates.configs.stages import StageConfig
 from headgates.lab.lab import Run
 from headgates.lightning_modules.generators import seed_generators
 from headgates.models.progress import say
+from headgates.models.translator import Translator
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import how
 from headgates.pruning.planning import Planning
@@ -30,6 +31,8 @@ def same_shape(run: Run, recipe: Recipe) -> Choice:
     assert choice.subnet is not None
     predictor = new_predictor(run)
     choice.subnet.remove(predictor.model)
+    if isinstance(predictor, Translator) and isinstance(choice.predictor, Translator):
+        predictor.shortlist = choice.predictor.shortlist
     schedule = as_many_batches(run.base, run.settings.ranks)
     if for_speed:
         schedule = replace(schedule, epochs=AS_LONG * recipe.epochs)

@@ -3,6 +3,7 @@ models are.
 
     speed/costs-RUNTIME-bBATCH-kBEAM-tTHREADS.json   a CostTable of milliseconds, with the machine's name
     speed/levels-KINDS-sSEED.json                    what each width of each layer adds to the loss
+    speed/lists-RUNTIME-bBATCH-kBEAM-tTHREADS.json   what shortlists take off the time, and lose
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from headgates.analysis.levels import text_loss
 from headgates.analysis.significance import Scored, score
-from headgates.configs.recipe import UNITS, MaxDrop, Recipe, Share, Speed
+from headgates.configs.recipe import NO_SHORTLIST, PLAN, UNITS, MaxDrop, Recipe, Share, Speed
 from headgates.data.ranks import cpu_threads, first
 from headgates.data.text import ParallelText
 from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet, find_sites
@@ -31,6 +32,15 @@ from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import calibration_of, closed_heads
 from headgates.pruning.max_drop import told_drop, validated
+from headgates.pruning.output_layers import (
+    LIST_SIZES,
+    LISTS_TIMED,
+    LONGEST_LIST,
+    UNCHANGED,
+    ListCosts,
+    OutputLayers,
+    list_costs,
+)
 from headgates.pruning.runtime_cost import (
     RuntimeCost,
     TimedLines,
@@ -42,6 +52,7 @@ from headgates.pruning.runtime_cost import (
     timed_text,
 )
 from headgates.pruning.scores import head_scores, ranked, request_of
+from headgates.pruning.shortlisting import LinkedPieces, mean_rows
 from headgates.records.folder import plain
 from headgates.records.provenance import device_name
 from headgates.records.source import BATCH_TOKENS, Source
@@ -157,6 +168,42 @@ class Planning:
             fresh = True
         return folder.cached(name, shape, cache_key, make, fresh=fresh)
 
+    @cached_property
+    def outputs(self) -> OutputLayers:
+        """The output layers that a plan may have. A plan for a speed has the shortlist that was asked for;
+        else it has the base's output layer or, where that has no shortlist yet, one with a list."""
+        recipe, links = self.recipe, LinkedPieces(self.run, self.source, self.recipe.seed)
+        asked = getattr(recipe.budget, "shortlist", None)
+        costs = UNCHANGED
+        if self.looks_at_lists:
+            name, key = self.lists_file
+
+            def make() -> ListCosts:
+                say(f"timing shortlists of the output layer: {self.search}")
+                names = [asked] if asked else map(str, LIST_SIZES)
+                valid, share = valid_batches(self.source, VALID), 1.0 if asked else LONGEST_LIST
+                return list_costs(links, names, self.timer, valid, share=share)
+
+            found = (make() if asked else self.kept(name, ListCosts, key, make))["lists"]
+            costs = found if asked else {**UNCHANGED, **found}
+        return OutputLayers(self.translator, links, costs)
+
+    @property
+    def looks_at_lists(self) -> bool:
+        asked = getattr(self.recipe.budget, "shortlist", None)
+        if self.budget != "speedup" or self.recipe.choose != PLAN or asked == NO_SHORTLIST:
+            return False
+        whole = {*self.recipe.kinds} == {*ALL_KINDS}  # as layers may go
+        return bool(asked) or (whole and self.translator.shortlist is None)
+
+    @property
+    def lists_file(self) -> tuple[str, dict[str, Any]]:
+        """The name of the file of the costs of shortlists, and what it is made of."""
+        name, key = self.table_file
+        made_of = {"sizes": LIST_SIZES, "seed": self.recipe.seed, "text": self.source.corpus.digest()}
+        made_of |= {"calibration": self.run.settings.calibration_targets}
+        return name.replace("costs", "lists"), key | made_of
+
     def multiply_adds(self, model: Any) -> float:
         """Of the timed text."""
         total = 0
@@ -178,6 +225,7 @@ class Planning:
             loss=source.task.loss,
             units=sum(batch.target_tokens for batch in valid),
             dropping=STACKS if {*self.recipe.kinds} == {*ALL_KINDS} else (),
+            outputs=self.outputs.options(self.full),
             kept=lambda make: self.kept(name, LevelsRecord, key, make),
             report=say,
         )
@@ -220,6 +268,8 @@ class Planning:
         if self.budget == "speedup":
             kinds = len({site.kind for site in sites})
             timings = plans + (0 if self.is_kept(*self.table_file) else 2 + len(MEASURED_SHARES) * kinds)
+            if losses and self.looks_at_lists and not self.is_kept(*self.lists_file):
+                timings += LISTS_TIMED
             seconds += timings * self.timer.seconds_each
         if seconds > LONG:
             parts = [f"{timings:.0f} timings"] * bool(timings) + [f"{passes:.0f} losses"] * bool(passes)
@@ -238,7 +288,7 @@ class Planning:
             if self.full / speed < planner.least_cost:
                 break  # and no faster one either
             plan = self.planned(planner, self.full / speed)
-            if not self.accepted(plan.subnet, reference, budget.points, speed):
+            if not self.accepted(plan, reference, budget.points, speed):
                 break
             found = self.chosen(plan)
         if found is None:
@@ -271,10 +321,12 @@ class Planning:
             return plan
 
         def timed(plan: Plan) -> float:
+            shortlist = self.outputs.translator(plan.output).shortlist
             with plan.subnet.removed(self.source.model):
                 # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
-                cost = self.full * self.timer(self.source.model) / self.timer.whole
-            say(f"{self.full / cost:.2f} times as fast: {plan.subnet.words}")
+                cost = self.full * self.timer(self.source.model, shortlist) / self.timer.whole
+            words = plan.subnet.words + self.outputs.words(plan.output)
+            say(f"{self.full / cost:.2f} times as fast: {words}")
             return cost
 
         found = reached(plan_for, timed, target)
@@ -284,7 +336,11 @@ class Planning:
 
     def chosen(self, plan: Plan) -> Choice:
         about = self.about(self.full / plan.cost) | {"loss": plan.loss}
-        return Choice(self.source.predictor, plan.subnet, facts={"speed": about})
+        if (predictor := self.outputs.translator(plan.output)) is not self.translator:
+            batches = [batch.sources for batch in self.text.batches]
+            rows, by = mean_rows(predictor, batches), self.outputs.names[plan.output]
+            about["shortlist"] = {"by": by, "rows": rows, "of": self.source.model.target_vocab}
+        return Choice(predictor, plan.subnet, facts={"speed": about})
 
     def about(self, predicted: float) -> dict[str, Any]:
         """What is said of a model beside what it measures. predicted: how many times less it costs."""
@@ -299,25 +355,25 @@ class Planning:
             "runtime": self.runtime,
         }
 
-    def accepted(self, subnet: Subnet, reference: Scored, limit: float, speed: float) -> bool:
+    def accepted(self, plan: Plan, reference: Scored, limit: float, speed: float) -> bool:
         """Whether a plan's model loses at most so many points on validation, by `analysis.knee`."""
-        model, closing = self.source.model, subnet.closing.select(self.recipe.kinds)
+        model, subnet = self.source.model, plan.subnet
+        closing = subnet.closing.select(self.recipe.kinds)
         with (
             skipped(model, subnet.dropped),
             closed_heads(model, closing, self.recipe.closing, self.calibration),
         ):
-            scored = validated(self.run, self.source.predictor)
+            scored = validated(self.run, self.outputs.translator(plan.output))
         name = f"{speed:g} times as fast"
         return told_drop(self.run, name, subnet.units.count(), scored, reference, limit).acceptable(limit)
 
-    def speeds(self, model: Any) -> dict[str, dict[str, Any]]:
+    def speeds(self, smaller: Translator) -> dict[str, dict[str, Any]]:
         """Runtime -> `compared` with the base, and the metrics of both, on the test lines; of the runtimes
         that can run the model."""
         lines, references = self.run.text.test
         metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
         text = TimedLines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
-        for runtime in runtimes_of(model):
-            smaller = self.translator.with_model(model)
+        for runtime in runtimes_of(smaller.model):
             outputs, speed = compared(smaller, self.translator, runtime, self.threads, text)
             ours, theirs = (
                 score(self.translator.target_vocab.decode(ids), references, metrics, lines) for ids in outputs

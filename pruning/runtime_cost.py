@@ -28,6 +28,7 @@ from typing import Any
 import torch
 
 from headgates.bridges.exported import FORMATS, require_packages
+from headgates.data.shortlist import Shortlist
 from headgates.lab.measure import alternate, ratio_by_round
 from headgates.models.checkpoint import architecture
 from headgates.models.description import read_description
@@ -255,11 +256,11 @@ class RuntimeCost:
             for name in runs
         }
 
-    def __call__(self, model: Any) -> float:
-        """Milliseconds a sentence."""
-        taken = {"whole": 0.0, "this": 0.0}
+    def __call__(self, model: Any, shortlist: Shortlist | None = None) -> float:
+        """Milliseconds a sentence. shortlist: in place of the base's own."""
+        taken, smaller = {"whole": 0.0, "this": 0.0}, self.copied.with_model(model)
+        smaller = smaller if shortlist is None else smaller.with_shortlist(shortlist)
         for _ in range(OPENINGS):
-            smaller = self.copied.with_model(model)
             with side_by_side(smaller, self.copied, self.runtime, self.threads) as runs:
                 for name, seconds in self.seconds(runs).items():
                     taken[name] += sum(seconds)

@@ -7,7 +7,9 @@ language the ten pieces that IBM's Model 1 links most often hold all of 99.0% of
 those of the largest mean weight all of 79.7%. Marian's file of a shortlist may take their place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TypedDict
@@ -16,7 +18,7 @@ import numpy as np
 
 from headgates.analysis.word_links import expected_links
 from headgates.configs.recipe import Listed, Recipe
-from headgates.data.shortlist import SHORTLIST_FILE, Shortlist, read_probabilities, read_shortlist, strongest
+from headgates.data.shortlist import Shortlist, read_probabilities, read_shortlist, strongest
 from headgates.data.text import DataError
 from headgates.data.vocab import Vocabulary
 from headgates.lab.lab import Run
@@ -50,9 +52,8 @@ def shortlisted(run: Run, recipe: Recipe) -> ShortlistRecord:
     assert isinstance(recipe.budget, Listed)
     source = run.text.source(run.base)
     whole, by = source.translator, recipe.budget.by
-    found = linked_most(run, source, int(by), recipe.seed) if by.isdigit() else read_marian_s(Path(by), whole)
-    short = Translator(whole.model, whole.source_vocab, whole.target_vocab, whole.search, found)
-    found.write(run.folder / SHORTLIST_FILE)
+    found = LinkedPieces(run, source, recipe.seed).shortlist(by)
+    short = whole.with_shortlist(found)
     weights = run.folder / "best.pt"
     run.task.save_model(weights, short)
     say("translating the test set with the shortened output layer")
@@ -83,27 +84,48 @@ def piece_ids(vocab: Vocabulary) -> dict[str, int]:
     return {piece: i for i, piece in enumerate(vocab.pieces(range(len(vocab))))}
 
 
-def linked_most(run: Run, source: Source, best: int, seed: int) -> Shortlist:
-    """The `best` target pieces that each source piece is linked with most often, and as many of the most
-    frequent ones, which belong to the end that every source has."""
-    calibration = Calibration(source, MOST_PAIRS, run.settings.calibration_targets, seed)
-    text, translator = calibration.targeted, source.translator
-    say(f"linking the pieces of {len(text):,} sentence pairs")
-    targets = translator.target_vocab.encode(text.targets)
-    links, counts = expected_links([*zip(translator.encode(text.sources), targets, strict=True)])
-    model = translator.model
-    lists = strongest(links.numpy(), counts.numpy(), model.source_vocab, best)
-    frequency = np.bincount(list(chain(*targets)), minlength=model.target_vocab)
-    end = model.source_specials.end
-    lists[end] = np.concatenate([lists[end], frequency.argsort(kind="stable")[::-1][:best]])
-    return Shortlist.of(lists, best=best)
+@dataclass(eq=False)
+class LinkedPieces:
+    """How often the pieces of a base's training text are linked, counted when that is first asked for."""
+
+    run: Run
+    source: Source
+    seed: int
+
+    @cached_property
+    def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The ids (K, 2) of a source and a target piece, how often (K,) they are linked, and the target
+        pieces (V,) from the most frequent on."""
+        calibration = Calibration(self.source, MOST_PAIRS, self.run.settings.calibration_targets, self.seed)
+        text, translator = calibration.targeted, self.source.translator
+        say(f"linking the pieces of {len(text):,} sentence pairs")
+        targets = translator.target_vocab.encode(text.targets)
+        links, counts = expected_links([*zip(translator.encode(text.sources), targets, strict=True)])
+        frequency = np.bincount(list(chain(*targets)), minlength=translator.model.target_vocab)
+        return links.numpy(), counts.numpy(), frequency.argsort(kind="stable")[::-1]
+
+    def shortlist(self, by: str) -> Shortlist:
+        """Of a number, so many target pieces that each source piece is linked with most often, and as many of
+        the most frequent ones, which belong to the end that every source has; else Marian's file of this
+        name. Raises DataError at a file that is no shortlist for the base."""
+        if not by.isdigit():
+            return read_marian_s(Path(by), self.source.translator)
+        (links, counts, frequent), best, model = self.counted, int(by), self.source.model
+        lists, end = strongest(links, counts, model.source_vocab, best), model.source_specials.end
+        lists[end] = np.concatenate([lists[end], frequent[:best]])
+        return Shortlist.of(lists, best=best)
 
 
 def mean_candidates(translator: Translator, lines: Sequence[str], size: int) -> float:
     """The mean number of candidates of batches of so many lines, in the order of their lengths."""
     ids = sorted(filter(None, translator.encode(lines)), key=len, reverse=True)
-    found = [translator.candidates(ids[at : at + size]) for at in range(0, len(ids), size)]
-    return float(np.mean([len(each) for each in found if each is not None]))
+    return mean_rows(translator, (ids[at : at + size] for at in range(0, len(ids), size)))
+
+
+def mean_rows(translator: Translator, batches: Iterable[Sequence[Sequence[int]]]) -> float:
+    """The mean number of rows of the output layer that batches of sources compute."""
+    found = map(translator.candidates, batches)
+    return float(np.mean([translator.model.target_vocab if ids is None else len(ids) for ids in found]))
 
 
 def listed_share(translator: Translator, lines: Sequence[str], outputs: Sequence[str]) -> float:

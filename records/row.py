@@ -35,8 +35,18 @@ class RuntimeRecord(TypedDict):
     unpruned: NotRequired[dict[str, float]]
 
 
+class ListRecord(TypedDict):
+    """The shortlist of a planned model. by: a number of pieces, or Marian's file. rows: of the output layer,
+    `of` so many, that a batch of the timed text computes on average."""
+
+    by: str
+    rows: float
+    of: int
+
+
 class SpeedRecord(TypedDict):
-    """Of a planned model. budget: what was asked for. predicted: how many times less it costs, of `unit`."""
+    """Of a planned model. budget: what was asked for. predicted: how many times less it costs, of `unit`.
+    shortlist: where it has one that its base has not."""
 
     budget: str
     predicted: float
@@ -45,6 +55,7 @@ class SpeedRecord(TypedDict):
     tokens: float
     timed: str
     runtimes: dict[str, RuntimeRecord]
+    shortlist: NotRequired[ListRecord]
 
 
 class StageRecord(TypedDict):

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgates.configs.program import program
+from headgates.configs.recipe import list_words
 from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.records.folder import RunFolder
@@ -155,8 +156,15 @@ def speed_sentence(row: ResultRow, speed: SpeedRecord, whole: int) -> str:
     return (
         f"{reached} ({planned}) at {lost.difference:+.1f} "
         f"{row.metric.upper()} ({interval_text(lost.difference_ci95, '+.1f')}), "
-        f"{(row.parameters or 0) / whole:.0%} of the parameters"
+        f"{(row.parameters or 0) / whole:.0%} of the parameters{rows_words(speed)}"
     )
+
+
+def rows_words(speed: SpeedRecord) -> str:
+    """What the shortlist of a planned model leaves of its output layer; empty without one."""
+    if (found := speed.get("shortlist")) is None:
+        return ""
+    return f", {found['rows']:,.0f} of {found['of']:,} output rows ({list_words(found['by'])})"
 
 
 def own_speed(run: RunFolder) -> str | None:

@@ -20,7 +20,7 @@ from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import make_vocabs
-from headgates.data.shortlist import shortlist_in
+from headgates.data.shortlist import SHORTLIST_FILE, shortlist_in
 from headgates.data.vocab import load_vocabs
 from headgates.models.checkpoint import architecture, load_model, save_model
 from headgates.models.description import check_size
@@ -93,6 +93,8 @@ class Translation(Task):
 
     def save_model(self, path: Path, predictor: Any) -> None:
         save_model(path, predictor.model)
+        if predictor.shortlist is not None:
+            predictor.shortlist.write(path.parent / SHORTLIST_FILE)
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         output, padding = model.output, model.target_specials.padding

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.configs.recipe import Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
+from headgates.configs.recipe import NO_SHORTLIST, Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.lab.lab import Lab, Run
 from headgates.pruning import planning
@@ -20,6 +20,7 @@ from tests.worlds.made_runs import kept, lab_on, logits, made_on, masked_logits,
 
 NINE = Units(heads=9)
 OWN = "headgates.analysis.scores.weight_norm:weight_norm"
+TOO_FAST = 2.2  # by parameters, for the layers alone
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +331,8 @@ def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
     monkeypatch.setattr(planning, "LONG", 0.0)
     macs = made("plan", Share("macs", 0.8), ALL_KINDS)
     assert macs.result.speed["predicted"] >= 1 / 0.8
-    speed = made("plan", Speed(1.2, "torch", 7), ALL_KINDS, refit="out+ffn+v")  # parameters stand for time
+    asked = Speed(1.2, "torch", 7, NO_SHORTLIST)  # parameters stand for time
+    speed = made("plan", asked, ALL_KINDS, refit="out+ffn+v")
     assert opened(speed.run).model is not None
     assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
     assert speed.result.speed["runtime"] == "torch"
@@ -338,6 +340,27 @@ def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
     assert 0 < said.index("planning takes about") < said.index("timing layers")
     with pytest.raises(ValueError, match="nothing costs"):
         made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
+
+
+def test_a_plan_takes_a_shortlist_where_layers_do_not_suffice_and_its_run_has_it(made, at_once, shared):
+    with pytest.raises(ValueError, match="nothing costs"):
+        made("plan", Speed(TOO_FAST, "torch", 7, NO_SHORTLIST), ALL_KINDS)
+    row = made("plan", Speed(TOO_FAST, "torch", 7), ALL_KINDS)
+    base, ours = opened(shared[1]).translator, opened(row.run).translator
+    chosen = row.result.speed["shortlist"]
+    assert ours.shortlist.best == int(chosen["by"])
+    assert 0 < chosen["rows"] < chosen["of"] == base.model.target_vocab
+    rows = (chosen["of"] - chosen["rows"]) * base.model.config.d_model
+    assert size(ours.model) - rows <= 1.01 * size(base.model) / TOO_FAST
+    assert opened(row.run, "base").translator.shortlist is base.shortlist is None
+    outputs = row.run.outputs("pruned")
+    assert ours.translate(opened(shared[1]).lines("test", len(outputs))[0]) == outputs
+
+
+def test_a_shortlist_beside_a_speed_is_the_plan_s_and_that_of_its_shape_from_random_weights(made, at_once):
+    row = made("scratch", Speed(1.1, "torch", 7, "25"), ALL_KINDS, epochs=1)
+    assert opened(row.run).translator.shortlist.best == 25
+    assert row.result.speed["shortlist"]["by"] == "25"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from headgates.commands.fit import FitOptions, plain_settings
 from headgates.configs.cli import read_command
 from headgates.configs.recipe import Recipe
+from headgates.data.shortlist import Shortlist
 from headgates.gates import ALL_KINDS, Subnet, attach, detach
 from headgates.lab.lab import Lab
 from headgates.lightning_modules.module import StageModule
@@ -18,6 +19,7 @@ from headgates.pruning import planning, runtime_cost
 from headgates.pruning.base import base_run, settings_of
 from headgates.pruning.make import Row, make
 from headgates.pruning.runtime_cost import RuntimeCost
+from headgates.pruning.shortlisting import mean_rows
 from headgates.records.folder import RunFolder
 from headgates.records.source import Source, open_source
 
@@ -71,8 +73,9 @@ def shared_runs(tiny_runs, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def at_once(monkeypatch) -> None:
-    """A timed pass is made once, and parameters stand for the time of a model: what is tested is no time."""
-    monkeypatch.setattr(RuntimeCost, "__call__", lambda _, model: size(model) / 1000)
+    """A timed pass is made once, and parameters stand for the time of a model, without those of output rows
+    that a shortlist leaves out: what is tested is no time."""
+    monkeypatch.setattr(RuntimeCost, "__call__", parameters_computed)
     whole = property(lambda self: size(self.copied.model) / 1000, lambda self, measured: None)
     monkeypatch.setattr(RuntimeCost, "whole", whole, raising=False)
     for name, value in {"ROUNDS": 1, "FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
@@ -82,6 +85,14 @@ def at_once(monkeypatch) -> None:
     for module in (planning, runtime_cost):
         monkeypatch.setattr(module, "runtimes_of", lambda model: ["torch"])
     monkeypatch.setattr(planning, "VALID", 41)
+
+
+def parameters_computed(cost: RuntimeCost, model: Any, shortlist: Shortlist | None = None) -> float:
+    """Thousands."""
+    output = model.output.weight
+    listed = cost.copied.with_shortlist(shortlist)
+    rows = mean_rows(listed, [batch.sources for batch in cost.text.batches])
+    return (size(model) - (len(output) - rows) * output.shape[1]) / 1000
 
 
 def made_by_a_process(runs: Path, recipe: Recipe, results: Any) -> None:
