@@ -2,9 +2,10 @@
 
     minimise sum_i loss(i, o_i)   over options o_i   such that   sum_i cost(i, o_i) <= budget
 
-One table answers every budget up to the largest. Costs are rounded up to `BUDGET_STEPS` equal shares of that,
-so no choice is over its budget, and each part may cost up to one share more than it does. Letters: P parts, O
-options of a part.
+One table answers every budget up to the largest, and for the first parts alone. Tables of parts that share a
+budget are put together without another one (`split_between`). Costs are rounded up to `BUDGET_STEPS` equal
+shares of the largest budget, so no choice is over its budget, and each part may cost up to one share more
+than it does. Letters: P parts, O options of a part.
 """
 
 import math
@@ -30,8 +31,8 @@ class Knapsack:
 
     def __init__(self, parts: Sequence[Sequence[Option]], largest: float):
         self.share = largest / BUDGET_STEPS
-        # least loss of the parts so far with so many shares
         best = torch.zeros(BUDGET_STEPS + 1, dtype=torch.float64)
+        self.losses = [best]  # of the first n parts, the least with so many shares at most
         self.chosen: list[Tensor] = []  # of each part, the option at so many shares
         self.shares = [
             [math.ceil(max(option.cost, 0.0) / self.share - 1e-9) for option in part] for part in parts
@@ -43,19 +44,56 @@ class Knapsack:
                     row[share:] = best[: BUDGET_STEPS + 1 - share] + option.loss
             self.chosen.append(with_option.argmin(0))
             best = with_option.min(0).values
-        self.losses = best
+            self.losses.append(best)
 
     def at(self, budget: float) -> tuple[list[int], float] | None:
         """The option of every part, by its place, and the sum of their losses; None where even the cheapest
         options cost more."""
-        left = min(BUDGET_STEPS, math.floor(budget / self.share + 1e-9))
-        if left < 0 or not math.isfinite(self.losses[left]):
+        left = self.shares_of(budget)
+        if left < 0 or not math.isfinite(self.losses[-1][left]):
             return None
-        loss, options = float(self.losses[left]), []
-        for chosen, shares in zip(reversed(self.chosen), reversed(self.shares), strict=True):
-            options.append(int(chosen[left]))
-            left -= shares[options[-1]]
-        return options[::-1], loss
+        return self.options(left, len(self.chosen)), float(self.losses[-1][left])
+
+    def shares_of(self, budget: float) -> int:
+        """Below 0 where the budget is."""
+        return min(BUDGET_STEPS, math.floor(budget / self.share + 1e-9))
+
+    def options(self, left: int, parts: int) -> list[int]:
+        """The options of the first parts with so many shares, by their places."""
+        found: list[int] = []
+        for chosen, shares in zip(self.chosen[:parts][::-1], self.shares[:parts][::-1], strict=True):
+            found.append(int(chosen[left]))
+            left -= shares[found[-1]]
+        return found[::-1]
+
+
+def split_between(losses: Sequence[Tensor], left: int) -> tuple[float, list[int]]:
+    """The least sum of losses, one of each table by how many shares it gets, and these; all are `left`, at
+    least 0. An infinite sum where there is none."""
+    *others, rest = losses
+    gets = list[Tensor]()  # of a table, by the shares that are left for it and those after it
+    for table in reversed(others[1:]):
+        rest, places = least_sums(table, rest)
+        gets.append(places)
+    if not others:
+        return float(rest[left]), [left]
+    loss, first = (others[0][: left + 1] + rest[: left + 1].flip(0)).min(0)
+    shares, left = [int(first)], left - int(first)
+    for places in reversed(gets):
+        shares.append(int(places[left]))
+        left -= shares[-1]
+    return float(loss), [*shares, left]
+
+
+def least_sums(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """For every number of shares the least sum of two tables that have so many together, and how many the
+    first has."""
+    best, places = torch.full_like(one, math.inf), torch.zeros(len(one), dtype=torch.long)
+    for shares, loss in enumerate(one.tolist()):
+        found = loss + other[: len(one) - shares]
+        better = found < best[shares:]
+        best[shares:][better], places[shares:][better] = found[better], shares
+    return best, places
 
 
 def undominated(options: Sequence[Option]) -> list[int]:

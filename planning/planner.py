@@ -16,6 +16,7 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 """
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -25,7 +26,7 @@ from statistics import fmean
 from typing import Any, NotRequired, TypedDict
 
 from headgates.analysis.batches import Queries, query_tokens
-from headgates.analysis.knapsack import Knapsack, Option, undominated
+from headgates.analysis.knapsack import Knapsack, Option, split_between, undominated
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import WIDTH, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
@@ -69,6 +70,24 @@ class Plan:
 def key_of(subnet: Subnet) -> tuple[Any, ...]:
     """What tells subnets of one order apart: the numbers at each site, and the layers."""
     return tuple(open_units(subnet).values()), tuple(subnet.layers.items())
+
+
+@dataclass(frozen=True)
+class StackShapes:
+    """The widths of least summed loss of a stack's first layers, for every number of them and every budget.
+    widths: of each layer those of its sites together, by the options of the knapsack."""
+
+    layers: list[Layer]
+    widths: list[list[tuple[int, ...]]]
+    knapsack: Knapsack
+
+    def picked(self, count: int, shares: int) -> dict[Layer, tuple[int, ...]]:
+        """Of so many layers with so many shares of the budget."""
+        options = self.knapsack.options(shares, count)
+        return {
+            layer: widths[option]
+            for layer, widths, option in zip(self.layers[:count], self.widths, options, strict=False)
+        }
 
 
 @dataclass(eq=False)
@@ -239,30 +258,54 @@ class Planner:
         """The SHAPES_LOOKED_AT plans of least summed loss for a budget, best first, whose loss as a whole is
         not known: the best for each number of heads that padded attentions may have, for all layers that may
         be gone, and for each output layer; none where nothing meets it."""
-        found: dict[Any, float] = {}
+        found = list[tuple[float, int, Any]]()
         rooms = [budget - self.table.rest - output.cost for output in self.outputs]
         if (most := max(rooms)) <= 0:
             return []
         if self.even:
             return self.even_candidates(budget)
+        numbers = by_stack(self.layers)
+        kinds = {
+            stack: sorted({site.kind for site in self.sites if site.stack == stack}) for stack in numbers
+        }
+        known = dict[Any, StackShapes]()
         for fixed in self.fixed_heads():
-            kept: dict[Layer, tuple[list[tuple[int, ...]], list[Option]]] = {}
-            for layer in self.layers:
-                choices = self.choices(layer, fixed)
-                options = [Option(self.cost_of(layer, widths), loss) for widths, loss in choices]
-                places = undominated(options)
-                kept[layer] = [choices[place][0] for place in places], [options[place] for place in places]
+            stacks = list[StackShapes]()
+            for stack in numbers:
+                key = stack, *(fixed.get(kind) for kind in kinds[stack])
+                if key not in known:
+                    known[key] = self.shapes_of(stack, fixed, most)
+                stacks.append(known[key])
             for dropped, added in self.drops:
-                left = [layer for layer in kept if layer not in dropped]
-                knapsack = Knapsack([kept[layer][1] for layer in left], most)
+                left = [len(own) - len(dropped & {(stack, n) for n in own}) for stack, own in numbers.items()]
+                losses = [each.knapsack.losses[count] for each, count in zip(stacks, left, strict=True)]
                 for place, room in enumerate(rooms):
-                    if (answer := knapsack.at(room)) is not None:
-                        chosen, loss = answer
-                        picked = (kept[layer][0][option] for layer, option in zip(left, chosen, strict=True))
-                        key = tuple(zip(left, picked, strict=True)), place
-                        found[key] = loss + added + self.outputs[place].loss
-        best = sorted(found, key=lambda key: found[key])[:SHAPES_LOOKED_AT]
-        return [self.plan_of(self.subnet_of(dict(picked)), place) for picked, place in best]
+                    if room >= 0:
+                        loss, shares = split_between(losses, stacks[0].knapsack.shares_of(room))
+                        total = loss + added + self.outputs[place].loss
+                        found.append((total, place, [*zip(stacks, left, shares, strict=True)]))
+        plans: dict[Any, Plan] = {}
+        for total, place, parts in sorted(found, key=itemgetter(0)):
+            if len(plans) == SHAPES_LOOKED_AT or not math.isfinite(total):
+                break
+            picked = {layer: widths for each, *at in parts for layer, widths in each.picked(*at).items()}
+            plan = self.plan_of(self.subnet_of(picked), place)
+            plans.setdefault((key_of(plan.subnet), place), plan)
+        return [*plans.values()]
+
+    def shapes_of(self, stack: str, fixed: Mapping[str, int], largest: float) -> "StackShapes":
+        """Of one stack, whose layers that may go come last, the first to go at the end. fixed: as in
+        `choices`."""
+        layers = [layer for layer in self.layers if layer[0] == stack]
+        layers.sort(key=lambda layer: sum(layer in dropped for dropped, _ in self.drops))
+        widths, options = list[list[tuple[int, ...]]](), list[list[Option]]()
+        for layer in layers:
+            choices = self.choices(layer, fixed)
+            every = [Option(self.cost_of(layer, each), loss) for each, loss in choices]
+            places = undominated(every)
+            widths.append([choices[place][0] for place in places])
+            options.append([every[place] for place in places])
+        return StackShapes(layers, widths, Knapsack(options, largest))
 
     def plan_of(self, subnet: Subnet, output: int = 0) -> Plan:
         return Plan(subnet, self.table.cost(subnet) + self.outputs[output].cost, output=output)

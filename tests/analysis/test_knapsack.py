@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from headgates.analysis.knapsack import Knapsack, Option, undominated
+from headgates.analysis.knapsack import Knapsack, Option, split_between, undominated
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -30,6 +30,24 @@ def test_a_budget_below_the_cheapest_options_has_no_choice():
     assert sack.at(4.0) is None
     assert sack.at(-1.0) is None
     assert sack.at(4.5) == ([0, 1], 1.0)
+
+
+@pytest.mark.parametrize("tables", [1, 2, 3])
+def test_parts_in_tables_of_their_own_share_a_budget_as_in_one(tables):
+    rng = Random(tables)
+    parts = [[Option(rng.randrange(1, 12) / 4, rng.random()) for _ in range(4)] for _ in range(6)]
+    for count in range(1, 7 // tables):  # the first parts of each
+        groups = [parts[place::tables] for place in range(tables)]
+        sacks = [Knapsack(group, 8.0) for group in groups]
+        whole = Knapsack([part for group in groups for part in group[:count]], 8.0)
+        loss, shares = split_between([sack.losses[count] for sack in sacks], whole.shares_of(6.5))
+        if (answer := whole.at(6.5)) is None:
+            assert loss == float("inf")
+            continue
+        assert loss == pytest.approx(answer[1])
+        assert sum(shares) == whole.shares_of(6.5)
+        picked = [sack.options(own, count) for sack, own in zip(sacks, shares, strict=True)]
+        assert [option for own in picked for option in own] == answer[0]
 
 
 def test_options_that_another_beats_are_left_out():
