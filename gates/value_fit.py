@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .gram import RIDGES, Gram, ridge_unseen
+from .gram import Gram, least_ridge, ridge_unseen
 
 SWEEPS = 5  # over all heads; ten gain less than the choice of another text
 
@@ -45,7 +45,7 @@ def value_fit(
     A = times_inner(xx, V)
     for _ in range(sweeps):
         inner_xx, inner_xy = inner_times(V, A), inner_times(V, xy)
-        new = torch.linalg.pinv(inner_xx, hermitian=True) @ inner_xy  # (S * K + 1, D)
+        new = solver(inner_xx, positive=ridge > 0)(inner_xy)  # (S * K + 1, D)
         O, bias = new[:-1].unflatten(0, (heads, width)).mT, new[-1]
         for head, own in enumerate(rows):
             columns = slice(head * width, (head + 1) * width)
@@ -96,8 +96,8 @@ def products(V: Tensor, O: Tensor, bias: Tensor) -> Tensor:
 
 
 def choose_value_ridge(fit: Gram, held_out: Gram, V: Tensor, O: Tensor, bias: Tensor) -> float:
-    """The ridge of RIDGES whose weights, fitted on one part of the text, have the least error on the
+    """The ridge of `gram.RIDGES` whose weights, fitted on one part of the text, have the least error on the
     other."""
     if not held_out.positions:
         return ridge_unseen(fit)
-    return min(RIDGES, key=lambda ridge: value_error(held_out, *value_fit(fit, V, O, bias, ridge)))
+    return least_ridge(lambda ridge: value_error(held_out, *value_fit(fit, V, O, bias, ridge)))
