@@ -10,8 +10,8 @@ a max(l) + b sum(l): those of sum(l) / max(l) sentences that all write max(l) to
 
 Each model is timed in turns with the unpruned one, and the ratio is kept, so that a machine that slows down
 slows both. Both are opened several times: rounds of one opening agree to 1%, two openings of one model differ
-by 3%. One thread is timed by the CPU seconds of this process, which other work on the machine hardly
-moves; several, which wait for each other, by the clock.
+by 3%, so that an opening is timed once. One thread is timed by the CPU seconds of this process, which other
+work on the machine hardly moves; several, which wait for each other, by the clock.
 """
 
 import copy
@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -37,9 +37,7 @@ from headgates.models.translator import Translator
 
 RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
 BATCHES = 4  # that are timed
-OPENINGS = 4  # of a model and of the unpruned one, each for
-ROUNDS = 3  # in turns; fewer, at least 1, where all of them take longer than
-MOST_SECONDS = 6.0
+OPENINGS = 4  # of a model and of the unpruned one, each for one round
 FREE_OPENINGS, FREE_ROUNDS = 3, 2  # of models that are free to end, on
 TIMED = 200  # lines
 START = 2  # tokens of the shortest search
@@ -109,12 +107,14 @@ def check_runtime(runtime: str, model: Any) -> None:
 
 
 @contextmanager
-def opened_model(translator: Translator, runtime: str, threads: int) -> Iterator[LineTranslator]:
-    """What translates by a runtime as a translator does by its own search. threads: CPU threads, 0 for those
-    that torch has."""
+def exported_once(
+    translator: Translator, runtime: str, threads: int
+) -> Iterator[Callable[[], LineTranslator]]:
+    """What opens, at each call, what translates by a runtime as a translator does by its own search; it is
+    exported once. threads: CPU threads, 0 for those that torch has."""
     compute_type = RUNTIMES[runtime]
     if compute_type is None:
-        yield translator
+        yield lambda: translator
         return
     from headgates.bridges.ct2 import write
     from headgates.bridges.ct2_search import CTranslate2Model
@@ -125,9 +125,15 @@ def opened_model(translator: Translator, runtime: str, threads: int) -> Iterator
         copy_vocabs(translator, folder)
         write(translator, folder)
         shape = read_description(architecture(translator.model))
-        found = CTranslate2Model(folder, shape, threads or torch.get_num_threads(), compute_type=compute_type)
-        found.search = translator.search
-        yield found
+
+        def opened() -> LineTranslator:
+            found = CTranslate2Model(
+                folder, shape, threads or torch.get_num_threads(), compute_type=compute_type
+            )
+            found.search = translator.search
+            return found
+
+        yield opened
 
 
 def timed_text(
@@ -141,7 +147,8 @@ def timed_text(
     chosen = [ids[i * len(ids) // (BATCHES * batch)] for i in range(BATCHES * batch)]
     chosen.sort(key=len, reverse=True)
     batches = []
-    with opened_model(translator, runtime, threads) as run:
+    with exported_once(translator, runtime, threads) as opened:
+        run = opened()
         for begin in range(0, len(chosen), batch):
             part = chosen[begin : begin + batch]
             best = run.search_batch(part, replace(run.search, beam=beam))
@@ -189,18 +196,6 @@ def how_searched(batch: int, beam: int, threads: int) -> str:
     return f"batch {batch}, beam {beam}, {threads} thread{'s' * (threads > 1)}"
 
 
-@contextmanager
-def side_by_side(
-    this: Translator, whole: Translator, runtime: str, threads: int
-) -> Iterator[dict[str, LineTranslator]]:
-    """Two models, opened alike."""
-    with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(opened_model(each, runtime, threads))
-            for name, each in {"this": this, "whole": whole}.items()
-        }
-
-
 def compared(
     this: Translator, whole: Translator, runtime: str, threads: int, text: TimedLines
 ) -> tuple[list[list[list[int]]], dict[str, Any]]:
@@ -210,8 +205,12 @@ def compared(
     few = replace(text, ids=text.ids[:TIMED])
     outputs = list[list[list[int]]]()
     seconds: dict[str, list[float]] = {"this": [], "whole": []}
-    for _ in range(FREE_OPENINGS):
-        with side_by_side(this, whole, runtime, threads) as runs:
+    with (
+        exported_once(this, runtime, threads) as open_this,
+        exported_once(whole, runtime, threads) as open_whole,
+    ):
+        for _ in range(FREE_OPENINGS):
+            runs = {"this": open_this(), "whole": open_whole()}
             outputs = outputs or [text.search(run) for run in runs.values()]
             blocks = {name: partial(few.search, run) for name, run in runs.items()}
             for name, found in alternate(blocks, rounds=FREE_ROUNDS, clock=clock_of(threads)).items():
@@ -228,40 +227,36 @@ class RuntimeCost:
     """Milliseconds a sentence of models, by one runtime on one text; a measure of planning/cost_table.py."""
 
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
-        self.text, self.runtime, self.threads, self.rounds = text, runtime, threads, ROUNDS
+        self.text, self.runtime, self.threads = text, runtime, threads
         # a copy: heads of the model are closed in place while smaller ones are compared with it
         self.copied = translator.with_model(copy.deepcopy(translator.model))
-        with opened_model(self.copied, runtime, threads) as unpruned:
-            begin = time.perf_counter()
-            seconds = self.seconds({"whole": unpruned})["whole"]
-            round_seconds = (time.perf_counter() - begin) / (1 + ROUNDS)
-        self.rounds = max(1, min(ROUNDS, round(MOST_SECONDS / (2 * OPENINGS * fmean(seconds)))))
-        self.whole = 1000 * fmean(seconds) / text.sentences
+        self.stack = ExitStack()  # until this goes, which may be with the process
+        self.open_whole = self.stack.enter_context(exported_once(self.copied, runtime, threads))
+        begin = time.perf_counter()
+        self.whole = 1000 * self.seconds({"whole": self.open_whole()})["whole"] / text.sentences
         # of one more model, by the clock
-        self.seconds_each = 2 * OPENINGS * (1 + self.rounds) * round_seconds
+        self.seconds_each = 2 * OPENINGS * (time.perf_counter() - begin)
 
-    def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, list[float]]:
-        """What models take for the text, in turns, in each round."""
+    def seconds(self, runs: Mapping[str, LineTranslator]) -> dict[str, float]:
+        """What models take for the text, in turns; a pass before is not timed."""
         blocks = {
             f"{name} {part}": partial(timed_pass, run, self.text, part)
             for name, run in runs.items()
             for part in self.text.searches
         }
-        found = alternate(blocks, rounds=self.rounds, clock=clock_of(self.threads))
+        found = alternate(blocks, rounds=1, clock=clock_of(self.threads))
         return {
-            name: [
-                (added - taken) / self.text.repeats
-                for added, taken in zip(found[f"{name} added"], found[f"{name} taken"], strict=True)
-            ]
-            for name in runs
+            name: (found[f"{name} added"][0] - found[f"{name} taken"][0]) / self.text.repeats for name in runs
         }
 
     def __call__(self, model: Any, shortlist: Shortlist | None = None) -> float:
         """Milliseconds a sentence. shortlist: in place of the base's own."""
         taken, smaller = {"whole": 0.0, "this": 0.0}, self.copied.with_model(model)
         smaller = smaller if shortlist is None else smaller.with_shortlist(shortlist)
-        for _ in range(OPENINGS):
-            with side_by_side(smaller, self.copied, self.runtime, self.threads) as runs:
-                for name, seconds in self.seconds(runs).items():
-                    taken[name] += sum(seconds)
+        with exported_once(smaller, self.runtime, self.threads) as open_this:
+            opened = {"whole": self.open_whole, "this": open_this}
+            for number in range(OPENINGS):
+                order = ("whole", "this") if number % 2 else ("this", "whole")  # neither always first
+                for name, seconds in self.seconds({name: opened[name]() for name in order}).items():
+                    taken[name] += seconds
         return self.whole * taken["this"] / taken["whole"]

@@ -12,7 +12,6 @@ from typing import Any
 from headgates.lab.measure import alternate, ratio_by_round, spread_text
 from headgates.models.translator import Translator
 from headgates.pruning.runtime_cost import (
-    ROUNDS,
     TIMED,
     TimedLines,
     clock_of,
@@ -26,6 +25,7 @@ from headgates.report.compare_columns import RUNTIME_NAMES
 from headgates.report.table import show
 
 SPEED_FILE = "speed/side_by_side.json"
+ROUNDS = 3  # in turns
 
 
 def report_speed(source: Source, lines: Sequence[str], *, batch: int, beam: int, threads: int) -> None:

@@ -78,9 +78,8 @@ def at_once(monkeypatch) -> None:
     monkeypatch.setattr(RuntimeCost, "__call__", parameters_computed)
     whole = property(lambda self: size(self.copied.model) / 1000, lambda self, measured: None)
     monkeypatch.setattr(RuntimeCost, "whole", whole, raising=False)
-    for name, value in {"ROUNDS": 1, "FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
+    for name, value in {"FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
         monkeypatch.setattr(runtime_cost, name, value)
-    monkeypatch.setattr(runtime_cost, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(runtime_cost, "SHORTEST", 0.0)
     for module in (planning, runtime_cost):
         monkeypatch.setattr(module, "runtimes_of", lambda model: ["torch"])
