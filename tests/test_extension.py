@@ -234,10 +234,13 @@ def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, 
     runs, _ = compared
     (base,) = runs.glob("toy-*-none-s1")
     options = ["--by", "top", "--heads", "4", "--epochs", "1", "--gates.settle", "0", "--threads", "1"]
-    before = len([*runs.iterdir()])
-    call(extended, ["prune.py", base, *options, "--gates.spread", "0.2"])
-    assert len([*runs.iterdir()]) == before, "found"
-    call(extended, ["prune.py", base, *options, "--gates.spread", "0.3", "--name", "other"])
+    before = {*runs.iterdir()}
+    call(
+        extended,
+        ["prune.py", base, *options, "--gates.spread", "0.2"],
+        ["prune.py", base, *options, "--gates.spread", "0.3", "--name", "other"],
+    )
+    assert {*runs.iterdir()} - before == {runs / "other"}, "the first is found"
     assert (runs / "other/gates.json").is_file()
 
 
