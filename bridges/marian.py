@@ -42,7 +42,7 @@ from headgates.configs.source import ForeignOptions
 from headgates.configs.yaml_file import load_yaml, parse_yaml
 from headgates.data.marian_vocab import MarianVocab, read_sides
 from headgates.data.npz import read_npz
-from headgates.data.shortlist import shortlist_in
+from headgates.data.shortlist import SHORTLIST_FILE, read_marian_list
 from headgates.data.vocab import load_vocabs
 from headgates.gates import find_sites, heads_left
 from headgates.gates.depth import layers_left
@@ -83,6 +83,8 @@ class AboutModel(TypedDict):
 
 # settings of decoder.yml -> ours
 SEARCH = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}
+
+LISTING = ("first", "best", "threshold")  # of a shortlist in text, behind the name of its file
 
 NEVER = -1000.0  # logit of the token that Marian does not have: its probability is 0
 
@@ -223,19 +225,22 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     """PLACE: a folder, or a .npz or .bin with its vocabularies beside it. Raises ValueError where one of them
     is not found."""
     files = find_files(Path(place))
-    paths = [files.model, *dict.fromkeys(path for path in (*files.vocabularies, *files.cutters) if path)]
+    beside = (*files.vocabularies, *files.cutters, files.shortlist)
+    paths = [files.model, *dict.fromkeys(filter(None, beside))]
     return ForeignModel(files.model.resolve().parent.name, paths, lambda: convert(files, options.tgt_lang))
 
 
 @dataclass(frozen=True)
 class MarianFiles:
     """vocabularies, cutters: of source and target, the same file twice where joint. search: settings of a
-    run's."""
+    run's. shortlist, listing: the file of its shortlist, and how that is read (`read_marian_list`)."""
 
     model: Path
     vocabularies: list[Path]
     cutters: list[Path | None]
     search: dict[str, Any]
+    shortlist: Path | None
+    listing: dict[str, Any]
 
 
 def find_files(place: Path) -> MarianFiles:
@@ -270,7 +275,9 @@ def find_files(place: Path) -> MarianFiles:
             f"{folder}: cannot tell the vocabularies of {models[0].name}; write them into decoder.yml "
             f"beside it, with `models: [{models[0].name}]` and `vocabs: [SOURCE, TARGET]`"
         )
-    for path in (*models, *vocabularies):
+    name, *numbers = as_list(config.get("shortlist")) or [None]
+    shortlist = None if name is None else own_file(folder, name)
+    for path in (*models, *vocabularies, *filter(None, [shortlist])):
         if not path.is_file():
             raise ValueError(f"there is no {path}, which the files beside it name; copy it there")
     both = [vocabularies[0], vocabularies[-1]]
@@ -282,7 +289,17 @@ def find_files(place: Path) -> MarianFiles:
     search = {
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }
-    return MarianFiles(models[0], both, cutters, search)
+    listing = dict(zip(LISTING, filter(is_number, numbers), strict=False))
+    return MarianFiles(models[0], both, cutters, search, shortlist, listing)
+
+
+def as_list(value: Any) -> list[Any]:
+    """What a setting of Marian's holds that may have several values."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_target(path: Path) -> bool:
@@ -322,6 +339,9 @@ def convert(files: MarianFiles, language: str | None) -> Converted:
     }
     run = {"search": files.search, "text": {"joint": config.embeddings == "tied"}}
     translator = Translator(model, source, target, read_search(files.search, files.model.parent))
+    if files.shortlist is not None:
+        found = read_marian_list(files.shortlist, source, target, model.source_vocab, **files.listing)
+        translator = translator.with_shortlist(found)
     return Converted(translator, {name: path for path, name in names.items()}, about, run)
 
 
@@ -570,6 +590,7 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
         write_npz(file, content, written_settings(model, heads))
     decoder = {"relative-paths": True, "models": [file.name], "vocabs": names}
     decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
+    decoder |= {} if translator.shortlist is None else {"shortlist": [SHORTLIST_FILE]}
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoder, sort_keys=False), encoding="utf-8")
     size, before = file.stat().st_size, about["bytes"]
     said = (
@@ -671,6 +692,6 @@ def arrays(model: Transformer, heads: int) -> NamedArrays:
 
 def open(folder: Path, shape: Description, threads: int) -> Translator:
     """The model that `write` wrote, as our own Transformer."""
-    model = read(str(folder), ForeignOptions()).convert().translator.model
+    found = read(str(folder), ForeignOptions()).convert().translator
     vocabs = load_vocabs(folder, shape.source_specials, shape.target_specials)
-    return Translator(model, *vocabs, shortlist=shortlist_in(folder))
+    return Translator(found.model, *vocabs, shortlist=found.shortlist)

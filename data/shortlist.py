@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +22,14 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.text import DataError
 from headgates.data.text_file import read_lines
 
+if TYPE_CHECKING:  # a vocabulary needs a tokenizer
+    from headgates.data.vocab import Vocabulary
+
 SHORTLIST_FILE = "shortlist.bin"  # beside the weights of its model
 SHORTLIST_MAGIC = 0xF11A48D5013417F5
 SHORTLIST_HEADER = struct.Struct("<6Q")  # magic, checksum, first, best, offsets, ids
 SHORTLIST_CURE = "copy it again, or make it again"
+MARIAN_BEST = 100  # what Marian keeps of a text file, of each piece and of the vocabulary's first
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +80,11 @@ class Shortlist:
                 "for its vocabulary"
             )
         return replace(self, offsets=np.pad(self.offsets, (0, sources - self.sources), "edge"))
+
+    def with_own_pieces(self) -> "Shortlist":
+        """Each source piece lists itself too, as Marian has it where both sides have one vocabulary."""
+        own = ([*self.of_piece(piece), piece] for piece in range(self.sources))
+        return Shortlist.of([*own], first=self.first, best=self.best)
 
     def check(self, sources: int, targets: int) -> "Shortlist":
         """Return itself. Raises DataError where it is not for vocabularies of these sizes."""
@@ -133,11 +143,45 @@ def shortlist_in(folder: Path) -> Shortlist | None:
     return read_shortlist(path) if path.is_file() else None
 
 
+def read_marian_list(
+    path: Path,
+    source: "Vocabulary",
+    target: "Vocabulary",
+    sources: int,
+    *,
+    first: int = MARIAN_BEST,
+    best: int = MARIAN_BEST,
+    threshold: float = 0.0,
+) -> Shortlist:
+    """Marian's file, binary or text, for a model with so many source pieces. first, best, threshold: of a
+    text file, as `read_probabilities`. Raises DataError at a file that is none."""
+    try:
+        found = read_shortlist(path)
+    except DataError:
+        if b"\0" in path.read_bytes()[:64]:
+            raise
+        names = piece_numbers(source), piece_numbers(target)
+        found = read_probabilities(path, *names, first=first, best=best, threshold=threshold)
+    found = found.for_sources(sources)
+    return found.with_own_pieces() if source is target else found
+
+
+def piece_numbers(vocab: "Vocabulary") -> dict[str, int]:
+    return {piece: i for i, piece in enumerate(vocab.pieces(range(len(vocab))))}
+
+
 def read_probabilities(
-    path: Path, sources: Mapping[str, int], targets: Mapping[str, int], *, first: int, best: int
+    path: Path,
+    sources: Mapping[str, int],
+    targets: Mapping[str, int],
+    *,
+    first: int,
+    best: int,
+    threshold: float = 0.0,
 ) -> Shortlist:
     """Read Marian's text file, a line for each pair: target piece, source piece, probability. The `best` most
-    probable target pieces of each source piece stay, and the `first` of the vocabulary always.
+    probable target pieces of each source piece stay that are more probable than the threshold, and the
+    `first` of the vocabulary always.
 
     sources, targets: the id of every piece by its name; pieces without one are passed over, as Marian's
     NULL. Raises DataError at a line that is none."""
@@ -151,7 +195,7 @@ def read_probabilities(
                 f"{path}, line {number}: expected a target piece, a source piece and a probability, got "
                 f"{line[:80]!r}"
             ) from None
-        if source in sources and target in targets:
+        if source in sources and target in targets and probability > threshold:
             pairs.append((sources[source], targets[target], probability))
     rows = np.array([pair[:2] for pair in pairs], np.int64).reshape(-1, 2)
     weights = np.array([pair[2] for pair in pairs], np.float64)

@@ -18,9 +18,7 @@ import numpy as np
 
 from headgates.analysis.word_links import expected_links
 from headgates.configs.recipe import Listed, Recipe
-from headgates.data.shortlist import Shortlist, read_probabilities, read_shortlist, strongest
-from headgates.data.text import DataError
-from headgates.data.vocab import Vocabulary
+from headgates.data.shortlist import Shortlist, read_marian_list, strongest
 from headgates.lab.lab import Run
 from headgates.models.progress import say
 from headgates.models.translator import Translator
@@ -30,7 +28,6 @@ from headgates.records.source import Source
 
 AT_ONCE_COUNTED = (1, 32)  # lines at once whose candidates are counted
 MOST_PAIRS = 50_000  # of sentences that are counted, a sample of more
-MARIAN_BEST = 100  # what Marian keeps of a text file, of each piece and of the vocabulary's first
 
 
 class ShortlistRecord(TypedDict):
@@ -68,22 +65,6 @@ def shortlisted(run: Run, recipe: Recipe) -> ShortlistRecord:
     }
 
 
-def read_marian_s(path: Path, translator: Translator) -> Shortlist:
-    """Marian's file, binary or text."""
-    try:
-        return read_shortlist(path).for_sources(translator.model.source_vocab)
-    except DataError:
-        if b"\0" in path.read_bytes()[:64]:
-            raise
-    sources, targets = map(piece_ids, (translator.source_vocab, translator.target_vocab))
-    found = read_probabilities(path, sources, targets, first=MARIAN_BEST, best=MARIAN_BEST)
-    return found.for_sources(translator.model.source_vocab)
-
-
-def piece_ids(vocab: Vocabulary) -> dict[str, int]:
-    return {piece: i for i, piece in enumerate(vocab.pieces(range(len(vocab))))}
-
-
 @dataclass(eq=False)
 class LinkedPieces:
     """How often the pieces of a base's training text are linked, counted when that is first asked for."""
@@ -109,7 +90,9 @@ class LinkedPieces:
         the most frequent ones, which belong to the end that every source has; else Marian's file of this
         name. Raises DataError at a file that is no shortlist for the base."""
         if not by.isdigit():
-            return read_marian_s(Path(by), self.source.translator)
+            translator = self.source.translator
+            vocabs = translator.source_vocab, translator.target_vocab
+            return read_marian_list(Path(by), *vocabs, translator.model.source_vocab)
         (links, counts, frequent), best, model = self.counted, int(by), self.source.model
         lists, end = strongest(links, counts, model.source_vocab, best), model.source_specials.end
         lists[end] = np.concatenate([lists[end], frequent[:best]])

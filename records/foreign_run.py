@@ -13,6 +13,7 @@ from headgates.bridges.foreign import ForeignModel
 from headgates.configs.own_file import own_file
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import kept_digest
+from headgates.data.shortlist import SHORTLIST_FILE
 from headgates.data.text import reworded
 from headgates.data.vocab import VOCAB_ABOUT
 from headgates.models.checkpoint import architecture, save_beside
@@ -56,6 +57,8 @@ def foreign_run(
             draft.write_text(
                 VOCAB_ABOUT, json.dumps(converted.tokenizer, indent=1, ensure_ascii=False) + "\n"
             )
+        if translator.shortlist is not None:
+            translator.shortlist.write(draft / SHORTLIST_FILE)
         # one file for all languages and texts that the model is used with
         save_beside(draft / "best.pt", model, next(Path(root).glob(f"*/{weights}"), None), weights)
         limits = {

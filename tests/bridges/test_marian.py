@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
-from headgates.bridges.marian import read
+from headgates.bridges.formats import copy_vocabs
+from headgates.bridges.marian import read, write
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.models.translator import Translator
 from headgates.records.source import open_source
@@ -123,6 +125,46 @@ def test_a_run_made_of_it_translates_as_it_does_and_knows_its_search(tmp_path):
     assert all("<pad>" not in one.text for best in translations for one in best)
     again = open_source(f"marian:{path}", options=SourceOptions(runs=str(tmp_path / "runs")))
     assert again.folder.path == run.folder.path
+
+
+LEX = """\
+der the 0.5
+Hund the 0.3
+Katze the 0.2
+Hund dog 0.9
+Katze cat 0.8
+der cat 0.01
+der nowhere 0.9
+NULL dog 0.7
+"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "first", "lists"),
+    [
+        ([2, 2], 2, {"the": ["der", "Hund"], "dog": ["Hund"], "cat": ["Katze", "der"]}),
+        ([3, 9, 0.1], 3, {"the": ["der", "Hund", "Katze"], "dog": ["Hund"], "cat": ["Katze"]}),
+    ],
+)
+def test_the_shortlist_that_its_settings_name_is_used_by_its_runs_and_exports(
+    tmp_path, numbers, first, lists
+):
+    """As in Marian, a piece lists itself too where both sides have one vocabulary."""
+    path = write_marian(tmp_path / "student")
+    settings = yaml.safe_load(path.with_name("decoder.yml").read_text())
+    path.with_name("decoder.yml").write_text(yaml.safe_dump(settings | {"shortlist": ["lex.s2t", *numbers]}))
+    path.with_name("lex.s2t").write_text(LEX, encoding="utf-8")
+    run = open_source(f"marian:{path.parent}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    for piece, names in lists.items():
+        expected = {*range(first), *map(WORDS.index, [*names, piece])}
+        assert {*run.translator.shortlist.candidates([WORDS.index(piece)]).tolist()} == expected
+    assert len(run.translator.candidates(run.translator.encode(SOURCES[:1]))) < len(WORDS)
+    (tmp_path / "again").mkdir()
+    copy_vocabs(run.translator, tmp_path / "again")
+    write(run.translator, tmp_path / "again")
+    again = opened(tmp_path / "again")  # from Marian's binary file now
+    assert again.shortlist.ids.tolist() == run.translator.shortlist.ids.tolist()
+    assert again.translate(SOURCES) == run.translator.translate(SOURCES)
 
 
 def test_a_source_may_be_told_which_language_to_write(tmp_path):
@@ -280,6 +322,12 @@ def test_a_bin_with_wrong_numbers_is_one_clear_error(tmp_path, at, number, error
             "models: [model.npz]\nvocabs: [vocab.en.yml, vocab.yml]\n",
             "there is no .*vocab.en.yml, which the files beside",
         ),
+        (
+            "decoder.yml",
+            "models: [model.npz]\nvocabs: [vocab.yml]\nshortlist: [lex.bin, false]\n",
+            "there is no .*lex.bin, which the files beside",
+        ),
+        ("decoder.yml", "models: [model.npz]\nvocabs: [vocab.yml]\nshortlist: 3\n", "is no name of a file"),
     ],
 )
 def test_broken_files_beside_the_model_are_one_clear_error(tmp_path, name, text, error):
