@@ -85,12 +85,17 @@ def size_without(model: nn.Module, closed: HeadMap | None, layers: StackLayers |
 
 
 def scored_on(source: Source, test: Lines, metrics: Sequence[Metric]) -> Scored:
-    """A run's system on another test set, whose outputs its folder keeps."""
+    """A run's system on another test set."""
+    return score(outputs_on(source, test), test[1], metrics, test[0])
+
+
+def outputs_on(source: Source, test: Lines) -> list[str]:
+    """What a run's system makes of another test set, which its folder keeps."""
     key = evaluation_key(source.task.prediction_settings(source.predictor), test)
     kept, name = RunFolder(source.folder / f"evaluations/{config_hash(key)}"), source.system
     if not (kept / f"hypotheses/{name}.txt").is_file():
-        kept.write_outputs(source.system, source.task.outputs(source.predictor, test[0]))
-    return score(kept.outputs(source.system), test[1], metrics, test[0])
+        kept.write_outputs(name, source.task.outputs(source.predictor, test[0]))
+    return kept.outputs(name)
 
 
 def evaluation_key(settings: dict[str, Any], test: Lines) -> EvaluationRecord:

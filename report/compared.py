@@ -26,7 +26,7 @@ from headgates.report.comparisons import COMPARISON_NAME, ComparisonRecord
 from headgates.report.fill import update_pages
 from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
-from headgates.report.shortlisted import print_shortlisted
+from headgates.report.shortlisted import print_listed_on, print_shortlisted
 from headgates.report.table import (
     is_unlearned,
     next_commands,
@@ -75,6 +75,9 @@ def show_compared(
         ours, theirs = (on_text(base, some, test) for some in (made, bases))
         place = RunFolder(folder / on) if writes else None
         show_test_set(lab, base, ours, theirs, failed, place, on=on)
+        for row in made:
+            if row.recipe and row.recipe.choose == SHORTLIST:
+                print_listed_on(row.run, base, on, test)
     if writes:
         log(lab, base, made, folder)
     for each in failed:

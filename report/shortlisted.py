@@ -3,8 +3,11 @@
 from typing import TypedDict
 
 from headgates.configs.program import program
-from headgates.pruning.shortlisting import ShortlistRecord
+from headgates.lab.evaluation import outputs_on
+from headgates.pruning.shortlisting import ShortlistRecord, listed_share
 from headgates.records.folder import RunFolder
+from headgates.records.row import BASE
+from headgates.records.source import Lines, open_source
 from headgates.report.table import show
 
 
@@ -24,8 +27,21 @@ def print_shortlisted(run: RunFolder) -> None:
         ["at once", "computed", "share"],
         cells,
     )
-    print(
-        f"{about['listed']:.2%} of the pieces that the base writes for the test set are listed; "
-        f"{about['translated_otherwise']:,} of its {about['lines']:,} lines are translated otherwise. "
-        f"{program('export')} {run.path} --report speed times it."
+    print(listed_words("the test set", about["listed"], about["translated_otherwise"], about["lines"]))
+    print(f"{program('export')} {run.path} --report speed times it.")
+
+
+def print_listed_on(run: RunFolder, base: RunFolder, on: str, test: Lines) -> None:
+    """Print how much of what the base writes for other lines is listed: a list of one domain may lack the
+    words of another."""
+    short = open_source(run.path)
+    before, after = (outputs_on(each, test) for each in (open_source(base.path, BASE), short))
+    changed = sum(one != two for one, two in zip(before, after, strict=True))
+    print(listed_words(on, listed_share(short.translator, test[0], before), changed, len(after)))
+
+
+def listed_words(on: str, share: float, changed: int, lines: int) -> str:
+    return (
+        f"{share:.2%} of the pieces that the base writes for {on} are listed; {changed:,} of its {lines:,} "
+        "lines are translated otherwise."
     )

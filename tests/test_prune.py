@@ -1,5 +1,6 @@
 """prune.py as its user meets it: a comparison, the second call, a model of a model, and what it refuses."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -87,9 +88,16 @@ def test_a_trimmed_vocabulary_translates_its_text_as_before(tiny, prune_here, tm
     assert RunFolder(tiny / "fewer").row_of("pruned").heads_open == 4
 
 
-def test_a_shortlist_leaves_the_translations_whose_pieces_it_lists_and_goes_with_the_model(tiny, prune_here):
+def test_a_shortlist_leaves_the_translations_whose_pieces_it_lists_and_goes_with_the_model(
+    tiny, prune_here, tmp_path
+):
     whole = opened(RunFolder(tiny / BASE))
-    out = well(prune_here(tiny / BASE, "--shortlist", "60", *FEW))
+    for side, lines in zip(("en", "de"), whole.lines("valid", 13), strict=True):
+        (tmp_path / f"other.{side}").write_text("".join(line + "\n" for line in lines))
+    also = f"{tmp_path}/other.en:{tmp_path}/other.de"
+    out = well(prune_here(tiny / BASE, "--shortlist", "60", "--also", also, *FEW))
+    assert "-other: test set" in " ".join(out.split())
+    assert re.search(r"writes for \S*-other are listed; \d+ of its 13 lines", out)
     (run,) = map(RunFolder, tiny.glob("*-shortlist-60-s1"))
     short, lines = opened(run).translator, whole.lines("test", 7)[0]
     about = run.read_json("result.json")["shortlisted"]
