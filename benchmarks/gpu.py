@@ -209,7 +209,7 @@ def answer(options: argparse.Namespace) -> Answer:
         "search": searching(theirs, ours, batches[0].source[:64], options.rounds),
         "prune": [
             pruning(theirs, batches, speedup, sentences, options.rounds)
-            for speedup in ((1.1,) if options.small else SPEEDUPS)
+            for speedup in ((1.1,) if options.small else options.speedups)
             for sentences in SENTENCES
         ],
     }
@@ -237,6 +237,7 @@ QUESTION = "a GPU: training and search in bf16 beside transformers, and hg.prune
 FLAGS: list[Flag] = [
     ("--device", {"default": "cuda", "help": "where all of it runs (default: %(default)s)"}),
     ("--small", {"action": "store_true", "help": "a tiny model and few sentences"}),
+    ("--speedups", {"type": float, "nargs": "+", "default": SPEEDUPS, "help": "what hg.prune is asked for"}),
     count_flag("--steps", 5, "steps, and batches, of a block"),
     count_flag("--rounds", 5, "timed calls of each"),
 ]
