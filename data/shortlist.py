@@ -81,6 +81,11 @@ class Shortlist:
             )
         return replace(self, offsets=np.pad(self.offsets, (0, sources - self.sources), "edge"))
 
+    def with_more(self, piece: int, ids: Iterable[int]) -> "Shortlist":
+        """The list of one source piece has these ids too."""
+        lists = [[*self.of_piece(i), *(ids if i == piece else ())] for i in range(self.sources)]
+        return Shortlist.of(lists, first=self.first, best=self.best)
+
     def with_own_pieces(self) -> "Shortlist":
         """Each source piece lists itself too, as Marian has it where both sides have one vocabulary."""
         own = ([*self.of_piece(piece), piece] for piece in range(self.sources))

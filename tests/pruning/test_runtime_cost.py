@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from headgates.data.shortlist import Shortlist
 from headgates.pruning import runtime_cost
 from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedText
 
@@ -28,6 +29,18 @@ def test_the_time_of_a_pass_is_what_is_added_less_what_is_taken(monkeypatch):
     cost = RuntimeCost.__new__(RuntimeCost)
     cost.text, cost.threads = TimedText([BATCH], beam=1, repeats=2), 1
     assert cost.seconds({"this": None}) == {"this": pytest.approx(2.0)}
+
+
+def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(translator):
+    cost = RuntimeCost.__new__(RuntimeCost)
+    model, cost.copied = translator.model, translator
+    sources = [[n, n + 1] for n in range(4, 12)]
+    cost.text = TimedText([TimedBatch(sources, [10, 10, 6, 4, 4, 2, 2, 2])], beam=1)
+    shortlist = Shortlist.of([[i, i + 20] for i in range(model.source_vocab - 20)] + [[4]] * 20)
+    timed = translator.with_shortlist(cost.timed_list(shortlist))
+    (batch,), listed = cost.text.batches, translator.with_shortlist(shortlist)
+    before, whole = len(listed.candidates(batch.decoded)), len(listed.candidates(sources))
+    assert before < whole == len(timed.candidates(batch.decoded))
 
 
 def test_both_models_are_opened_anew_as_often_exported_once_and_the_base_is_a_copy(
