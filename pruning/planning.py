@@ -6,15 +6,17 @@ models are.
     speed/lists-RUNTIME-bBATCH-kBEAM-tTHREADS.json   what shortlists take off the time, and lose
 """
 
+import copy
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from headgates.analysis.levels import text_loss
 from headgates.analysis.significance import Scored, score
+from headgates.configs.closing import RESAMPLE
 from headgates.configs.recipe import NO_SHORTLIST, PLAN, UNITS, MaxDrop, Recipe, Share, Speed
 from headgates.data.ranks import cpu_threads, first
 from headgates.data.text import ParallelText
@@ -30,7 +32,7 @@ from headgates.planning.reached import reached
 from headgates.planning.widths import Widths
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
-from headgates.pruning.closing import calibration_of, closed_heads
+from headgates.pruning.closing import calibration_of, close_heads, closed_heads
 from headgates.pruning.max_drop import told_drop, validated
 from headgates.pruning.output_layers import (
     LIST_SIZES,
@@ -44,6 +46,7 @@ from headgates.pruning.output_layers import (
 from headgates.pruning.runtime_cost import (
     RuntimeCost,
     TimedLines,
+    TimedPair,
     TimedText,
     check_runtime,
     compared,
@@ -61,6 +64,7 @@ SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the faste
 PLANS = 2  # of them that are usually enough
 LONG = 10.0  # seconds of which a word is said
 VALID = 300  # lines of validation text that a plan's losses are of
+REFIT_PASSES = 17  # over as many lines that a refit takes
 RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
 T = TypeVar("T")
 
@@ -255,8 +259,9 @@ class Planning:
         model, sites = self.source.model, find_sites(self.source.model, self.recipe.kinds)
         layers, budget = [len(getattr(model, stack).layers) for stack in STACKS], self.recipe.budget
         plans = PLANS * (len(budget.speeds or SPEEDS) if isinstance(budget, MaxDrop) else 1)
-        passes = timings = seconds = 0.0
+        passes = timings = refits = seconds = 0.0
         if losses:
+            refits = plans * (self.budget == "speedup" and bool(self.recipe.refit) and not self.recipe.epochs)
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
             passes = plans * SHAPES_LOOKED_AT
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
@@ -264,7 +269,8 @@ class Planning:
                 passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
             valid, begin = valid_batches(self.source, VALID), time.perf_counter()
             text_loss(model, valid, self.source.task.loss)
-            seconds = passes * (time.perf_counter() - begin)
+            of_refits = refits * REFIT_PASSES * len(self.calibration.text) / VALID
+            seconds = (passes + of_refits) * (time.perf_counter() - begin)
         if self.budget == "speedup":
             kinds = len({site.kind for site in sites})
             timings = plans + (0 if self.is_kept(*self.table_file) else 2 + len(MEASURED_SHARES) * kinds)
@@ -272,8 +278,9 @@ class Planning:
                 timings += LISTS_TIMED
             seconds += timings * self.timer.seconds_each
         if seconds > LONG:
-            parts = [f"{timings:.0f} timings"] * bool(timings) + [f"{passes:.0f} losses"] * bool(passes)
-            say(f"planning takes about {minutes(seconds)}: {' and '.join(parts)}")
+            parts = {"timings": timings, "losses": passes, "refits": refits}
+            said = ", ".join(f"{count:.0f} {what}" for what, count in parts.items() if count)
+            say(f"planning takes about {minutes(seconds)}: {said}")
 
     def searched(self) -> Choice:
         """The plan of least loss for the budget; of a largest drop the fastest that loses no more. Raises
@@ -321,10 +328,8 @@ class Planning:
             return plan
 
         def timed(plan: Plan) -> float:
-            shortlist = self.outputs.translator(plan.output).shortlist
-            with plan.subnet.removed(self.source.model):
-                # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
-                cost = self.full * self.timer(self.source.model, shortlist) / self.timer.whole
+            # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
+            cost = self.full / self.speed_of(plan)
             words = plan.subnet.words + self.outputs.words(plan.output)
             say(f"{self.full / cost:.2f} times as fast: {words}")
             return cost
@@ -333,6 +338,27 @@ class Planning:
         if found is None:
             raise ValueError(planner.too_small(target))
         return found
+
+    def speed_of(self, plan: Plan) -> float:
+        """How many times as fast a plan's model is. One that trains afterwards will write what the base
+        writes; any other is closed and refitted as the recipe says, and timed on what it writes itself."""
+        base, subnet, closing = self.outputs.translator(plan.output), plan.subnet, self.recipe.closing
+        if self.recipe.epochs or closing == RESAMPLE:
+            with subnet.removed(base.model):
+                return self.timer.whole / self.timer(base.model, base.shortlist)
+        model = copy.deepcopy(base.model)
+        if subnet != Subnet.of(model):
+            with skipped(model, subnet.dropped):
+                close_heads(model, subnet.closing.select(self.recipe.kinds), closing, self.calibration)
+            subnet.remove(model)
+        lines = self.source.lines("valid", VALID)[0]
+        _, speed = self.beside_base(base.with_model(model), self.runtime, lines)
+        return float(speed["measured"]["median"])
+
+    def beside_base(self, smaller: Translator, runtime: str, lines: Sequence[str]) -> TimedPair:
+        """`compared` with the base, on these lines."""
+        text = TimedLines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
+        return compared(smaller, self.translator, runtime, self.threads, text)
 
     def chosen(self, plan: Plan) -> Choice:
         about = self.about(self.full / plan.cost) | {"loss": plan.loss}
@@ -372,9 +398,8 @@ class Planning:
         that can run the model."""
         lines, references = self.run.text.test
         metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
-        text = TimedLines(self.translator.source_vocab.encode(list(lines)), self.batch, self.beam)
         for runtime in runtimes_of(smaller.model):
-            outputs, speed = compared(smaller, self.translator, runtime, self.threads, text)
+            outputs, speed = self.beside_base(smaller, runtime, lines)
             ours, theirs = (
                 score(self.translator.target_vocab.decode(ids), references, metrics, lines) for ids in outputs
             )

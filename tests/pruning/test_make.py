@@ -16,7 +16,7 @@ from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
-from tests.worlds.made_runs import kept, lab_on, logits, made_on, masked_logits, opened, size
+from tests.worlds.made_runs import by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
 
 NINE = Units(heads=9)
 OWN = "headgates.analysis.scores.weight_norm:weight_norm"
@@ -361,6 +361,28 @@ def test_a_shortlist_beside_a_speed_is_the_plan_s_and_that_of_its_shape_from_ran
     row = made("scratch", Speed(1.1, "torch", 7, "25"), ALL_KINDS, epochs=1)
     assert opened(row.run).translator.shortlist.best == 25
     assert row.result.speed["shortlist"]["by"] == "25"
+
+
+def test_a_model_that_nobody_trains_is_timed_refitted_and_one_that_trains_by_the_lengths_of_the_base(
+    made, at_once, monkeypatch
+):
+    timed = []
+
+    def watched(this, base, *how):
+        timed.append(this.model)
+        return by_size(this, base, *how)
+
+    monkeypatch.setattr(planning, "compared", watched)
+    row = made("plan", Speed(1.25, "torch", 7), ALL_KINDS, refit="out+ffn+v")
+    *candidates, _ = timed  # the last is the model that was made
+    final = opened(row.run)
+    with torch.no_grad():
+        batches = [*final.data().batches("valid", 4000)]
+        found = [[model(batch.source, batch.target_in) for batch in batches] for model in candidates]
+    assert any(close(each, logits(final)) for each in found)
+    timed.clear()
+    made("plan", Speed(1.25, "torch", 7), ALL_KINDS, refit="out+ffn+v", epochs=1)
+    assert len(timed) == 1
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,19 @@ def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(transl
     assert before < whole == len(timed.candidates(batch.decoded))
 
 
+def test_what_a_free_search_takes_beside_its_steps_stays_in_a_model_of_half_the_steps(
+    translator, monkeypatch
+):
+    took = {"whole added": 12.0, "whole taken": 2.0, "this added": 6.0, "this taken": 1.0, "free": 12.0}
+    monkeypatch.setattr(runtime_cost, "exported_once", lambda *how: nullcontext(lambda: None))
+    monkeypatch.setattr(
+        runtime_cost, "alternate", lambda blocks, **_: {name: [took[name]] for name in blocks}
+    )
+    cost = RuntimeCost(translator, TimedText([BATCH], beam=1), "torch")
+    assert cost.whole == pytest.approx(1000 * 12 / 8)
+    assert cost(translator.model) == pytest.approx(1000 * (2 + 5) / 8)
+
+
 def test_both_models_are_opened_anew_as_often_exported_once_and_the_base_is_a_copy(
     translator, make_translator, monkeypatch
 ):
@@ -54,7 +67,9 @@ def test_both_models_are_opened_anew_as_often_exported_once_and_the_base_is_a_co
 
     monkeypatch.setattr(runtime_cost, "exported_once", exported_once)
     monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: {name: [1.0] for name in blocks})
-    monkeypatch.setattr(RuntimeCost, "seconds", lambda self, runs: dict.fromkeys(runs, 2.0))
+    monkeypatch.setattr(
+        RuntimeCost, "seconds", lambda self, runs, free=False: dict.fromkeys([*runs, *["free"] * free], 2.0)
+    )
     cost, smaller = (
         RuntimeCost(translator, TimedText([BATCH], beam=1), "torch"),
         make_translator(seed=1).model,

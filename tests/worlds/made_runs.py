@@ -2,6 +2,7 @@
 models of it: `make(lab, base, recipe)`."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from headgates.configs.recipe import Recipe
 from headgates.data.shortlist import Shortlist
 from headgates.gates import ALL_KINDS, Subnet, attach, detach
 from headgates.lab.lab import Lab
+from headgates.lab.measure import median_and_range
 from headgates.lightning_modules.module import StageModule
+from headgates.models.translator import Translator
 from headgates.pruning import planning, runtime_cost
 from headgates.pruning.base import base_run, settings_of
 from headgates.pruning.make import Row, make
-from headgates.pruning.runtime_cost import RuntimeCost
+from headgates.pruning.runtime_cost import RuntimeCost, TimedLines, TimedPair, compared
 from headgates.pruning.shortlisting import mean_rows
 from headgates.records.folder import RunFolder
 from headgates.records.source import Source, open_source
@@ -78,6 +81,7 @@ def at_once(monkeypatch) -> None:
     monkeypatch.setattr(RuntimeCost, "__call__", parameters_computed)
     whole = property(lambda self: size(self.copied.model) / 1000, lambda self, measured: None)
     monkeypatch.setattr(RuntimeCost, "whole", whole, raising=False)
+    monkeypatch.setattr(planning, "compared", by_size)
     for name, value in {"FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
         monkeypatch.setattr(runtime_cost, name, value)
     monkeypatch.setattr(runtime_cost, "SHORTEST", 0.0)
@@ -88,10 +92,22 @@ def at_once(monkeypatch) -> None:
 
 def parameters_computed(cost: RuntimeCost, model: Any, shortlist: Shortlist | None = None) -> float:
     """Thousands."""
-    output = model.output.weight
-    listed = cost.copied.with_shortlist(shortlist)
-    rows = mean_rows(listed, [batch.sources for batch in cost.text.batches])
-    return (size(model) - (len(output) - rows) * output.shape[1]) / 1000
+    listed = cost.copied.with_shortlist(shortlist).with_model(model)
+    return thousands(listed, [batch.sources for batch in cost.text.batches])
+
+
+def thousands(translator: Translator, batches: Sequence[list[list[int]]]) -> float:
+    """Of the parameters that a search of these sources computes with."""
+    output = translator.model.output.weight
+    return (size(translator.model) - (len(output) - mean_rows(translator, batches)) * output.shape[1]) / 1000
+
+
+def by_size(this: Translator, base: Translator, runtime: str, threads: int, text: TimedLines) -> TimedPair:
+    """`compared`, in which a model takes as long as it has parameters."""
+    outputs, speed = compared(this, base, runtime, threads, text)
+    batches = [[*text.ids[at : at + text.batch]] for at in range(0, len(text.ids), text.batch)]
+    ratio = thousands(base, batches) / thousands(this, batches)
+    return outputs, speed | {"measured": median_and_range([ratio])}
 
 
 def made_by_a_process(runs: Path, recipe: Recipe, results: Any) -> None:
