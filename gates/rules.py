@@ -399,6 +399,8 @@ def has_projections(module: nn.Module, rule: SiteRule) -> bool:
 def layout_of(module: nn.Module) -> SiteRule | None:
     """The first layout whose attributes and projections an attention or feed-forward layer has, in sizes that
     fit, and whose output projection its forward calls."""
+    if not module._modules:  # most: they have no projection
+        return None
     if type(module) is nn.Sequential:
         layouts: tuple[SiteRule, ...] = IN_SEQUENCE if is_two_layers(module) else ()
     else:

@@ -44,7 +44,8 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
     chosen = check_kinds(kinds)
     modules = dict(model.named_modules())
     rules = {path: rule for path, module in modules.items() if (rule := known_rule(module)) is not None}
-    kind_at = {path: kind_of(path, modules, rule) for path, rule in rules.items() if not rule.inner}
+    attentions = [path for path, rule in rules.items() if not rule.inner]
+    kind_at = {path: kind_of(path, modules, rules[path]) for path in attentions}
     if not set(FFN_KINDS).isdisjoint(chosen):
         own = {path for path in rules if has_own_rule(modules[path])}
         kind_at |= feed_forward_kinds(modules, rules, own, kind_at)
@@ -67,7 +68,7 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
         for site, module in found.items()
         if site not in twice
     }
-    unknown = unknown_attentions(model)
+    unknown = unknown_attentions(model, attentions)
     lines = "; ".join(map(line_to_add, unknown))
     if not found:
         seen = sorted(type(module).__name__ for module in unknown) or "none"

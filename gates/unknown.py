@@ -1,7 +1,7 @@
 """Attentions and feed-forward layers that no site rule knows: they are found by how they are named or built,
 and named with the line to add."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 
 from torch import nn
@@ -26,12 +26,10 @@ _OUT = (
 )  # W_O as others call it
 
 
-def unknown_attentions(model: nn.Module) -> list[nn.Module]:
+def unknown_attentions(model: nn.Module, known: Collection[str]) -> list[nn.Module]:
     """One attention of every class that has no rule, among those neither inside nor around an attention that
-    has one."""
+    has one. known: the paths of these."""
     modules = dict(model.named_modules())
-    rules = ((path, known_rule(module)) for path, module in modules.items())
-    known = [path for path, rule in rules if rule is not None and not rule.inner]
     found: dict[type, nn.Module] = {}
     for path, module in modules.items():
         around = not path or any(other.startswith(f"{path}.") for other in known)

@@ -72,11 +72,13 @@ class Seen(NamedTuple):
 
 
 def seen(model: nn.Module) -> Seen:
-    rules = [(module, known_rule(module)) for module in model.modules()]
+    attentions = {
+        path: module
+        for path, module in model.named_modules()
+        if (rule := known_rule(module)) is not None and not rule.inner
+    }
     found = {
-        type(module).__name__: "a rule" if is_tested(module) else "a layout"
-        for module, rule in rules
-        if rule is not None and not rule.inner
+        type(module).__name__: "a rule" if is_tested(module) else "a layout" for module in attentions.values()
     }
     refused = ""
     with warnings.catch_warnings():
@@ -85,7 +87,7 @@ def seen(model: nn.Module) -> Seen:
             find_sites(model)
         except ValueError as error:
             refused = next((reason for words, reason in _REASONS.items() if words in str(error)), "")
-    return Seen(found, [type(module).__name__ for module in unknown_attentions(model)], refused)
+    return Seen(found, [type(module).__name__ for module in unknown_attentions(model, attentions)], refused)
 
 
 def summary(types: Mapping[str, Seen | None]) -> str:
