@@ -18,7 +18,7 @@ DATA_DIR ?= ../shared/data
 LAMBDAS ?= 0.003,0.01,0.03,0.1
 # Tests run in so many processes, a file in one of them, each with one thread.
 JOBS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # More flags for fit.py or pytest:  make fit FLAGS="--seed 2",  make test FLAGS="-k gates"
 FLAGS ?=
 
@@ -26,7 +26,7 @@ FLAGS ?=
 .DELETE_ON_ERROR:
 
 fit: $(INSTALLED_TRAIN)
-	$(PY) fit.py --config toy $(FLAGS)
+	$(PY) fit.py --config toy --jobs 2 $(FLAGS)
 
 # While editing: what failed last first, without the tests that train, export or start processes (`slow`, tests/conftest.py).
 check: $(INSTALLED)

@@ -46,22 +46,38 @@ def rows_of(
 ) -> tuple[list[Row], list[Failed]]:
     """The rows of the recipes that could be made, in their order, and the others. words: the command line
     that makes one. Raises ValueError as `at_once` does."""
-    done = set() if lab.settings.fresh else finished_hashes(lab.settings.runs)
-    waiting = [each for each in recipes if config_hash(recipe_key(lab, base, each)) not in done]
+    waiting = waiting_of(lab, base, recipes)
     if len(recipes) > 1 or waiting:
         say(f"{of_them(recipes, waiting)}{estimate(lab, base, waiting)}")
     failed: dict[Recipe, Failed] = {}
     if several(options) and len(waiting) > 1:
-        if any(map(trains, waiting)):
-            check_precision(options, lab.settings.precision)
-        alone = [recipe.trained_as_long for recipe in waiting if recipe.epochs]
-        in_turn(lab, base, list(dict.fromkeys(alone)))  # which others wait for
-        folder = Path(lab.settings.runs) / f"logs-{base.path.resolve().name}"
-        commands = {recipe.title: words(recipe) for recipe in waiting}
-        errors = at_once(commands, folder, options, threads=lab.settings.threads)
-        failed = {each: Failed(each, errors[each.title]) for each in waiting if each.title in errors}
+        failed = failed_at_once(lab, base, waiting, options, words)
     rows, more = in_turn(lab, base, [recipe for recipe in recipes if recipe not in failed])
     return rows, [*failed.values(), *more.values()]
+
+
+def waiting_of(lab: Lab, base: RunFolder, recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes whose runs are not finished."""
+    done = set() if lab.settings.fresh else finished_hashes(lab.settings.runs)
+    return [each for each in recipes if config_hash(recipe_key(lab, base, each)) not in done]
+
+
+def failed_at_once(
+    lab: Lab,
+    base: RunFolder,
+    recipes: Sequence[Recipe],
+    options: GridOptions,
+    words: Callable[[Recipe], Sequence[str]],
+) -> dict[Recipe, Failed]:
+    """Make the runs of recipes in processes of their own; those that failed. Arguments as `rows_of`."""
+    if any(map(trains, recipes)):
+        check_precision(options, lab.settings.precision)
+    alone = [recipe.trained_as_long for recipe in recipes if recipe.epochs]
+    in_turn(lab, base, list(dict.fromkeys(alone)))  # which others wait for
+    folder = Path(lab.settings.runs) / f"logs-{base.path.resolve().name}"
+    commands = {recipe.title: words(recipe) for recipe in recipes}
+    errors = at_once(commands, folder, options, threads=lab.settings.threads)
+    return {each: Failed(each, errors[each.title]) for each in recipes if each.title in errors}
 
 
 def of_them(recipes: Sequence[Recipe], waiting: Sequence[Recipe]) -> str:

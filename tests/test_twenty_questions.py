@@ -14,6 +14,7 @@ from headgates.analysis.scores.random_score import random_score
 from headgates.commands import fit, prune
 from headgates.configs.recipe import Recipe, Units
 from headgates.gates import HeadMap, Subnet, reconstruct
+from headgates.pruning import grid
 from headgates.pruning.closing import Calibration, real_positions
 from headgates.pruning.make import make
 from headgates.records.folder import RunFolder, find_runs, recipe_of
@@ -91,13 +92,32 @@ def test_prune_answers_as_make_does(tiny, called, by_make):
     assert differing(by_make, answers(tiny)) == []
 
 
-def test_fit_answers_as_make_does(tiny, called, by_make):
-    for gate in SCORES:
+@pytest.fixture
+def at_once(called, monkeypatch) -> list[str]:
+    """What --jobs would start is run here, by its words; the titles of it."""
+    started: list[str] = []
+
+    def run(commands, *rest, **options):
+        for title, (_, *words) in commands.items():
+            started.append(title)
+            well(called(prune)(*words, "--threads", "1"))
+        return {}
+
+    monkeypatch.setattr(grid, "at_once", run)
+    return started
+
+
+def test_fit_answers_as_make_does(tiny, called, at_once, by_make):
+    of_fit = ("importance", "fisher")  # which gives its scores to `make` as prune does
+    for gate in of_fit:
         well(called(fit)(*WORDS, "--runs", tiny, "--gate", gate, "--rivals", "random", *FLAGS))
     for gate in ("importance", "l0"):
-        well(called(fit)(*WORDS, "--runs", tiny, "--gate", gate, "--heads", "9", "--rivals", "random"))
+        more = ["--rivals", "random", "--jobs", "2"]
+        well(called(fit)(*WORDS, "--runs", tiny, "--gate", gate, "--heads", "9", *more))
+    assert len(at_once) == len({*at_once}) == 2, "finished rivals are found"
     assert len(list(tiny.glob("toy-en-de-none-*"))) == 1, "the base is found"
-    assert differing(by_make, answers(tiny)) == []
+    asked = {recipe: answer for recipe, answer in by_make.items() if recipe.choose in (*of_fit, "l0")}
+    assert differing(asked, answers(tiny)) == []
 
 
 @pytest.mark.parametrize("recipe", UNTRAINED, ids=lambda recipe: recipe.title)

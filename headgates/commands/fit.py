@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
+from headgates.commands.prune import words_of
 from headgates.configs.closing import ZERO
 from headgates.configs.fields import setting
 from headgates.configs.grid import GridOptions
@@ -16,7 +17,7 @@ from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
 from headgates.data import CORPORA, load_corpus
-from headgates.data.ranks import after_first, first
+from headgates.data.ranks import after_first, first, world
 from headgates.models.progress import say
 from headgates.pruning.choosers import OFFERED, check_chooser, way
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 NONE = "none"
 USUAL_PRICE = 0.01
+OWN = {"gate", "rivals", "data", "src", "tgt"}  # not of `prune`, whose base has its text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ def fitted(options: FitOptions, given: Mapping[str, Any], *, show: bool = True) 
     lab = Lab(settings, text, asked=recipes[0] if recipes else None)
     try:
         base = base_run(lab)
-        rows = made_with_rivals(lab, base, recipes, options)
+        rows = made_with_rivals(lab, base, recipes, options, given)
         lab.complete(rows[0].run if rows else base, PRUNED if rows else BASE, base)
         if show:
             first(lambda: show_compared(lab, base, rows, [], look=settings.look_sentences))
@@ -116,11 +118,21 @@ def fitted(options: FitOptions, given: Mapping[str, Any], *, show: bool = True) 
 
 
 def made_with_rivals(
-    lab: "Lab", base: "RunFolder", recipes: list[Recipe], options: FitOptions
+    lab: "Lab", base: "RunFolder", recipes: list[Recipe], options: FitOptions, given: Mapping[str, Any]
 ) -> "list[Row]":
-    """The rows of the recipes, each followed by those of its rivals."""
+    """The rows of the recipes, each followed by those of its rivals. With --jobs those whose numbers are
+    known are made at once before."""
+    from headgates.pruning.at_once import several
+    from headgates.pruning.grid import failed_at_once, waiting_of
     from headgates.pruning.make import make
 
+    counted = [recipe for recipe in recipes if isinstance(recipe.budget, Units)]
+    if several(options) and world() == 1 and not options.name and not options.fresh:
+        known = [each for recipe in counted for each in (recipe, *rivals_of(recipe, None, options))]
+        waiting = waiting_of(lab, base, list(dict.fromkeys(known)))
+        settings = {name: value for name, value in given.items() if name not in OWN}
+        if len(waiting) > 1:  # what fails is made again below, and says why
+            failed_at_once(lab, base, waiting, options, lambda each: words_of(each, str(base.path), settings))
     rows: dict[Recipe, Row] = {}
     for recipe in recipes:
         rows[recipe] = make(lab, base, recipe)
@@ -130,12 +142,16 @@ def made_with_rivals(
     return list(rows.values())
 
 
-def rivals_of(recipe: Recipe, row: "Row", options: FitOptions) -> list[Recipe]:
+def rivals_of(recipe: Recipe, row: "Row | None", options: FitOptions) -> list[Recipe]:
     """Closing by scores to as many heads and neurons: untrained, and by the first refitted and trained as
-    long. For a speed or a size the same without training."""
+    long. For a speed or a size the same without training. row: of the recipe; of a number of units none is
+    needed."""
     if not isinstance(recipe.budget, Lambda | Units | MaxDrop):
         return [replace(recipe, epochs=0)] if recipe.epochs and isinstance(recipe.budget, Speed) else []
-    budget = recipe.budget if isinstance(recipe.budget, Units) else units_left(recipe, row)
+    budget = recipe.budget
+    if not isinstance(budget, Units):
+        assert row is not None  # made before its rivals
+        budget = units_left(recipe, row)
     plain = replace(recipe, budget=budget, closed_output=ZERO, refit=None, epochs=0)
     rivals = [replace(plain, choose=score) for score in options.rivals]
     if rivals and recipe.epochs:

@@ -124,7 +124,9 @@ def compare_recipes(
         for said in filter(None, dict.fromkeys(map(way, recipes))):
             say(said)
         lab.asked = recipes[0] if len(recipes) == 1 else None
-        rows, failed = rows_of(lab, base, recipes, options, lambda recipe: words_of(recipe, options, given))
+        rows, failed = rows_of(
+            lab, base, recipes, options, lambda recipe: words_of(recipe, options.source, given)
+        )
         first(lambda: show_compared(lab, base, rows, failed, name=options.name, also=options.also))
     finally:
         lab.close()
@@ -147,8 +149,8 @@ def usual_budgets(lab: "Lab", base: "RunFolder", kinds: Sequence[str]) -> list[B
     ]
 
 
-def words_of(recipe: Recipe, options: PruneOptions, given: Mapping[str, Any]) -> list[str]:
-    """The command line that makes one recipe alone, with the settings of this one."""
+def words_of(recipe: Recipe, source: str, given: Mapping[str, Any]) -> list[str]:
+    """The command line that makes one recipe alone, with the settings given here."""
     own = {*RecipeFlags.__dataclass_fields__, *GridOptions.__dataclass_fields__}
     left_out = {*own, "lambda", "by", "also", "source", "seed", "name", "threads", "fresh", "resume"}
     settings = [
@@ -156,7 +158,7 @@ def words_of(recipe: Recipe, options: PruneOptions, given: Mapping[str, Any]) ->
         for name, value in given.items()
         if name not in left_out
     ]
-    return ["prune", options.source, *recipe.words(), *settings, "--resume"]
+    return ["prune", source, *recipe.words(), *settings, "--resume"]
 
 
 if __name__ == "__main__":
