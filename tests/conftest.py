@@ -36,6 +36,15 @@ SLOW_FILES = {
     "test_ablated_search.py",
 }
 SLOW_FIXTURES = {"trained", "make_dense"}
+# Files that take a worker longest go to it first, so that all workers end together.
+LONGEST = [
+    "tests/test_many_processes.py",
+    "tests/test_twenty_questions.py",
+    "tests/test_fake_gpu.py",
+    "tests/test_analyze.py",
+    "tests/test_extension.py",
+    "tests/pruning/test_make.py",
+]
 
 
 def is_slow_file(name: str) -> bool:
@@ -53,6 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow_file(item.nodeid.split("::")[0]) or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+    files = {item: item.nodeid.split("::")[0] for item in items}
+    items.sort(key=lambda item: LONGEST.index(files[item]) if files[item] in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -230,18 +230,30 @@ def test_a_new_gate_trains_closes_heads_and_is_compared_with_its_rivals(compared
     assert "value-norm" in printed
 
 
-def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
+@pytest.fixture(scope="module")
+def pruned(extended, compared) -> set[Path]:
+    """What three more commands added to the runs: the first run's own, one of another option, and one of a
+    score in the current folder."""
     runs, _ = compared
     (base,) = runs.glob("toy-*-none-s1")
     options = ["--by", "top", "--heads", "4", "--epochs", "1", "--gates.settle", "0", "--threads", "1"]
+    (extended / "my_module.py").write_text(
+        "from headgates.analysis.scores.value_norm import value_norm\n\n\n"
+        "def my_score(model, batches):\n    return value_norm(model).map(lambda row: -row)\n"
+    )
     before = {*runs.iterdir()}
     call(
         extended,
         ["prune.py", base, *options, "--gates.spread", "0.2"],
         ["prune.py", base, *options, "--gates.spread", "0.3", "--name", "other"],
+        ["prune.py", base, "--by", "my_module:my_score", "--heads", "2", "--threads", "1"],
     )
-    assert {*runs.iterdir()} - before == {runs / "other"}, "the first is found"
-    assert (runs / "other/gates.json").is_file()
+    return {*runs.iterdir()} - before
+
+
+def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(pruned):
+    made = {run for run in pruned if (run / "gates.json").is_file()}
+    assert [run.name for run in made] == ["other"], "the first is found"
 
 
 def test_a_new_task_is_measured_by_its_own_metric_in_files_and_tables(compared):
@@ -261,15 +273,8 @@ def test_a_new_score_orders_heads_and_its_numbers_are_kept(compared):
     assert (base / "scores/value-norm.json").is_file()
 
 
-def test_a_score_of_the_users_own_is_found_in_the_current_folder(extended, compared):
-    runs, _ = compared
-    (base,) = runs.glob("toy-*-none-s1")
-    (extended / "my_module.py").write_text(
-        "from headgates.analysis.scores.value_norm import value_norm\n\n\n"
-        "def my_score(model, batches):\n    return value_norm(model).map(lambda row: -row)\n"
-    )
-    call(extended, ["prune.py", base, "--by", "my_module:my_score", "--heads", "2", "--threads", "1"])
-    (run,) = runs.glob("*my_module.my_score*")
+def test_a_score_of_the_users_own_is_found_in_the_current_folder(pruned):
+    (run,) = (run for run in pruned if "my_module.my_score" in run.name)
     assert rows_of(run)["pruned"]["heads_open"] == 2
 
 

@@ -144,7 +144,8 @@ def test_broken_outputs_are_named(make_dense):
             table(dense, kinds=["cross"])
 
 
-def test_each_layer_is_reduced_to_the_head_that_is_best_on_validation_and_reported_on_test(dense):
+def test_each_layer_is_reduced_to_the_head_that_is_best_on_validation_and_reported_on_test(make_dense):
+    dense = make_dense(beam=3)
     rows = table(dense, "all-but-one")
     base = {split: base_of(dense, split) for split in ("valid", "test")}
     name = base["test"].main_name

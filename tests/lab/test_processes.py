@@ -105,7 +105,7 @@ from headgates.lab import processes
 from headgates.lab.exit_code import exit_code
 
 Path(__file__).with_name(f"{os.getpid()}.pid").touch()
-processes.MEETING = timedelta(seconds=5)
+processes.MEETING = timedelta(seconds=2)
 sys.exit(exit_code("fit.py", lambda: processes.join(2) and None, interrupted=""))
 """
 
@@ -142,7 +142,7 @@ def test_a_port_that_is_taken_is_one_line_and_leaves_no_process(tmp_path):
 def test_a_first_process_that_never_comes_is_one_line_after_the_time_to_meet(tmp_path):
     code, error = joined(tmp_path, MASTER_PORT=free_port(), LOCAL_RANK=1, WORLD_SIZE=2, NODE_RANK=0)
     assert code == 1
-    assert_one_line(error, "did one not start within 0:00:05")
+    assert_one_line(error, "did one not start within 0:00:02")
 
 
 def test_jobs_of_slurm_that_are_near_in_number_take_other_ports(monkeypatch):

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 import torch
 
+from headgates.analysis.scores.random_score import random_score
 from headgates.configs.fields import to_dict
 from headgates.data.text import ParallelText
 from headgates.pruning import scores as module
@@ -16,7 +17,6 @@ from headgates.pruning.scores import ScoreRequest, head_scores
 from headgates.records.source import Source, open_source
 from tests.worlds.runs import write_run
 
-NAMES = pytest.mark.parametrize("name", SCORES)
 FAMILIES = pytest.mark.parametrize("name", [name for name in SCORES if not SCORES[name].family])
 
 
@@ -49,7 +49,7 @@ def computed(monkeypatch) -> list[str]:
     return files
 
 
-@NAMES
+@FAMILIES
 def test_the_second_call_reads_what_the_first_kept_and_none_changes_the_model(
     name, source, request_of, computed
 ):
@@ -75,7 +75,14 @@ def test_a_score_whose_file_is_for_all_kinds_is_of_all_kinds(name, request_of):
 
 
 @FAMILIES
-def test_a_score_of_another_text_is_another_score(name, source, request_of, computed):
+def test_a_score_of_another_text_is_another_score(name, source, request_of, monkeypatch):
+    computed = list[str]()  # files; which scores the text gives is of other tests
+
+    def compute(score, request):
+        computed.append(request.file)
+        return {score.part: random_score(source.model, seed=len(computed))}
+
+    monkeypatch.setattr(module, "compute_scores", compute)
     text, usual = source.corpus.train, head_scores(name, request_of())
     elsewhere = replace(source)  # as fit.py --base BASE --data OTHER has it
     elsewhere.corpus = replace(source.corpus, train=ParallelText(text.sources[:31], text.targets[:31]))
