@@ -29,6 +29,7 @@ from headgates.gates import ALL_KINDS, find_sites
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
 from headgates.models.translator import Translator
+from headgates.models.trimmed import with_pieces
 
 CT2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "swish": "SWISH"}
 
@@ -59,17 +60,22 @@ def write(translator: Translator, folder: Path, *, aligning: Sequence[tuple[int,
             f"{unknown!r}; CTranslate2 has one name "
             "for both"
         )
+    orders = [*range(len(source))], [*range(len(target))]
+    if translator.shortlist is not None:
+        orders = specials_first(model)
+        model = with_pieces(model, orders)
     spec = specification(model, aligning[0] if aligning else None)
     config = spec.config
     config.bos_token, config.eos_token, config.unk_token = beginning, end, unknown
     config.decoder_start_token, config.add_source_eos = beginning, source[model.source_specials.end] == end
-    spec.register_source_vocabulary(source)
-    spec.register_target_vocabulary(target)
+    spec.register_source_vocabulary([source[i] for i in orders[0]])
+    spec.register_target_vocabulary([target[i] for i in orders[1]])
     spec.validate()
     spec.optimize()  # tied tables are stored once
     spec.save(str(folder))
     if translator.shortlist is not None:
-        lists = candidate_lines(translator.shortlist, source, target, specials, model.source_specials.end)
+        every_source = translator.model.source_specials.end  # ends in it
+        lists = candidate_lines(translator.shortlist, source, target, specials, every_source)
         (folder / CANDIDATES_FILE).write_text("".join(lists), encoding="utf-8")
     if aligning:
         path = folder / "config.json"
@@ -80,6 +86,15 @@ def write(translator: Translator, folder: Path, *, aligning: Sequence[tuple[int,
             for layer, head in aligning
         ]
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def specials_first(model: Transformer) -> tuple[list[int], list[int]]:
+    """The ids of both sides with the target's special tokens before all others: CTranslate2 goes on using the
+    place that such a token had among the candidates of the first batch, which so is the same in all."""
+    specials = sorted({*model.target_specials.always_known})
+    first = [*specials, *(i for i in range(model.target_vocab) if i not in specials)]
+    tied = model.config.embeddings == "tied"
+    return first if tied else [*range(model.source_vocab)], first
 
 
 def candidate_lines(

@@ -12,7 +12,9 @@ import yaml
 from headgates.bridges.formats import copy_vocabs
 from headgates.bridges.marian import read, write
 from headgates.configs.source import ForeignOptions, SourceOptions
+from headgates.data.shortlist import Shortlist
 from headgates.models.translator import Translator
+from headgates.pruning.runtime_cost import exported_once
 from headgates.records.source import open_source
 from tests.worlds.marian_models import (
     PRE,
@@ -165,6 +167,22 @@ def test_the_shortlist_that_its_settings_name_is_used_by_its_runs_and_exports(
     again = opened(tmp_path / "again")  # from Marian's binary file now
     assert again.shortlist.ids.tolist() == run.translator.shortlist.ids.tolist()
     assert again.translate(SOURCES) == run.translator.translate(SOURCES)
+
+
+def test_with_a_shortlist_ctranslate2_translates_one_batch_after_another_as_the_own_search(tmp_path):
+    """Its beginning is the last piece, whose place among the candidates is another in every batch."""
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
+    for name, changes in (("tied", {}), ("separate", SEPARATE)):
+        whole = opened(write_marian(tmp_path / name, **keys(changes)))
+        lists = [[i, (3 * i) % len(WORDS)] for i in range(len(WORDS) + 1)]
+        folder = tmp_path / f"{name}-runs"
+        run = open_source(f"marian:{tmp_path / name}", options=SourceOptions(runs=str(folder))).translator
+        short = run.with_shortlist(Shortlist.of(lists))
+        with exported_once(short, "ct2", 1) as open_model:
+            model = open_model()
+            three = (short, model, whole)
+            found = [[each.translate([line], beam=1)[0] for line in SOURCES] for each in three]
+        assert found[0] == found[1] != found[2]
 
 
 def test_a_source_may_be_told_which_language_to_write(tmp_path):
