@@ -6,7 +6,7 @@ things differ, and how they are met:
 - all ends of a sentence's last step are kept and the k best of them returned, where ours stops at k: a better
   n-best list, the same best;
 - padding and beginning can be produced: a sentence that has one among its hypotheses is searched again
-  without them;
+  without them, and beside a shortlist they are ruled out at once;
 - one length limit a batch: it is the longest, and a sentence that goes beyond its own is searched again, up
   to the last piece before its end is forced;
 - forced first pieces count in no length: hypotheses are ranked here, with them;
@@ -88,7 +88,8 @@ class CTranslate2Model(LineTranslator):
     def search_batch(self, sources: list[list[int]], search: SearchConfig) -> list[list[Hypothesis]]:
         search = replace(search, beam=min(search.beam, len(self.target_names) - 1))
         limits = length_limits(list(map(len, sources)), self.specials, search, self.max_positions).tolist()
-        found = self.run(self.source_pieces(sources), search, max(limits))
+        # among few candidates these are often in the beam, and half of the sentences were searched again
+        found = self.run(self.source_pieces(sources), search, max(limits), suppress=self.has_candidates)
         results = []
         for ids, n_best, limit in zip(sources, found, limits, strict=True):
             too_long = any(not ended or len(one.ids) >= limit for one, ended in n_best)
@@ -101,7 +102,8 @@ class CTranslate2Model(LineTranslator):
         return results
 
     def search_to(self, sources: list[list[int]], beam: int, tokens: int) -> None:
-        self.run(self.source_pieces(sources), replace(self.search, beam=beam, min_length=tokens), tokens)
+        search = replace(self.search, beam=beam, min_length=tokens)
+        self.run(self.source_pieces(sources), search, tokens, suppress=self.has_candidates)
 
     def run(
         self,
