@@ -1,5 +1,5 @@
-"""Learning from a teacher's translations, the base's own or a better run's: pairs whose target it wrote.   Kim & Rush 2016
-(arXiv:1606.07947), section 3.2.
+"""Learning from a teacher's translations, the base's own or a better run's: pairs whose target it wrote.
+Kim & Rush 2016 (arXiv:1606.07947), section 3.2.
 
 The teacher translates the sources of a fixed sample of the training pairs once, by the run's search, and its
 folder keeps the file. All stages that start from the base train on these pairs, whatever was done to its
@@ -59,8 +59,8 @@ class Distilled(TypedDict):
 
 
 def distilled_lines(text: ExperimentText, teacher: RunFolder) -> list[str]:
-    """The teacher's translations of the pairs of `distilled_pairs`, in their order, from its folder, or made and
-    kept there."""
+    """The teacher's translations of the pairs of `distilled_pairs`, in their order, from its folder, or made
+    and kept there."""
     numbers = distilled_pairs(text)
 
     def make() -> Distilled:

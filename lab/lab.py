@@ -204,7 +204,10 @@ class Run:
     def check_teacher(self) -> None:
         """Raises ValueError where the teacher cuts the test lines into other pieces than the base does."""
         pieces = [
-            [vocab.encode(list(lines)) for vocab, lines in zip(self.task.vocabs(each.path), self.text.test)]
+            [
+                vocab.encode(list(lines))
+                for vocab, lines in zip(self.task.vocabs(each.path), self.text.test, strict=True)
+            ]
             for each in (self.teacher, self.base)
         ]
         if pieces[0] != pieces[1]:
@@ -306,7 +309,7 @@ class Run:
         return self.evaluation
 
     def compare_with(self, continued: RunFolder | None, predictor: Predictor) -> Evaluation:
-        """Begin the rows with those of the bases, the better of which is the reference."""
+        """Begin the rows with those of the bases, the last of which is the reference."""
         self.track()
         evaluation = self.begin_rows(predictor)
         evaluation.borrow(BASE, self.base, self.text.settings)

@@ -190,13 +190,9 @@ class Compared:
         return [] if self.unlearned else self.all_epochs
 
     def reference(self, epochs: int) -> Group:
-        """What groups of so much training are compared with: the base, or, where training on lowers its
-        validation loss, the base trained on for as long. A base that others trained has no loss, and comes
-        last."""
-        later, base = self.continued.get(epochs), self.base
-        if later is None or (base.loss is not None and (later.loss is None or later.loss >= base.loss)):
-            return base
-        return later
+        """What groups of so much training are compared with: the base trained on for as long, or the base
+        itself where there is none."""
+        return self.continued.get(epochs, self.base)
 
     def at(self, epochs: int, size: ComparedBudget | None) -> list[Group]:
         """The groups of this size, the best first."""

@@ -82,7 +82,9 @@ def test_stages_train_on_what_a_named_teacher_writes_and_learn_its_numbers(lab_o
         list(source.corpus.train.sources)
     ), "or the test could not tell them apart"
     targets, model = learned["training"]
-    assert list(targets) == [line or own for line, own in zip(expected, source.corpus.train.targets)]
+    assert list(targets) == [
+        line or own for line, own in zip(expected, source.corpus.train.targets, strict=True)
+    ]
     theirs = source.predictor.model.state_dict()
     assert all(torch.equal(weight.cpu(), theirs[name]) for name, weight in model.state_dict().items())
     assert not (base / "distilled").exists()

@@ -102,7 +102,7 @@ def test_a_method_without_a_point_everywhere_has_no_rank(other):
     assert compared(points).ranks(0) == {"importance": 1.0}
 
 
-def test_the_reference_is_the_base_with_the_lower_loss():
+def test_the_reference_trained_as_long_though_its_loss_is_the_higher_one():
     points = [made("importance", 5, right(range(40)), epochs=epochs) for epochs in (0, 1)]
     of_both = compared(points, continued=range(195))
     assert [of_both.reference(epochs).label for epochs in (0, 1)] == ["unpruned", "unpruned, trained as long"]

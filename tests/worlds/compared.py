@@ -72,11 +72,11 @@ def compared(
     rows: list[Row], *, base: Iterable[int] = range(190), continued: Iterable[int] | None = None
 ) -> Compared:
     """These rows on a base that has such lines right; continued: those of the base trained on for an epoch,
-    whose loss is lower."""
+    whose loss is higher, as it learned from a teacher."""
     bases = [row_of(None, TOTAL, right(base), 2.0, NOWHERE)]
     if continued is not None:
         trained = Recipe(UNPRUNED, Units(), epochs=1)
-        bases.append(row_of(trained, TOTAL, right(continued), 1.5, NOWHERE))
+        bases.append(row_of(trained, TOTAL, right(continued), 2.5, NOWHERE))
     return Compared(rows, bases, COUNTS)
 
 
