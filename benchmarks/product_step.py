@@ -57,6 +57,7 @@ class ProductStep:
         self.optimizer = module.optimizer = configured["optimizer"]
         self.scheduler = configured["lr_scheduler"]["scheduler"]
         device = next(module.parameters()).device.type
+        module.sums = module.sums.to(device)  # as the start of an epoch does
         # Lightning's own plugin: its autocast keeps no cache of cast weights, which costs time
         self.plugin = MixedPrecision("bf16-mixed", device) if precision == "bf16" else Precision()
 

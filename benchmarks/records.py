@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.atom_mapping import first_two
 from benchmarks.planted import USUAL_RELATIONS, selector_table
+from headgates.lab.measure import spread_text
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,12 @@ METHOD_LABELS = {  # what tables call the rows of version 0.2, by the names that
     "plan-importance": "lowest importance",
     "plan-learned": "learned gates at the speed",
     "uniform": "a smaller model from random weights",
+}
+LARGE_RUNS = {  # method and what was asked -> a part of the names of its runs
+    ("planned, out+ffn+v refitted", "2.2 times the speed"): "plan-2.2x",
+    ("planned, out+ffn+v refitted", "2.5 times the speed"): "plan-2.5x",
+    ("learned gates, out+ffn+v refitted", "2.5 times the speed"): "l0-2.5x",
+    ("a smaller model from random weights", "2.5 times the speed"): "uniform-2.5x",
 }
 LATER_NAMES = {"l0-target": "l0"}  # of selectors in older lines
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
@@ -207,19 +214,86 @@ def untrained_table() -> Table:
 
 
 def first_table() -> Table:
-    """Which heads stay, then BLEU at each number of them after three epochs of training: README's table."""
-    comparison = json.loads((RESULTS / "compare-multi30k-en-de-trained/compare.json").read_text("utf-8"))
-    found = {(group["method"], group["heads"]): group for group in comparison["groups"] if group["epochs"]}
+    """Which heads stay, then BLEU at each number of them, on two test sets: README's table."""
+    sets = [teacher_groups(f"compare-multi30k-teacher{place}") for place in ("", "/flickr-2017")]
+
+    def cells(method: str, heads: Iterable[int]) -> list[str]:
+        return [" / ".join(f"{found[method, count]['bleu']:.2f}" for found in sets) for count in heads]
+
+    refitted = ", out+ffn+v refitted"
     methods = {
-        "chosen by importance (Michel et al. 2019)": "importance:out+ffn",
-        "chosen by learned gates (Voita et al. 2019)": "l0-target",
+        "chosen by importance (Michel et al. 2019)": f"importance{refitted}",
+        "chosen by learned gates (Voita et al. 2019)": "learned gates",
+        "chosen at random": f"random{refitted}",
     }
-    rows = [["all 72, trained as long", *[f"{found['base-continued', 72]['value']:.2f}"] * len(COUNTS)]]
-    rows += [
-        [text, *(f"{found[method, heads]['value']:.2f}" for heads in COUNTS)]
-        for text, method in methods.items()
-    ]
+    rows = [["all 72, trained as long", *cells("unpruned, trained as long", [72] * len(COUNTS))]]
+    rows += [[text, *cells(method, COUNTS)] for text, method in methods.items()]
     return ["which heads stay", "36 of 72 heads", "18", "9"], rows
+
+
+def teacher_groups(folder: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """(method, open heads) -> the columns of its group, of models that learned from a teacher."""
+    comparison = json.loads((RESULTS / folder / "compare.json").read_text("utf-8"))
+    return {(group["method"], round(group["heads"])): group for group in comparison["groups"]}
+
+
+def teacher_table() -> Table:
+    """Choice, then BLEU and chrF on two test sets for each number of heads."""
+    sets = [teacher_groups(f"compare-multi30k-teacher{place}") for place in ("", "/flickr-2017")]
+
+    def pair(method: str, count: int, metric: str) -> str:
+        return " / ".join(f"{each[method, count][metric]:.2f}" for each in sets)
+
+    methods = list(dict.fromkeys(method for method, heads in sets[0] if heads == COUNTS[0]))
+    rows = []
+    for method in ["unpruned, trained as long", *methods]:
+        row = [method.replace(", out+ffn+v refitted", "")]
+        for count in (*COUNTS, 6):
+            heads = count if method in methods else 72
+            row += [pair(method, heads, metric) for metric in ("bleu", "chrf")]
+        rows.append(row)
+    head = [f"{count} of 72{metric}" for count in (*COUNTS, 6) for metric in ("", ", chrF")]
+    return ["which heads stay", *head], rows
+
+
+def large_table() -> Table:
+    """Models of the large base for a speed: BLEU on two test sets, speeds by int8, and with a shortlist."""
+    sets = [teacher_groups(f"compare-large-teacher{place}") for place in ("", "/flickr-2017")]
+    lines = (RESULTS / "batches.jsonl").read_text("utf-8").splitlines()
+    timed = [row for line in lines for row in json.loads(line)["measured"]]
+    rows = []
+    for key, group in sets[0].items():
+        runs = LARGE_RUNS.get((group["method"], group.get("asked", "")), "none")
+
+        def median_of(best: int, batch: int, runs: str = runs) -> str:
+            """Of the first seed: the others have its shape."""
+            found = [
+                row["measured"]
+                for row in timed
+                if runs in row["run"]
+                and row["run"].endswith("-s1")
+                and (row["list"], row["batch"]) == (best, batch)
+            ]
+            return spread_text(found[0]) if found else ""
+
+        listed = [row["scores"] for row in timed if runs in row["run"] and row["list"] and row["batch"] == 32]
+        rows.append(
+            [
+                group["method"].replace(", out+ffn+v refitted", ""),
+                group.get("asked", "").replace(" the speed", ""),
+                f"{group['seeds']}",
+                *(" / ".join(f"{found[key][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
+                median_of(0, 32),
+                median_of(50, 32),
+                median_of(50, 1),
+                f"{fmean(each['bleu'] for each in listed):.2f}, {fmean(each['chrf'] for each in listed):.2f}"
+                if listed
+                else "",
+                f"{group['parameters']:,.0f}",
+            ]
+        )
+    head = ["which parts stay", "asked", "seeds", "BLEU, 2016 / 2017", "chrF", "by int8", "with a list of 50"]
+    return [*head, "and one sentence at a time", "BLEU and chrF of that on 2017", "parameters"], rows
 
 
 def student() -> Table:
@@ -388,6 +462,8 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 
 TABLES: dict[str, Callable[[], Table]] = {
     "first": first_table,
+    "large": large_table,
+    "teacher": teacher_table,
     "multi30k": multi30k,
     "untrained": untrained_table,
     "further": further,
