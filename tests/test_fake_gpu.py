@@ -19,6 +19,7 @@ ELSEWHERE = {
     "analysis/causal_gating.py": "causal_scores is causal_gates with more updates; the others read its maps",
     "analysis/roles.py": "reads maps, which lie on the CPU",
     "analysis/word_links.py": "counts the words of a text, on the CPU",
+    "analysis/knapsack.py": "tables of losses, which lie on the CPU",
     "analysis/survival.py": "reads maps, which lie on the CPU",
     "gates/unknown.py": "words for an error",
     "gates/rules.py:fits": "reads signatures and sizes",

@@ -77,7 +77,7 @@ def test_another_process_has_the_settings_of_the_command_and_its_recipe_alone():
     words = f"RUN --by obs,fisher --heads 9,5 --seeds 2 --jobs 3 --seed 4 --name n --fresh {given}"
     options, told = read_given(PruneOptions, [*words.split(), "--runs", "here"])
     recipe = options.recipes(options.by, options.seed)[-1]
-    command, *alone = words_of(recipe, options, told)
+    command, *alone = words_of(recipe, options.source, told)
     other, passed = read_given(PruneOptions, alone)
     assert (command, other.source, other.recipes(other.by, other.seed)) == ("prune", "RUN", [recipe])
     assert other.resume
