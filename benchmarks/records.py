@@ -14,12 +14,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.atom_mapping import first_two
 from benchmarks.planted import USUAL_RELATIONS, selector_table
-from headgates.lab.measure import spread_text
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,12 +43,16 @@ METHOD_LABELS = {  # what tables call the rows of version 0.2, by the names that
     "plan-learned": "learned gates at the speed",
     "uniform": "a smaller model from random weights",
 }
-LARGE_RUNS = {  # method and what was asked -> a part of the names of its runs
-    ("planned, out+ffn+v refitted", "2.2 times the speed"): "plan-2.2x",
-    ("planned, out+ffn+v refitted", "2.5 times the speed"): "plan-2.5x",
-    ("learned gates, out+ffn+v refitted", "2.5 times the speed"): "l0-2.5x",
-    ("a smaller model from random weights", "2.5 times the speed"): "uniform-2.5x",
+LARGE_RUNS = {  # a part of a run's name -> what the table of speeds calls it
+    "plan-2.2x": "planned, 2.2 asked",
+    "plan-2.5x": "planned, 2.5 asked",
+    "l0-2.5x": "learned gates, 2.5 asked",
+    "uniform-2.5x": "a smaller model from random weights",
+    "unpruned": "unpruned, trained as long",
 }
+ENDS = ((min, "lowest"), (max, "highest"))
+SHOWN_LISTS = (0, 10, 50)
+WHOLE_SET = 1000  # lines of flickr 2017
 LATER_NAMES = {"l0-target": "l0"}  # of selectors in older lines
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
 FileRow = Mapping[str, Any]
@@ -257,44 +260,47 @@ def teacher_table() -> Table:
 
 
 def large_table() -> Table:
-    """Models of the large base for a speed: BLEU on two test sets, speeds by int8, and with a shortlist."""
+    """Models of the large base for a speed: BLEU and chrF on two test sets."""
     sets = [teacher_groups(f"compare-large-teacher{place}") for place in ("", "/flickr-2017")]
-    lines = (RESULTS / "batches.jsonl").read_text("utf-8").splitlines()
-    timed = [row for line in lines for row in json.loads(line)["measured"]]
+    head = ["which parts stay", "asked", "seeds", "BLEU, 2016 / 2017", "chrF, 2016 / 2017", "parameters"]
+    return head, [
+        [
+            group["method"].replace(", out+ffn+v refitted", ""),
+            group.get("asked", "").replace(" the speed", ""),
+            f"{group['seeds']}",
+            *(" / ".join(f"{found[key][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
+            f"{group['parameters']:,.0f}",
+        ]
+        for key, group in sets[0].items()
+    ]
+
+
+def timed_table() -> Table:
+    """The speeds of these models by int8, with and without a shortlist; BLEU and chrF of what was timed where
+    that was the whole test set."""
+    groups = defaultdict(list)
+    for line in (RESULTS / "batches.jsonl").read_text("utf-8").splitlines():
+        record = json.loads(line)
+        for row in record["measured"]:
+            if row["list"] not in SHOWN_LISTS:
+                continue
+            name = next(label for part, label in LARGE_RUNS.items() if part in row["run"])
+            groups[name, row["batch"], row["list"]].append((record["lines"], row))
     rows = []
-    for key, group in sets[0].items():
-        runs = LARGE_RUNS.get((group["method"], group.get("asked", "")), "none")
-
-        def median_of(best: int, batch: int, runs: str = runs) -> str:
-            """Of the first seed: the others have its shape."""
-            found = [
-                row["measured"]
-                for row in timed
-                if runs in row["run"]
-                and row["run"].endswith("-s1")
-                and (row["list"], row["batch"]) == (best, batch)
-            ]
-            return spread_text(found[0]) if found else ""
-
-        listed = [row["scores"] for row in timed if runs in row["run"] and row["list"] and row["batch"] == 32]
-        rows.append(
-            [
-                group["method"].replace(", out+ffn+v refitted", ""),
-                group.get("asked", "").replace(" the speed", ""),
-                f"{group['seeds']}",
-                *(" / ".join(f"{found[key][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
-                median_of(0, 32),
-                median_of(50, 32),
-                median_of(50, 1),
-                f"{fmean(each['bleu'] for each in listed):.2f}, {fmean(each['chrf'] for each in listed):.2f}"
-                if listed
-                else "",
-                f"{group['parameters']:,.0f}",
-            ]
+    for (name, batch, best), found in sorted(groups.items()):
+        each = [row["measured"] for _, row in found]
+        times = median(one["median"] for one in each), *(f(one[end] for one in each) for f, end in ENDS)
+        by_run = {row["run"]: row["scores"] for lines, row in found if lines == WHOLE_SET}
+        scores = by_run.values()
+        means = (
+            (f"{fmean(one[metric] for one in scores):.2f}" for metric in ("bleu", "chrf"))
+            if scores
+            else ("", "")
         )
-    head = ["which parts stay", "asked", "seeds", "BLEU, 2016 / 2017", "chrF", "by int8", "with a list of 50"]
-    head += ["and one sentence at a time", "BLEU and chrF by int8 with the list, 2017", "parameters"]
-    return head, rows
+        seeds = len({row["run"] for _, row in found})
+        speed = "{:.2f} ({:.2f} to {:.2f})".format(*times)
+        rows.append([name, f"{batch}", f"{best}" if best else "none", speed, f"{seeds}", *means])
+    return ["model", "batch", "pieces listed", "times as fast", "seeds", "BLEU", "chrF"], rows
 
 
 def student() -> Table:
@@ -464,6 +470,7 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 TABLES: dict[str, Callable[[], Table]] = {
     "first": first_table,
     "large": large_table,
+    "timed": timed_table,
     "teacher": teacher_table,
     "multi30k": multi30k,
     "untrained": untrained_table,
