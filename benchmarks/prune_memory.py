@@ -102,8 +102,8 @@ def answer(options: argparse.Namespace) -> Answer:
         print(f"{time.process_time() - start:.0f} CPU s: {line}", file=sys.stderr, flush=True)
 
     number = int(options.to) if options.budget in ("heads", "neurons") else options.to
-    budget: dict[str, Any] = {options.budget: number}
-    work = partial(hg.prune, model, batches, report=said, **budget)
+    prune: Callable[..., Any] = hg.prune
+    work = partial(prune, model, batches, report=said, **{options.budget: number})
     pruned, peak = (process_peak if options.shrink == 1 else allocated_peak)(work, weights)
     numbers = {
         "model": options.model,

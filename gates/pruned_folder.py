@@ -3,7 +3,7 @@ as transformers writes them.
 
     remove(model, bank.closed())
     save_pruned(model, "pruned")
-    model = load_pruned("pruned")                    # a Hugging Face model
+    model = load_pruned("pruned")                    # one of Hugging Face
     model = load_pruned("pruned", model=Mine(...))   # any other: its class builds it, with all its heads
 
 transformers builds every layer of a stack with as many heads as the config says. So config.json has one more

@@ -261,8 +261,7 @@ class Transformer(nn.Module):
             else nn.Embedding(target_vocab, config.d_model)
         )
         self.source_norm, self.target_norm = (
-            norm(config) if config.embedding_norm else nn.Identity()
-            for _ in range(2)
+            norm(config) if config.embedding_norm else nn.Identity() for _ in range(2)
         )
         self.output = Linear(config.d_model, target_vocab, bias=config.output_bias)
         self.dropout = Dropout(config.dropout)

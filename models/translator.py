@@ -1,7 +1,7 @@
 """One face for every model: translate lines, score pairs. records/source.py opens the model of a run:
 
-translator = open_source("runs/toy-en-de-l0-0.01-s1").translator
-translator.translate(["The dog sleeps."])
+source = open_source("runs/toy-en-de-l0-0.01-s1")
+source.translator.translate(["The dog sleeps."])
 """
 
 from collections.abc import Sequence

@@ -204,9 +204,12 @@ class Planning:
     def lists_file(self) -> tuple[str, dict[str, Any]]:
         """The name of the file of the costs of shortlists, and what it is made of."""
         name, key = self.table_file
-        made_of = {"sizes": LIST_SIZES, "seed": self.recipe.seed, "text": self.source.corpus.digest()}
-        made_of |= {"calibration": self.run.settings.calibration_targets}
-        return name.replace("costs", "lists"), key | made_of
+        return name.replace("costs", "lists"), key | {
+            "sizes": LIST_SIZES,
+            "seed": self.recipe.seed,
+            "text": self.source.corpus.digest(),
+            "calibration": self.run.settings.calibration_targets,
+        }
 
     def multiply_adds(self, model: Any) -> float:
         """Of the timed text."""

@@ -179,14 +179,14 @@ def test_speeds_are_told_by_every_runtime_that_all_models_were_measured_by():
     rows[1].result.speed = speed | {"runtimes": {"torch": by, "ct2": by, "int8": half}}
     found = compared(rows)
     (head, _, row, _) = group_tables(found, [ACCURACY])[0]
-    told = dict(zip(head, row, strict=True))
-    assert (told["asked"], told["predicted (x)"], told["measured (x)"]) == (
+    cells = dict(zip(head, row, strict=True))
+    assert (cells["asked"], cells["predicted (x)"], cells["measured (x)"]) == (
         "2 times the speed",
         "2.10",
         "1.90",
     )
-    assert (told["int8 (x)"], told["accuracy, int8"]) == ("2.00", "40.00")
-    assert told["by"] == "int8, batch 1", "a speed without its batch is none"
-    assert "own search (x)" not in told
+    assert (cells["int8 (x)"], cells["accuracy, int8"]) == ("2.00", "40.00")
+    assert cells["by"] == "int8, batch 1", "a speed without its batch is none"
+    assert "own search (x)" not in cells
     assert "int8 is 2.00 times as fast as in fp32" in sentences_of(found, ACCURACY)[-1]
     assert "at 94.00 accuracy in place of 95.00" in sentences_of(found, ACCURACY)[-1]
