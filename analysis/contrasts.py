@@ -31,7 +31,7 @@ else:
 
 DRAWS_HELD = 10_000  # draws held at once
 INTERVAL_DRAWS = 2_000  # of each row, for its interval
-TAIL_ROUNDS = 4  # times as many draws say how far t goes: they serve all rows, and Holm asks for the last of them
+TAIL_ROUNDS = 4  # times as many draws for the tail, which Holm asks for; they serve all rows
 CANCELLED = 1e-9  # share of a sum of squares below which what is left of it is none
 
 
