@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headgates.data.padding import padded
@@ -40,6 +41,20 @@ class Batch:
     def pin_memory(self) -> "Batch":
         """The same batch in page-locked memory; torch's DataLoader calls this."""
         return self._each(lambda tensor: tensor.pin_memory())
+
+    def square(self, source_specials: SpecialTokens, target_specials: SpecialTokens) -> "Batch":
+        """The same batch with both sides padded to the longer one: (B, L), of which there are few."""
+        length = max(self.source.shape[1], self.target_in.shape[1])
+
+        def wide(ids: Tensor, padding: int) -> Tensor:
+            return F.pad(ids, (0, length - ids.shape[1]), value=padding)
+
+        return replace(
+            self,
+            source=wide(self.source, source_specials.padding),
+            target_in=wide(self.target_in, target_specials.padding),
+            target_out=wide(self.target_out, target_specials.padding),
+        )
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         tensors: dict[str, Any] = {k: change(v) for k, v in vars(self).items() if isinstance(v, Tensor)}

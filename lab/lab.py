@@ -42,7 +42,7 @@ from headgates.lightning_modules.distilling import Distilling
 from headgates.lightning_modules.optimizers import freeze_decoder
 from headgates.lightning_modules.precision import Precision, resolve_precision
 from headgates.lightning_modules.stage_record import StageResult, load_best
-from headgates.models.cpu_kernels import bound_caches, change_dropout
+from headgates.models.cpu_kernels import TRAINING_PRODUCTS, bound_caches, change_dropout
 from headgates.models.progress import minutes, say
 from headgates.records.folder import RunFolder
 from headgates.records.provenance import device_name, provenance
@@ -68,7 +68,7 @@ class Lab:
     def __init__(self, settings: Settings, text: ExperimentText | None = None, asked: Recipe | None = None):
         """text: that of the settings, where it has been read already. asked: the recipe that the command is
         for, None for a base; a tracker tells its run from others that are made on the way."""
-        bound_caches()
+        bound_caches(TRAINING_PRODUCTS)
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.settings, self.asked = settings, asked

@@ -2,9 +2,9 @@
 
 Hardly two batches have the same shape, so what one step frees does not fit the tensors of the next, and
 glibc's heap grows by gaps that it keeps. `malloc_trim` returns the pages of all gaps; the next step gets
-those that it needs from the system again. In bf16, oneDNN and torch also keep what they prepared for each
-shape of a product, up to 1,024 of each, which no trim returns: 13 MB with each new shape of a batch
-(models/cpu_kernels.py bounds them).
+those that it needs from the system again. In bf16, oneDNN also keeps what it prepared for each shape of a
+product, which no trim returns: some 5 MB with each new shape of a batch, of which there are few
+(`Batch.square`).
 """
 
 import ctypes

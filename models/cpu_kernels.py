@@ -18,9 +18,11 @@ VECTOR = 16  # numbers that a CPU of today adds at once
 SMALL_PRODUCT = 400  # multiply-adds below which torch takes plain loops for each of a batch of products
 LONGEST = 512  # query positions up to which two products and a softmax are faster than the fused kernel
 CHUNK_WIDTH = 128  # numbers of a chunk of `top`
-# Entries that each cache of prepared products may have, oneDNN's own and torch's above it. Both are read at
-# the first product.
-CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "LRU_CACHE_CAPACITY": "16"}
+# of prepared products, oneDNN's own and torch's above it; torch reads both at the first product
+CACHES = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"
+FEW_PRODUCTS = 16  # entries of each where a model is only read
+# where one may train in bf16: batches have some 30 shapes, and each prepares about ten products (LOG.md)
+TRAINING_PRODUCTS = 512
 LEAST_ROWS, LEAST_PRODUCT = 16, 2_000_000  # below these rows, or multiply-adds, MKL is as fast
 ROUNDING_STEPS = 16  # equal steps from one power of 2 to the next, to which a number of rows is rounded
 
@@ -187,7 +189,7 @@ def onednn_is_faster() -> bool:
         return False
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or processor_vendor() != "AuthenticAMD":
         return False
-    bound_caches()
+    bound_caches(FEW_PRODUCTS)
     return True
 
 
@@ -200,11 +202,11 @@ def processor_vendor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
 
 
-def bound_caches() -> None:
-    """Let the caches of prepared products keep few entries, unless the user's environment says how many. To
-    be called before the process multiplies its first matrices: later it changes nothing."""
-    for name, entries in CACHES.items():
-        os.environ.setdefault(name, entries)
+def bound_caches(entries: int) -> None:
+    """Let each cache of prepared products keep so many, unless the user's environment says how many. To be
+    called before the process multiplies its first matrices: later it changes nothing."""
+    for name in CACHES:
+        os.environ.setdefault(name, str(entries))
 
 
 # ---------------------------------------------------------------- the largest of long rows

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+ROWS = 64  # a chunk in bf16 has a multiple of so many rows, since each new number of them costs
 CHUNK = 512  # tokens; at V = 8,000 a chunk's logits take 8 MB in bf16, and so do their probabilities
 
 
@@ -44,17 +45,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
         )
         for begin in range(0, len(h), CHUNK):
             part, y = slice(begin, begin + CHUNK), targets[begin : begin + CHUNK]
-            logits = F.linear(h[part], w, b)  # (n, V)
+            z = h[part]  # (n, D)
+            if dtype == torch.bfloat16:  # with rows of zeros, which add nothing
+                z = F.pad(z, (0, 0, 0, -len(z) % ROWS))
+            logits = F.linear(z, w, b)  # (n, V), or some rows more
             p = torch.softmax(logits, 1)
             # the largest probability is 1 / sum exp(logit - top)
             lse = logits.amax(1).to(kind) - p.amax(1).to(kind).log()
-            total += (lse - share * logits.gather(1, y[:, None])[:, 0]).sum()
+            total += (lse[: len(y)] - share * logits[: len(y)].gather(1, y[:, None])[:, 0]).sum()
             if grad_h is not None:
-                grad_h[part] = p @ w
+                grad_h[part] = (p @ w)[: len(y)]
             if grad_w is not None:
-                grad_w += p.T @ h[part]
+                grad_w += p.T @ z
             if grad_b is not None:
-                grad_b += p.sum(0, dtype=kind)
+                grad_b += p[: len(y)].sum(0, dtype=kind)
         even = smoothing / len(weight)
         mean_w = weight.mean(0)  # (D,)
         total -= smoothing * (hidden.to(kind) @ mean_w.to(kind)).sum()

@@ -23,10 +23,10 @@ from headgates.configs.settings import ModelConfig
 from headgates.configs.stages import StageConfig
 from headgates.data.batch import collate
 from headgates.lightning_modules.memory import RELEASE_EVERY, release_memory
-from headgates.models.cpu_kernels import bound_caches
+from headgates.models.cpu_kernels import TRAINING_PRODUCTS, bound_caches
 from headgates.models.transformer import Transformer
 
-bound_caches()
+bound_caches(TRAINING_PRODUCTS)
 rng = random.Random(1)
 sizes = {"d_model": 64, "heads": 4, "ffn": 256, "encoder_layers": 1, "decoder_layers": 1}
 step = product_step(Transformer(ModelConfig(**sizes), 101, 101), StageConfig(), "32")

@@ -62,12 +62,14 @@ def test_logits_far_beyond_the_range_of_exp_stay_finite():
 
 
 def test_bfloat16_autocast_agrees_to_its_own_precision():
-    hidden, weight, targets = case(101, dtype=torch.float32)
-    exact = reference(hidden, weight, targets, 0.1)
-    exact_grads = torch.autograd.grad(exact, (hidden, weight))
+    hidden, weight, targets = case(101, dtype=torch.float32)  # 152 tokens: rows are added
+    bias = torch.linspace(-1, 1, V).requires_grad_()
+    inputs = (hidden, weight, bias)
+    exact = reference(hidden, weight, targets, 0.1, bias)
+    exact_grads = torch.autograd.grad(exact, inputs)
     with torch.autocast("cpu", torch.bfloat16):
-        loss = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1)
-    grads = torch.autograd.grad(loss, (hidden, weight))
+        loss = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1, bias=bias)
+    grads = torch.autograd.grad(loss, inputs)
     assert loss.dtype == torch.float32
     assert abs(loss.item() / exact.item() - 1) < 0.01
     for ours, theirs in zip(grads, exact_grads, strict=True):

@@ -7,6 +7,7 @@ import sacrebleu
 import torch
 
 from headgates.analysis.significance import score
+from headgates.configs.stages import DistillConfig
 from headgates.tasks import task_of
 from headgates.tasks.translation import Translation
 from tests.worlds.one_by_one import in_batches
@@ -28,6 +29,35 @@ def test_a_translation_s_relevance_begins_at_the_models_own_top_logits(make_mode
     top, found = Translation().top_logits(model, batch)
     torch.testing.assert_close(top, logits.max(-1).values * real)
     assert torch.equal(found, real)
+
+
+@pytest.mark.parametrize("taught", [False, True])
+def test_padding_both_sides_to_one_length_in_bf16_leaves_the_loss_and_makes_one_shape(
+    make_model, monkeypatch, taught
+):
+    model = make_model()
+    shapes, encode = [], model.encode
+
+    def noting(source):
+        shapes.append(tuple(source.shape))
+        return encode(source)
+
+    def loss(batch):
+        if not taught:
+            return Translation().loss(model, batch, smoothing=0.1)
+        config = DistillConfig(weight=0.3)
+        return Translation().distilled_loss(model, model, batch, smoothing=0.1, distill=config)
+
+    monkeypatch.setattr(model, "encode", noting)
+    for pairs in (PAIRS, [([7, 5], [5, 7, 11, 6]), ([8], [18]), ([9], [])]):
+        batch = in_batches(pairs, 3)[0]
+        exact = loss(batch)
+        square = batch.square(model.source_specials, model.target_specials)
+        torch.testing.assert_close(loss(square), exact)
+        with torch.autocast("cpu", torch.bfloat16):
+            shapes.clear()
+            torch.testing.assert_close(loss(batch), exact, rtol=0.02, atol=0)
+            assert set(shapes) == {(3, 5)}
 
 
 def test_a_vocabulary_of_another_size_is_refused(make_translator, tmp_path):
