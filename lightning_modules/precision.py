@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from headgates.configs.json_file import load_json
-from headgates.configs.settings import Settings
+from headgates.configs.settings import ModelConfig, Settings
 from headgates.data import ranks
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import cache_folder
@@ -22,9 +22,11 @@ from headgates.models.progress import Report
 from headgates.models.transformer import Transformer
 
 Precision = Literal["32", "bf16"]
-GAIN_MARGIN = 1.1  # how much faster a step must be in bf16, which rounds more, to be taken
+# how much faster a step must be in bf16, which rounds more, to be taken; timings of small ones scatter by .1
+GAIN_MARGIN = 1.2
 LEAST_SECONDS = 1.0  # of a measurement, and a pair of steps at least
-LARGEST_STEP = 1e10  # multiply-adds, about, of the largest step that is measured
+LARGEST_STEP = 5e10  # multiply-adds, about, of the largest step that is measured
+LEAST_TOKENS = 1000  # of it; with fewer, casts and preparations weigh more than in training
 LENGTH = 20  # tokens of its sentences
 
 
@@ -51,8 +53,9 @@ class Gain(TypedDict):
 
 def known_gain(config: Settings, machine: str) -> float:
     """`bf16_gain`, measured unless it was before, with the same sizes, processor, threads and torch."""
-    model, text = config.model, config.text
+    model, text = shallow(config.model), config.text
     sizes = [model.d_model, model.ffn, model.heads, text.vocab_size, text.max_tokens, model.decoder_mixer]
+    sizes += model.encoder_layers, model.decoder_layers
     made_by = [machine, platform.node(), torch.get_num_threads(), torch.__version__, *sizes]
     name = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:20]
     path = cache_folder() / f"precision/{name}.json"
@@ -68,16 +71,16 @@ def known_gain(config: Settings, machine: str) -> float:
 
 def bf16_gain(config: Settings) -> float:
     """How many times as fast as in fp32 a training step is under autocast to bf16: forward, loss and
-    gradients of the configuration's model, of two layers a side at most."""
+    gradients of the configuration's model, of two layers a side at most, on as many tokens as a batch has.
+    Batches of training have few shapes (`Batch.square`), so products are prepared before the clock starts."""
     small = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
     if small < 0.2:  # emulated: a step would take seconds
         return small
-    layers = {name: min(2, getattr(config.model, name)) for name in ("encoder_layers", "decoder_layers")}
     vocab = config.text.vocab_size
     with torch.random.fork_rng(devices=[]):
-        model = Transformer(replace(config.model, **layers), vocab, vocab)
+        model = Transformer(shallow(config.model), vocab, vocab)
         weights = sum(weight.numel() for weight in model.parameters())
-        tokens = min(config.text.max_tokens, max(250, int(LARGEST_STEP / (3 * weights))))
+        tokens = min(config.text.max_tokens, max(LEAST_TOKENS, int(LARGEST_STEP / (3 * weights))))
         ids = torch.randint(vocab, (max(1, tokens // LENGTH), LENGTH))
         pairs, begin = list[tuple[float, float]](), time.perf_counter()
         while len(pairs) < 3 or time.perf_counter() - begin < LEAST_SECONDS:
@@ -85,6 +88,13 @@ def bf16_gain(config: Settings) -> float:
     # in turns; the first prepares the products, the least is the undisturbed
     fp32, bf16 = (min(seconds) for seconds in zip(*pairs[1:], strict=True))
     return fp32 / bf16
+
+
+def shallow(model: ModelConfig) -> ModelConfig:
+    """Of two layers a side at most."""
+    return replace(
+        model, encoder_layers=min(2, model.encoder_layers), decoder_layers=min(2, model.decoder_layers)
+    )
 
 
 def step_seconds(model: Transformer, ids: torch.Tensor, *, bf16: bool) -> float:
@@ -102,8 +112,10 @@ def step_seconds(model: Transformer, ids: torch.Tensor, *, bf16: bool) -> float:
 
 
 def product_seconds(dtype: torch.dtype) -> float:
+    """Of three small products that are prepared already."""
     x, w = torch.ones(128, 256, dtype=dtype), torch.ones(512, 256, dtype=dtype)
-    begin = time.perf_counter()
-    y = F.linear(x, w)  # (128, 512)
-    _ = y @ w, y.t() @ x
+    for _ in range(2):
+        begin = time.perf_counter()
+        y = F.linear(x, w)  # (128, 512)
+        _ = y @ w, y.t() @ x
     return time.perf_counter() - begin

@@ -57,11 +57,19 @@ def test_a_size_of_model_is_measured_once_on_a_machine(timed, tmp_path):
     assert len(measured) == 4 * once
 
 
-def test_a_measured_step_is_a_step_and_leaves_the_random_numbers_alone(monkeypatch):
+def test_a_measured_step_has_the_tokens_of_a_batch_and_leaves_the_random_numbers_alone(monkeypatch):
     monkeypatch.setattr(precision, "LEAST_SECONDS", 0.0)
+    step_seconds, tokens = precision.step_seconds, []
+
+    def noting(model, ids, *, bf16):
+        tokens.append(ids.numel())
+        return step_seconds(model, ids, bf16=bf16)
+
+    monkeypatch.setattr(precision, "step_seconds", noting)
     state = torch.get_rng_state()
     assert precision.bf16_gain(config_of()) > 0
     assert torch.equal(torch.get_rng_state(), state)
+    assert set(tokens) == {120}
 
 
 def test_a_named_precision_is_taken_without_a_measurement(monkeypatch):
