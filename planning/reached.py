@@ -3,11 +3,15 @@ the target is made again for less, and one that costs much less for more."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from statistics import fmean
+from typing import Any
 
 from headgates.planning.planner import Plan, key_of
 
-TIMINGS = 4  # plans that are measured
+TIMINGS = 6  # plans that are measured
+BUDGETS_TRIED = 12  # that plans are made for
 CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
+STEP = 0.03  # of a budget, at least, where nothing is known on one side of the target
 
 
 def reached(
@@ -22,31 +26,36 @@ def reached(
 
     plan_for: the plan for a budget, None where nothing meets it. measured: what a plan costs. close: what
     ends it, of the target."""
-    plan = plan_for(target)
-    if plan is None:
+    tried, costs, budget = dict[Any, Plan](), dict[float, float](), target
+    least, most = (target * share for share in close)
+    for _ in range(BUDGETS_TRIED):
+        if (plan := plan_for(budget)) is None:
+            break
+        key = key_of(plan.subnet), plan.output
+        known = key in tried
+        if not known:
+            tried[key] = replace(plan, cost=measured(plan))
+        costs[budget] = tried[key].cost
+        if least <= costs[budget] <= most or len(tried) == TIMINGS:
+            break
+        budget = next_budget(costs, target, halve=known)
+    if not tried:
         return None
-    tried, budget, (least, most) = dict[float, Plan](), target, (target * share for share in close)
-    for _ in range(TIMINGS):
-        known = {(key_of(each.subnet), each.output) for each in tried.values()}
-        tried[budget] = replace(plan, cost=measured(plan))
-        if least <= tried[budget].cost <= most or (key_of(plan.subnet), plan.output) in known:
-            break
-        budget = next_budget({budget: each.cost for budget, each in tried.items()}, target)
-        if (next_one := plan_for(budget)) is None:
-            break
-        plan = next_one
     enough = [each for each in tried.values() if each.cost <= most]
     if not enough:
         return min(tried.values(), key=lambda each: each.cost)
     return min(enough, key=lambda each: (each.loss or 0.0, -each.cost))
 
 
-def next_budget(costs: Mapping[float, float], target: float) -> float:
-    """The budget to plan for next: between the nearest two whose plans took more and less than the target,
-    else the last one by what it missed. costs: budget -> what its plan took, the last one last."""
-    slow = min((budget for budget, cost in costs.items() if cost > target), default=None)
-    fast = max((budget for budget, cost in costs.items() if cost <= target), default=None)
-    if slow is None or fast is None or fast >= slow:
-        budget, cost = [*costs.items()][-1]
-        return budget * target / cost
-    return fast + (slow - fast) * (target - costs[fast]) / (costs[slow] - costs[fast])
+def next_budget(costs: Mapping[float, float], target: float, *, halve: bool = False) -> float:
+    """The budget to plan for next: between the largest one whose plan met the target and the next one whose
+    plan did not, where there are both; else further on, by what plans cost of their budgets on average.
+    costs: budget -> what its plan took. halve: take the middle between the two, as both have plans that are
+    known."""
+    fast = max((budget for budget, cost in costs.items() if cost <= target), default=0.0)
+    slow = min((budget for budget, cost in costs.items() if cost > target and budget > fast), default=None)
+    if fast and slow is not None:
+        share = 0.5 if halve else (target - costs[fast]) / (costs[slow] - costs[fast])
+        return fast + (slow - fast) * share
+    budget = target / fmean(cost / budget for budget, cost in costs.items())
+    return max(budget, (1 + STEP) * fast) if fast else min(budget, (1 - STEP) * min(costs))

@@ -305,3 +305,35 @@ def test_the_first_even_candidate_is_the_best_of_all_even_subnets(make_model, sh
     for each in found:
         by_kind = {(site.kind, n) for site, n in made.widths(each).items()}
         assert len(by_kind) == 3
+
+
+def test_a_plan_that_came_out_before_is_not_timed_again_and_does_not_end_the_search(monkeypatch):
+    """Three shapes, of which the middle one loses least of those that are fast enough."""
+    shapes, timed = {50.0: 60.0, 78.0: 93.0, 99.0: 140.0}, []
+
+    def plan(budget: float) -> Plan:
+        cost = max((each for each in shapes if each <= budget), default=50.0)
+        return Plan(SimpleNamespace(key=cost), cost, loss=-cost)
+
+    def measured(plan: Plan) -> float:
+        timed.append(plan.cost)
+        return shapes[plan.cost]
+
+    monkeypatch.setattr(reaching, "key_of", lambda subnet: subnet.key)
+    found = reached(plan, measured, 100.0)
+    assert found.cost == 93.0
+    assert timed == [99.0, 50.0, 78.0]
+
+
+def test_noise_that_hides_one_plan_takes_the_next_one_not_far_below_it(monkeypatch):
+    """Plans of no budget are as fast as asked by what was measured, but for a little."""
+    noise, speeds = iter([1.29, 1.33, 1.48, 1.33, 1.33, 1.33]), []
+
+    def measured(plan: Plan) -> float:
+        speeds.append(100.0 / (cost := next(noise) * plan.cost))
+        return cost
+
+    monkeypatch.setattr(reaching, "key_of", lambda subnet: subnet)
+    found = reached(lambda budget: Plan(budget, budget, loss=-budget), measured, 40.0)
+    assert speeds[:3] == pytest.approx([1.94, 2.42, 2.2], abs=0.1)
+    assert 2.475 <= 100 / found.cost <= 2.65
