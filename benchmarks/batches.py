@@ -4,7 +4,7 @@
     python -m benchmarks.batches runs/A --runtimes int8 --lists 0 50 --batches 32 --beams 5 --lines 1000
 
 Each run and the base that it was made of translate the same lines in turns, by each runtime that can run
-both, their outputs free to end (pruning/runtime_cost.py). Every row is the median of six rounds, with the
+both, their outputs free to end (pruning/runtime_cost.py). Every row is the median of three rounds, with the
 lowest and the highest; `tokens` are those that the smaller model writes for each of the base's, and the
 scores are of what it writes by this runtime. --lists gives it a shortlist of so many pieces a source piece.
 """

@@ -9,11 +9,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from headgates.models.freed_memory import keep_freed_memory
+
+K = TypeVar("K")
 
 
 def set_threads(threads: int) -> None:
@@ -29,24 +31,25 @@ def wait_for_gpu() -> None:
 
 
 def alternate(
-    blocks: Mapping[str, Callable[[], object]],
+    blocks: Mapping[K, Callable[[], object]],
     *,
     rounds: int,
+    warm_up: int = 1,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
+) -> dict[K, list[float]]:
     """Seconds of each block in each round. A round runs every block once, in the opposite order of the round
-    before (A B, B A, ...), so that neither always comes after the other; one round before them is not timed.
-    clock: seconds that pass; `time.process_time` counts those of this process alone."""
+    before (A B, B A, ...), so that neither always comes after the other; `warm_up` rounds before them are not
+    timed. clock: seconds that pass; `time.process_time` counts those of this process alone."""
     keep_freed_memory()
     order = list(blocks)
-    seconds: dict[str, list[float]] = {name: [] for name in order}
-    for turn in range(1 + rounds):
+    seconds: dict[K, list[float]] = {name: [] for name in order}
+    for turn in range(warm_up + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
             wait_for_gpu()
             begin = clock()
             blocks[name]()
             wait_for_gpu()
-            if turn:
+            if turn >= warm_up:
                 seconds[name].append(clock() - begin)
     return seconds
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from headgates.analysis.levels import text_loss
-from headgates.analysis.significance import Scored, score
+from headgates.analysis.significance import Scored, score, score_changed
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.recipe import NO_SHORTLIST, PLAN, UNITS, MaxDrop, Recipe, Share, Speed
 from headgates.data.ranks import cpu_threads, first
@@ -44,6 +44,7 @@ from headgates.pruning.output_layers import (
     list_costs,
 )
 from headgates.pruning.runtime_cost import (
+    TIMED,
     RuntimeCost,
     TimedLines,
     TimedPair,
@@ -62,6 +63,7 @@ from headgates.records.source import BATCH_TOKENS, Source
 
 SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
 PLANS = 2  # of them that are usually enough
+FAR = 1.1  # times faster than asked from which on it is said
 LONG = 10.0  # seconds of which a word is said
 VALID = 300  # lines of validation text that a plan's losses are of
 REFIT_PASSES = 17  # over as many lines that a refit takes
@@ -330,16 +332,22 @@ class Planning:
             say(plan.subnet.words)
             return plan
 
+        speeds = list[float]()
+
         def timed(plan: Plan) -> float:
-            # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
-            cost = self.full / self.speed_of(plan)
+            speeds.append(self.speed_of(plan))
             words = plan.subnet.words + self.outputs.words(plan.output)
-            say(f"{self.full / cost:.2f} times as fast: {words}")
-            return cost
+            say(f"{speeds[-1]:.2f} times as fast: {words}")
+            # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
+            return self.full / speeds[-1]
 
         found = reached(plan_for, timed, target)
         if found is None:
             raise ValueError(planner.too_small(target))
+        asked, speed = self.full / target, self.full / found.cost
+        slower = max((each for each in speeds if each < asked), default=1.0)
+        if speed > FAR * asked:
+            say(f"no plan was found between {slower:.2f} and {speed:.2f} times as fast: its steps are large")
         return found
 
     def speed_of(self, plan: Plan) -> float:
@@ -354,7 +362,7 @@ class Planning:
             with skipped(model, subnet.dropped):
                 close_heads(model, subnet.closing.select(self.recipe.kinds), closing, self.calibration)
             subnet.remove(model)
-        lines = self.source.lines("valid", VALID)[0]
+        lines = self.source.lines("valid", TIMED)[0]
         _, speed = self.beside_base(base.with_model(model), self.runtime, lines)
         return float(speed["measured"]["median"])
 
@@ -401,12 +409,14 @@ class Planning:
         that can run the model."""
         lines, references = self.run.text.test
         metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
+        first: tuple[Scored, list[str]] | None = None  # most lines of all the others are among these
         for runtime in runtimes_of(smaller.model):
             outputs, speed = self.beside_base(smaller, runtime, lines)
-            ours, theirs = (
-                score(self.translator.target_vocab.decode(ids), references, metrics, lines) for ids in outputs
-            )
-            found[runtime] = {**speed, **ours.values, "unpruned": theirs.values}
+            values = []
+            for texts in map(self.translator.target_vocab.decode, outputs):
+                first = first or (score(texts, references, metrics, lines), texts)
+                values.append(score_changed(*first, dict(enumerate(texts)), references, lines).values)
+            found[runtime] = {**speed, **values[0], "unpruned": values[1]}
         return found
 
 

@@ -14,13 +14,14 @@ by CTranslate2 a tenth, which no smaller model saves. A model that is not traine
 of other lengths, and one sentence that does not end keeps its batch: it is timed on its own outputs
 (`compared`).
 
-Each model is timed in turns with the unpruned one, and the ratio is kept, so that a machine that slows down
-slows both. Both are opened several times: rounds of one opening agree to 1%, two openings of one model differ
-by 3%, so that an opening is timed once. One thread is timed by the CPU seconds of this process, which other
-work on the machine hardly moves; several, which wait for each other, by the clock.
+Each model is timed in turns with the unpruned one, batch by batch, and the median of their ratios is kept:
+what else the machine does slows both then. Both are opened several times, as two openings of one model differ
+by 3%, and by more on a machine in use, until their mean is known well enough. One thread is timed by the CPU
+seconds of this process; several, which wait for each other, by the clock.
 """
 
 import copy
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median, stdev
 from typing import Any
 
 import torch
@@ -44,11 +45,14 @@ from headgates.models.translator import Translator
 
 RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
 BATCHES = 4  # that are timed
-OPENINGS = 4  # of a model and of the unpruned one, each for one round
-FREE_OPENINGS, FREE_ROUNDS = 3, 2  # of models that are free to end, on
-TIMED = 200  # lines
+OPENINGS = 4  # of a model and of the unpruned one, and up to MORE times as many, until the
+KNOWN, MORE = 0.02, 3  # standard error of their ratio is no larger
+FREE_OPENINGS = 3  # of models that are free to end
+TIMED = 200  # lines that suffice for them
 START = 2  # tokens of the shortest search
-SHORTEST = 0.1  # seconds of a timed pass at least: batches repeat in a faster one
+SHORTEST = 0.05  # seconds of an opening's passes at least: a faster one is made in more rounds
+SLOW = 2.0  # seconds of a batch from which on one batch is timed, in
+SLOW_OPENINGS = 2
 TimedPair = tuple[list[list[list[int]]], dict[str, Any]]  # the outputs of two models, and what was measured
 
 
@@ -73,11 +77,12 @@ class TimedBatch:
 
 @dataclass(frozen=True)
 class TimedText:
-    """What is timed, in batches."""
+    """What is timed, in batches: in so many rounds of each opening."""
 
     batches: Sequence[TimedBatch]
     beam: int
-    repeats: int = 1
+    rounds: int = 1
+    openings: int = OPENINGS
 
     @property
     def sentences(self) -> int:
@@ -154,28 +159,22 @@ def timed_text(
         raise ValueError("there is no line to time: the validation text is empty")
     chosen = [ids[i * len(ids) // (BATCHES * batch)] for i in range(BATCHES * batch)]
     chosen.sort(key=len, reverse=True)
-    batches = []
+    parts = [chosen[begin : begin + batch] for begin in range(0, len(chosen), batch)]
+    clock = clock_of(threads)
     with exported_once(translator, runtime, threads) as opened:
         run = opened()
-        for begin in range(0, len(chosen), batch):
-            part = chosen[begin : begin + batch]
-            best = run.search_batch(part, replace(run.search, beam=beam))
-            batches.append(TimedBatch(part, [1 + len(one[0].ids) for one in best]))
-        text = TimedText(batches, beam)
-        seconds = min(alternate({"": partial(timed_pass, run, text, "added")}, rounds=2)[""])
-    return replace(text, repeats=max(1, round(SHORTEST / seconds)))
-
-
-def timed_pass(run: LineTranslator, text: TimedText, part: str) -> None:
-    for _ in range(text.repeats):
-        for sources, tokens in text.searches[part]:
-            run.search_to(sources, text.beam, tokens)
-
-
-def free_pass(run: LineTranslator, text: TimedText) -> None:
-    for _ in range(text.repeats):
-        for batch in text.batches:
-            run.search_batch(batch.sources, replace(run.search, beam=text.beam))
+        search = replace(run.search, beam=beam)
+        begin, middle = clock(), len(parts) // 2
+        run.search_batch(parts[middle], search)
+        slow = clock() - begin > SLOW
+        if slow:
+            parts = [parts[middle]]
+        begin = clock()
+        written = [[1 + len(best[0].ids) for best in run.search_batch(part, search)] for part in parts]
+        seconds = clock() - begin
+    batches = [TimedBatch(*pair) for pair in zip(parts, written, strict=True)]
+    rounds = max(1, round(SHORTEST / seconds))
+    return TimedText(batches, beam, rounds, SLOW_OPENINGS if slow else OPENINGS)
 
 
 @dataclass(frozen=True)
@@ -187,21 +186,37 @@ class TimedLines:
     batch: int
     beam: int
 
-    def search(self, run: LineTranslator) -> list[list[int]]:
-        """The best hypothesis of every line."""
+    @property
+    def parts(self) -> list[list[int]]:
+        """The numbers of the lines of each batch."""
         order = sorted((i for i, row in enumerate(self.ids) if row), key=lambda i: -len(self.ids[i]))
-        outputs: list[list[int]] = [[] for _ in self.ids]
-        for begin in range(0, len(order), self.batch):
-            part = order[begin : begin + self.batch]
-            found = run.search_batch([self.ids[i] for i in part], replace(run.search, beam=self.beam))
-            for i, best in zip(part, found, strict=True):
-                outputs[i] = best[0].ids
-        return outputs
+        return [order[begin : begin + self.batch] for begin in range(0, len(order), self.batch)]
+
+    def search(self, run: LineTranslator, part: Sequence[int], outputs: list[list[int]]) -> None:
+        """Put the best hypothesis of each of these lines among the outputs."""
+        found = run.search_batch([self.ids[i] for i in part], replace(run.search, beam=self.beam))
+        for i, best in zip(part, found, strict=True):
+            outputs[i] = best[0].ids
 
 
 def clock_of(threads: int) -> Callable[[], float]:
     """What times so many threads, 0 for those that torch has."""
     return time.process_time if (threads or torch.get_num_threads()) == 1 else time.perf_counter
+
+
+def seconds_of(
+    blocks: Mapping[tuple[str, int], Callable[[], object]], rounds: int, threads: int
+) -> dict[str, list[float]]:
+    """Name -> the seconds of all of its blocks in each round, made in turns in this order."""
+    found: dict[str, list[float]] = {}
+    for (name, _), each in alternate(blocks, rounds=rounds, warm_up=0, clock=clock_of(threads)).items():
+        found[name] = [sum(pair) for pair in zip(found.get(name, [0.0] * rounds), each, strict=True)]
+    return found
+
+
+def standard_error(shares: Sequence[float]) -> float:
+    """Of the mean, of which there are at least two."""
+    return stdev(shares) / math.sqrt(len(shares))
 
 
 def how_searched(batch: int, beam: int, threads: int) -> str:
@@ -211,26 +226,28 @@ def how_searched(batch: int, beam: int, threads: int) -> str:
 
 
 def compared(this: Translator, whole: Translator, runtime: str, threads: int, text: TimedLines) -> TimedPair:
-    """Two models' translations of some lines, free to end; and of the first of them how many times as fast
-    the first model makes them, in turns with the other, the milliseconds a line of both, and the tokens that
-    it writes for each of the other's."""
-    few = replace(text, ids=text.ids[:TIMED])
-    outputs = list[list[list[int]]]()
-    seconds: dict[str, list[float]] = {"this": [], "whole": []}
+    """Two models' translations of some lines, free to end, how many times as fast the first model makes
+    them, in turns with the other, the milliseconds a line of both, and the tokens that it writes for each of
+    the other's."""
+    outputs: dict[str, list[list[int]]] = {name: [[] for _ in text.ids] for name in ("this", "whole")}
+    seconds: dict[str, list[float]] = {name: [] for name in outputs}
     with (
         exported_once(this, runtime, threads) as open_this,
         exported_once(whole, runtime, threads) as open_whole,
     ):
         for _ in range(FREE_OPENINGS):
             runs = {"this": open_this(), "whole": open_whole()}
-            outputs = outputs or [text.search(run) for run in runs.values()]
-            blocks = {name: partial(few.search, run) for name, run in runs.items()}
-            for name, found in alternate(blocks, rounds=FREE_ROUNDS, clock=clock_of(threads)).items():
+            blocks = {
+                (name, number): partial(text.search, run, part, outputs[name])
+                for number, part in enumerate(text.parts)
+                for name, run in runs.items()
+            }
+            for name, found in seconds_of(blocks, 1, threads).items():
                 seconds[name] += found
-    written, before = (sum(len(row) + 1 for row in found) for found in outputs)
-    return outputs, {
+    written, before = (sum(len(row) + 1 for row in found) for found in outputs.values())
+    return [*outputs.values()], {
         "measured": ratio_by_round(seconds["whole"], seconds["this"]),
-        "milliseconds": [1000 * median(each) / len(few.ids) for each in seconds.values()],
+        "milliseconds": [1000 * median(each) / len(text.ids) for each in seconds.values()],
         "tokens": written / before,
     }
 
@@ -244,27 +261,33 @@ class RuntimeCost:
         self.copied = translator.with_model(copy.deepcopy(translator.model))
         self.stack = ExitStack()  # until this goes, which may be with the process
         self.open_whole = self.stack.enter_context(exported_once(self.copied, runtime, threads))
-        begin = time.perf_counter()
-        found = [self.seconds({"whole": self.open_whole()}, free=True) for _ in range(OPENINGS)]
-        self.rest = max(0.0, 1 - median(each["whole"] / each["free"] for each in found))
-        self.whole = 1000 * fmean(each["whole"] for each in found) / (1 - self.rest) / text.sentences
+        begin, found = time.perf_counter(), list[dict[str, list[float]]]()
+        for _ in range(text.openings):
+            found.append(self.seconds({"whole": self.open_whole()}, free=True))
+        whole, free = ([each for one in found for each in one[name]] for name in ("whole", "free"))
+        self.rest = max(0.0, 1 - ratio_by_round(whole, free)["median"])
+        self.whole = 1000 * median(whole) / (1 - self.rest) / text.sentences
         # of one more model, by the clock: two are timed then, by two passes each in place of three
         self.seconds_each = 2 * (2 / 3) * (time.perf_counter() - begin)
 
-    def seconds(self, runs: Mapping[str, LineTranslator], *, free: bool = False) -> dict[str, float]:
-        """What models take for the text, in turns; a pass before is not timed. free: also what `whole` takes
-        where its search is free to end."""
-        blocks = {
-            f"{name} {part}": partial(timed_pass, run, self.text, part)
-            for name, run in runs.items()
-            for part in self.text.searches
+    def seconds(self, runs: Mapping[str, LineTranslator], *, free: bool = False) -> dict[str, list[float]]:
+        """What models take for the text in each round, in turns, batch by batch; a start of each before them
+        is not timed. free: also what `whole` takes where its search is free to end."""
+        blocks = dict[tuple[str, int], Callable[[], object]]()
+        for part, searches in self.text.searches.items():
+            for number, (sources, tokens) in enumerate(searches):
+                for name, run in runs.items():
+                    blocks[f"{name} {part}", number] = partial(run.search_to, sources, self.text.beam, tokens)
+        for number, batch in enumerate(self.text.batches if free else ()):
+            search = replace(runs["whole"].search, beam=self.text.beam)
+            blocks["free", number] = partial(runs["whole"].search_batch, batch.sources, search)
+        for run in runs.values():
+            run.search_to(self.text.batches[0].sources, self.text.beam, START)
+        found = seconds_of(blocks, self.text.rounds, self.threads)
+        times = {
+            name: [a - t for a, t in zip(found[f"{name} added"], found[f"{name} taken"], strict=True)]
+            for name in runs
         }
-        blocks |= {"free": partial(free_pass, runs["whole"], self.text)} if free else {}
-        found = {
-            name: each / self.text.repeats
-            for name, (each,) in alternate(blocks, rounds=1, clock=clock_of(self.threads)).items()
-        }
-        times = {name: found[f"{name} added"] - found[f"{name} taken"] for name in runs}
         return times | {"free": found["free"]} if free else times
 
     def timed_list(self, shortlist: Shortlist) -> Shortlist:
@@ -283,12 +306,14 @@ class RuntimeCost:
 
     def __call__(self, model: Any, shortlist: Shortlist | None = None) -> float:
         """Milliseconds a sentence. shortlist: in place of the base's own."""
-        taken, smaller = {"whole": 0.0, "this": 0.0}, self.copied.with_model(model)
+        smaller = self.copied.with_model(model)
         smaller = smaller if shortlist is None else smaller.with_shortlist(self.timed_list(shortlist))
+        shares, few = list[float](), self.text.openings
         with exported_once(smaller, self.runtime, self.threads) as open_this:
             opened = {"whole": self.open_whole, "this": open_this}
-            for number in range(OPENINGS):
-                order = ("whole", "this") if number % 2 else ("this", "whole")  # neither always first
-                for name, seconds in self.seconds({name: opened[name]() for name in order}).items():
-                    taken[name] += seconds
-        return self.whole * (self.rest + (1 - self.rest) * taken["this"] / taken["whole"])
+            while len(shares) < few or (len(shares) < MORE * few and standard_error(shares) > KNOWN):
+                order = ("whole", "this") if len(shares) % 2 else ("this", "whole")  # neither always first
+                seconds = self.seconds({name: opened[name]() for name in order})
+                shares.append(ratio_by_round(seconds["this"], seconds["whole"])["median"])
+        share = median(shares)
+        return self.whole * (self.rest + (1 - self.rest) * share)

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from headgates.configs.settings import SearchConfig
 from headgates.data.shortlist import Shortlist
 from headgates.pruning import runtime_cost
 from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedText
@@ -23,12 +24,43 @@ def test_all_sentences_are_read_and_what_they_start_with_is_counted_once():
     assert searches["taken"] == [(BATCH.decoded, 2)]
 
 
-def test_the_time_of_a_pass_is_what_is_added_less_what_is_taken(monkeypatch):
-    found = {"this added": [5.0], "this taken": [1.0]}
-    monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: {name: found[name] for name in blocks})
+class Searched:
+    """Tells what it is searched for."""
+
+    search = SearchConfig()
+
+    def __init__(self, name, seen):
+        self.name, self.seen = name, seen
+
+    def search_to(self, sources, beam, tokens):
+        self.seen.append((self.name, len(sources), tokens))
+
+
+def cost_of(text: TimedText) -> RuntimeCost:
     cost = RuntimeCost.__new__(RuntimeCost)
-    cost.text, cost.threads = TimedText([BATCH], beam=1, repeats=2), 1
-    assert cost.seconds({"this": None}) == {"this": pytest.approx(2.0)}
+    cost.text, cost.threads = text, 1
+    return cost
+
+
+def test_the_time_of_a_round_is_what_all_batches_add_less_what_they_take(monkeypatch):
+    took = {"added": [5.0, 7.0], "taken": [1.0, 1.5]}
+    monkeypatch.setattr(
+        runtime_cost,
+        "alternate",
+        lambda blocks, **_: {(name, number): took[name.split()[1]] for name, number in blocks},
+    )
+    seconds = cost_of(TimedText([BATCH, BATCH], beam=1, rounds=2)).seconds({"this": Searched("this", [])})
+    # of each batch a start and a whole search are added, and a start is taken off
+    assert seconds == {"this": [4 * 5.0 - 2 * 1.0, 4 * 7.0 - 2 * 1.5]}
+
+
+def test_each_batch_is_searched_by_both_models_before_the_next_one(monkeypatch):
+    seen = []
+    runs = {name: Searched(name, seen) for name in ("whole", "this")}
+    cost_of(TimedText([BATCH, BATCH], beam=1)).seconds(runs)
+    timed = seen[2:]  # after a start of each
+    assert [name for name, *_ in timed] == ["whole", "this"] * (len(timed) // 2)
+    assert timed[::2] == [("whole", *each) for _, *each in timed[1::2]]
 
 
 def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(translator):
@@ -46,10 +78,12 @@ def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(transl
 def test_what_a_free_search_takes_beside_its_steps_stays_in_a_model_of_half_the_steps(
     translator, monkeypatch
 ):
-    took = {"whole added": 12.0, "whole taken": 2.0, "this added": 6.0, "this taken": 1.0, "free": 12.0}
-    monkeypatch.setattr(runtime_cost, "exported_once", lambda *how: nullcontext(lambda: None))
+    took = {"whole added": 6.0, "whole taken": 2.0, "this added": 3.0, "this taken": 1.0, "free": 12.0}
+    run = Searched("", [])
+    run.search_batch = run.search_to
+    monkeypatch.setattr(runtime_cost, "exported_once", lambda *how: nullcontext(lambda: run))
     monkeypatch.setattr(
-        runtime_cost, "alternate", lambda blocks, **_: {name: [took[name]] for name in blocks}
+        runtime_cost, "alternate", lambda blocks, **_: {(name, n): [took[name]] for name, n in blocks}
     )
     cost = RuntimeCost(translator, TimedText([BATCH], beam=1), "torch")
     assert cost.whole == pytest.approx(1000 * 12 / 8)
@@ -66,9 +100,10 @@ def test_both_models_are_opened_anew_as_often_exported_once_and_the_base_is_a_co
         return nullcontext(lambda: opened.append(each.model))
 
     monkeypatch.setattr(runtime_cost, "exported_once", exported_once)
-    monkeypatch.setattr(runtime_cost, "alternate", lambda blocks, **_: {name: [1.0] for name in blocks})
     monkeypatch.setattr(
-        RuntimeCost, "seconds", lambda self, runs, free=False: dict.fromkeys([*runs, *["free"] * free], 2.0)
+        RuntimeCost,
+        "seconds",
+        lambda self, runs, free=False: {name: [2.0] for name in [*runs, *["free"] * free]},
     )
     cost, smaller = (
         RuntimeCost(translator, TimedText([BATCH], beam=1), "torch"),

@@ -82,8 +82,8 @@ def at_once(monkeypatch) -> None:
     whole = property(lambda self: size(self.copied.model) / 1000, lambda self, measured: None)
     monkeypatch.setattr(RuntimeCost, "whole", whole, raising=False)
     monkeypatch.setattr(planning, "compared", by_size)
-    for name, value in {"FREE_ROUNDS": 1, "FREE_OPENINGS": 1, "TIMED": 5}.items():
-        monkeypatch.setattr(runtime_cost, name, value)
+    monkeypatch.setattr(runtime_cost, "FREE_OPENINGS", 1)
+    monkeypatch.setattr(planning, "TIMED", 41)
     monkeypatch.setattr(runtime_cost, "SHORTEST", 0.0)
     for module in (planning, runtime_cost):
         monkeypatch.setattr(module, "runtimes_of", lambda model: ["torch"])
