@@ -9,6 +9,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Literal
 
@@ -58,7 +59,8 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
     """Raises ValueError, naming the flag, where a number, alone or in a list, is out of its range or not
     finite, or a list with a range or known items holds an unknown or repeated one, or nothing in place of its
     default."""
-    for each in all_settings(type(config)):
+    config_class: Any = type(config)
+    for each in _settings_of(config_class):
         value, about = operator.attrgetter(each.attribute)(config), each.about
         flag = prefix.removeprefix("--") + each.name if about.rare else prefix + each.flag.removeprefix("--")
         named = zip(LIMITS, (about.at_least, about.above, about.at_most, about.below), strict=True)
@@ -113,7 +115,7 @@ class Setting:
     def has_flag(self) -> bool:
         return bool(self.about.help) and not self.about.rare
 
-    @property
+    @cached_property
     def is_list(self) -> bool:
         return typing.get_origin(self.hint) is list
 
@@ -124,11 +126,11 @@ class Setting:
             return self.name
         return self.name.upper() if self.about.positional else self.flag
 
-    @property
+    @cached_property
     def may_be_none(self) -> bool:
         return type(None) in typing.get_args(self.hint)
 
-    @property
+    @cached_property
     def inner(self) -> Any:
         """The type without its None."""
         if typing.get_origin(self.hint) in (
@@ -138,14 +140,14 @@ class Setting:
             return next(h for h in typing.get_args(self.hint) if h is not type(None))
         return self.hint
 
-    @property
+    @cached_property
     def choices(self) -> tuple[str, ...]:
         """What a Literal takes, or the names of a table; none for any other type."""
         if self.about.choices is not None:
             return tuple(self.about.choices)
         return typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ()
 
-    @property
+    @cached_property
     def item(self) -> Any:
         """The type of the value, or of a list's items: int, float, bool or str."""
         inner = typing.get_args(self.inner)[0] if typing.get_origin(self.inner) is list else self.inner
@@ -191,10 +193,16 @@ def all_settings(config_class: type, group: str = "") -> Iterator[Setting]:
         yield Setting(name, hint, default, about, group, prefix + field.name, required)
 
 
+@cache
+def _settings_of(config_class: type) -> tuple[Setting, ...]:
+    """Those of `all_settings`, to be read alone: runs are checked by the hundred."""
+    return tuple(all_settings(config_class))
+
+
 def check_types(config_class: type, mapping: Mapping[str, Any]) -> None:
     """Raises ValueError, naming the first, where a value of a mapping such as `to_dict` gives is not of its
     setting's type. What is missing or unknown passes: other versions have other settings."""
-    for setting in all_settings(config_class):
+    for setting in _settings_of(config_class):
         holder, *groups = mapping, *setting.name.split(".")[:-1]
         for group in groups:
             holder = holder.get(group, {})

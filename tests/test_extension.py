@@ -186,12 +186,7 @@ for words in json.loads(sys.argv[1]):
 
 def call(root: Path, *commands: Sequence[object]) -> list[str]:
     """What each of some scripts prints; all must end well."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "XDG_CACHE_HOME": str(root / "cache"),
-        "PYTHONPATH": str(root),
-    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     words = json.dumps([[str(word) for word in command] for command in commands])
     streams = {"capture_output": True, "text": True, "encoding": "utf-8"}
     done = subprocess.run(

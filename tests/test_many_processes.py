@@ -1,5 +1,5 @@
-"""fit.py, prune.py and analyze.py by several processes: started by --devices, by torchrun, and by a torchrun
-on each of two nodes.
+"""fit.py, prune.py and analyze.py by several processes: started by --devices, by a torchrun on each of two
+nodes, and by tests that give each process what torchrun gives it.
 
 They have the losses, rows and files of one process that accumulates as much, say everything once, and end;
 what fails ends all, in one line."""
@@ -19,7 +19,7 @@ import torch
 from headgates.commands import analyze, fit, prune
 from headgates.records.folder import RunFolder
 from tests.worlds.killed import left_of
-from tests.worlds.ranks import free_port
+from tests.worlds.ranks import Command, free_port
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 540  # seconds
@@ -49,13 +49,8 @@ def end(*processes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def launched(way: str, words: list[str]) -> list[tuple[int, str, str]]:
-    """Run a script's command by two processes, or by one."""
-    alone = {"one": "", "devices": "--devices 2", "fsdp": "--devices 2 --strategy fsdp"}
-    if way in alone:
-        return end(start(sys.executable, *words, *alone[way].split()))
-    if way == "torchrun":
-        return end(start(*TORCHRUN, "--standalone", "--nproc-per-node", "2", *words))
+def by_torchrun(words: list[str]) -> list[tuple[int, str, str]]:
+    """Run a script's command by a torchrun on each of two nodes."""
     meeting = f"--nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {free_port()}".split()
     return end(*(start(*TORCHRUN, *meeting, "--node-rank", str(node), *words) for node in range(2)))
 
@@ -68,21 +63,27 @@ def flags(tiny_flags: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def one(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the runs of one process that accumulates the batches of two."""
-    runs = tmp_path_factory.mktemp("one")
-    ((code, _, error),) = launched("one", [*flags, "--train.accumulate", "2", "--runs", str(runs)])
+    runs = tmp_path_factory.mktemp("one") / "runs"
+    words = [*flags, "--train.accumulate", "2", "--runs", str(runs)]
+    ((code, _, error),) = Command(words, runs.parent / "said").end()
     assert code == 0, error
     return runs
 
 
 @pytest.mark.parametrize("way", ["nodes", "fsdp"])
 def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
-    done = launched(way, [*flags, "--runs", str(tmp_path)])
+    runs = tmp_path / "runs"
+    words = [*flags, "--runs", str(runs)]
+    if way == "nodes":
+        done = by_torchrun(words)
+    else:
+        done = end(start(sys.executable, *words, *["--devices", "2", "--strategy", "fsdp"]))
     assert [code for code, _, _ in done] == [0] * len(done), done
     said = "".join(out for _, out, _ in done)
     assert said.count("base: epoch 1 of 2") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in one.iterdir())
+    assert sorted(path.name for path in runs.iterdir()) == sorted(path.name for path in one.iterdir())
     for folder in map(RunFolder, sorted(one.iterdir())):
-        twin = RunFolder(tmp_path / folder.path.name)
+        twin = RunFolder(runs / folder.path.name)
         assert sorted(path.name for path in twin.path.iterdir()) == sorted(
             path.name for path in folder.path.iterdir()
         )
@@ -107,10 +108,11 @@ def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
         if weights:
             torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-4)
     if way == "fsdp":  # the finished run is found by all, and said once
-        ((code, out, error),) = launched("devices", [*flags, "--runs", str(tmp_path)])
-        assert code == 0, error
-        assert "epoch 1 of" not in out
-        assert out.count("\nnext:") == 1
+        found = Command(words, tmp_path / "said", ranks=2).end()
+        assert [code for code, _, _ in found] == [0, 0], found
+        said = "".join(out for _, out, _ in found)
+        assert "epoch 1 of" not in said
+        assert said.count("\nnext:") == 1
 
 
 def test_scores_and_analyses_by_two_processes_are_those_of_one(one, called, tmp_path):
@@ -121,9 +123,11 @@ def test_scores_and_analyses_by_two_processes_are_those_of_one(one, called, tmp_
     }.items():
         found = []
         path = str(ROOT / f"{script.__name__.rpartition('.')[2]}.py")
-        for way in ("here", "torchrun"):
-            here = way == "here"
-            done = [called(script)(base, *words)] if here else launched(way, [path, str(base), *words])
+        for way in ("here", "ranks"):
+            if way == "here":
+                done = [called(script)(base, *words)]
+            else:
+                done = Command([path, str(base), *words], tmp_path / script.__name__, ranks=2).end()
             assert done[0][0] == 0, done
             found.append(
                 {
@@ -141,15 +145,17 @@ def test_scores_and_analyses_by_two_processes_are_those_of_one(one, called, tmp_
 
 
 def test_what_the_first_refuses_ends_all_with_one_line(flags, tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "config.yaml").write_text("run_hash: of another\n")
+    runs = tmp_path / "runs"
+    (runs / "taken").mkdir(parents=True)
+    (runs / "taken" / "config.yaml").write_text("run_hash: of another\n")
     base_alone = [word for word in flags if word not in ("--heads", "12")]
-    done = launched("nodes", [*base_alone, "--gate", "none", "--runs", str(tmp_path), "--name", "taken"])
+    words = [*base_alone, "--gate", "none", "--runs", str(runs), "--name", "taken"]
+    done = Command(words, tmp_path / "said", ranks=2, of_node=1).end()
     assert all(code != 0 for code, _, _ in done)
     errors = "".join(error for _, _, error in done)
     assert errors.count("fit.py: error: ") == 1, errors
     assert "taken holds a run with another configuration" in errors
-    assert [path.name for path in tmp_path.rglob("*")] == ["taken", "config.yaml"]
+    assert [path.name for path in runs.rglob("*")] == ["taken", "config.yaml"]
 
 
 def test_more_processes_than_the_machine_has_are_refused(flags, called, tmp_path):
@@ -164,30 +170,32 @@ def test_more_processes_than_the_machine_has_are_refused(flags, called, tmp_path
 def test_two_processes_that_are_killed_within_an_epoch_end_as_if_they_were_not(flags, tmp_path):
     """All at once by kill -9, as a machine goes down, after the third and the eighth checkpoint; with
     dropout, which draws by rank."""
-    words = [*flags, *["--model.dropout", "0.1", "--set", "checkpoint_steps=2", "--devices", "2", "--resume"]]
-    ((code, _, error),) = launched("one", [*words, "--runs", str(tmp_path / "whole")])
-    assert code == 0, error
+    words = [*flags, *["--model.dropout", "0.1", "--set", "checkpoint_steps=2", "--resume"]]
+
+    def command(runs: str) -> Command:
+        return Command([*words, "--runs", str(tmp_path / runs)], tmp_path / "said", ranks=2)
+
+    done = command("whole").end()
+    assert [code for code, _, _ in done] == [0, 0], done
     within = []
     for checkpoints in (3, 8):
-        process = start(sys.executable, *words, "--runs", str(tmp_path / "killed"))
-        try:
-            seen: set[int] = set()
-            while process.poll() is None and len(seen) < checkpoints:
-                with suppress(FileNotFoundError):  # one that ended in between
-                    seen |= {path.stat().st_mtime_ns for path in existing(tmp_path / "killed")}
-                time.sleep(0.002)
-        finally:
-            end_at_once(process)
+        killed = command("killed")
+        seen: set[int] = set()
+        while killed.running() and len(seen) < checkpoints:
+            with suppress(FileNotFoundError):  # one that ended in between
+                seen |= {path.stat().st_mtime_ns for path in existing(tmp_path / "killed")}
+            time.sleep(0.002)
+        killed.kill()
         within += [
             torch.load(path, weights_only=True)["global_step"] for path in existing(tmp_path / "killed")
         ]
-    ((code, _, error),) = launched("one", [*words, "--runs", str(tmp_path / "killed")])
-    assert code == 0, error
-    whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
-    assert whole.keys() == killed.keys()
+    done = command("killed").end()
+    assert [code for code, _, _ in done] == [0, 0], done
+    whole, resumed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
+    assert whole.keys() == resumed.keys()
     timed = ("compare-*/*", "*/cards.json")  # tables that show seconds
     others = [path for path in whole if not any(Path(path).match(pattern) for pattern in timed)]
-    assert [path for path in others if whole[path] != killed[path]] == []
+    assert [path for path in others if whole[path] != resumed[path]] == []
     batches = json.loads(next((tmp_path / "whole").glob("*-none-*/stage.json")).read_text())["steps"]
     assert any(
         step % (batches // 2) for step in within
@@ -201,12 +209,6 @@ def existing(runs: Path) -> list[Path]:
         for path in runs.glob("*/*last.pt")
         if path.is_file() and not (path.parent / "result.json").is_file()
     ]
-
-
-def end_at_once(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists a process's children on Linux alone")

@@ -9,7 +9,7 @@ machine."""
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -92,7 +92,8 @@ def drawn_once(count: int, seed: int) -> list[ToyPair]:
     with suppress(OSError):  # a cache that cannot be written is none
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as draft:
-            draft.write(json.dumps(list(map(astuple, pairs))).encode())
+            rows = [[getattr(pair, name) for name in ToyPair.__slots__] for pair in pairs]
+            draft.write(json.dumps(rows).encode())
     return pairs
 
 

@@ -1,16 +1,31 @@
-"""Work done by several ranks of this machine, joined by gloo as the processes of a run are."""
+"""Work done by several ranks of this machine, joined by gloo as the processes of a run are, and whole
+commands of ranks. They are forks of one process, which imports torch and Lightning once."""
 
 import os
 import pickle
+import runpy
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def forks() -> ForkServerContext:
+    context = get_context("forkserver")
+    context.set_forkserver_preload(
+        ["tests.worlds.rank_jobs", "headgates.commands.fit", "headgates.commands.prune"]
+    )
+    return context
 
 
 def on_ranks(
@@ -20,8 +35,7 @@ def on_ranks(
     seconds are killed.
 
     crashes: how often all is done again after a segmentation fault, which is torch's own."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["tests.worlds.rank_jobs"])  # torch and Lightning are imported once
+    context = forks()
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         places = [Path(folder) / str(rank) for rank in range(ranks)]
@@ -69,3 +83,63 @@ def one_rank(
     place.write_bytes(pickle.dumps(work(*arguments)))
     dist.barrier()
     dist.destroy_process_group()
+
+
+# ---------------------------------------------------------------- whole commands
+
+
+class Command:
+    """A script's command by so many ranks, which find what torchrun gives them in the environment; by one
+    rank it is as typed. of_node: ranks of a node. folder: where what each rank says goes."""
+
+    def __init__(self, words: list[str], folder: Path, ranks: int = 1, of_node: int = 0):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.places = [folder / str(rank) for rank in range(ranks)]
+        environment, port, of_node = dict(os.environ), free_port(), of_node or ranks
+        self.processes: list[BaseProcess] = []
+        for rank, place in enumerate(self.places):
+            torchrun = {
+                "TORCHELASTIC_RUN_ID": folder.name,
+                "RANK": rank,
+                "WORLD_SIZE": ranks,
+                "LOCAL_RANK": rank % of_node,
+                "LOCAL_WORLD_SIZE": of_node,
+                "GROUP_RANK": rank // of_node,
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            }
+            given = environment | {name: str(value) for name, value in torchrun.items() if ranks > 1}
+            self.processes.append(forks().Process(target=one_command, args=(words, place, given)))
+            self.processes[-1].start()
+
+    def running(self) -> bool:
+        return any(process.is_alive() for process in self.processes)
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def end(self, within: float = 540) -> list[tuple[int | None, str, str]]:
+        """Exit code, stdout and stderr of each rank; what still runs after `within` seconds is killed."""
+        until = time.monotonic() + within
+        try:
+            for process in self.processes:
+                process.join(max(0.0, until - time.monotonic()))
+        finally:
+            self.kill()
+        said = [[Path(f"{place}.{name}").read_text() for name in ("out", "err")] for place in self.places]
+        return [(process.exitcode, *each) for process, each in zip(self.processes, said, strict=True)]
+
+
+def one_command(words: list[str], place: Path, environment: dict[str, str]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    for stream, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    os.environ.clear()
+    os.environ |= environment
+    os.chdir(ROOT)
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
