@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from headgates.explain.ablation import ONE, TEST_SET, ablate, rows_by_kind, table_name
 from headgates.pruning.scores import beam_of
@@ -63,6 +62,9 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
     is none: of fewer than three pairs, or where all values of one side are equal."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return {"heads": len(x), "pearson": None, "spearman": None}
+    # here: it takes a second, and few commands need it
+    from scipy import stats  # type: ignore[import-untyped]
+
     linear, ranked = stats.pearsonr(x, y), stats.spearmanr(x, y)
     return {
         "heads": len(x),

@@ -69,11 +69,18 @@ def failed_at_once(
     options: GridOptions,
     words: Callable[[Recipe], Sequence[str]],
 ) -> dict[Recipe, Failed]:
-    """Make the runs of recipes in processes of their own; those that failed. Arguments as `rows_of`."""
+    """Make the runs of recipes in processes of their own; those that failed. Arguments as `rows_of`.
+
+    The base trained as long comes first, and what waits for it last. Jobs of SLURM would wait on a machine
+    each, so there it is made here."""
     if any(map(trains, recipes)):
         check_precision(options, lab.settings.precision)
-    alone = [recipe.trained_as_long for recipe in recipes if recipe.epochs]
-    in_turn(lab, base, list(dict.fromkeys(alone)))  # which others wait for
+    as_long = dict.fromkeys(each.trained_as_long for each in recipes if each.epochs)
+    alone = waiting_of(lab, base, list(as_long))
+    if options.slurm:
+        in_turn(lab, base, alone)
+        alone = []
+    recipes = [*alone, *sorted(recipes, key=lambda recipe: bool(recipe.epochs))]
     folder = Path(lab.settings.runs) / f"logs-{base.path.resolve().name}"
     commands = {recipe.title: words(recipe) for recipe in recipes}
     errors = at_once(commands, folder, options, threads=lab.settings.threads)

@@ -49,6 +49,9 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
         [],
         "Further test sets, a table each. Corpora by name or folder, or two files, SOURCE:REFERENCE.",
     )
+    show: bool = setting(
+        True, "Print how the models compare, and write tables, figures and pages.", rare=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +113,6 @@ def compare_recipes(
     from headgates.lab.lab import Lab
     from headgates.pruning.by_score import check_counts
     from headgates.pruning.grid import rows_of, without_repeats
-    from headgates.report.compared import show_compared
 
     lab = Lab(settings)
     try:
@@ -127,7 +129,10 @@ def compare_recipes(
         rows, failed = rows_of(
             lab, base, recipes, options, lambda recipe: words_of(recipe, options.source, given)
         )
-        first(lambda: show_compared(lab, base, rows, failed, name=options.name, also=options.also))
+        if options.show:
+            from headgates.report.compared import show_compared  # its figures take a second to import
+
+            first(lambda: show_compared(lab, base, rows, failed, name=options.name, also=options.also))
     finally:
         lab.close()
     return 1 if failed else 0
@@ -150,15 +155,15 @@ def usual_budgets(lab: "Lab", base: "RunFolder", kinds: Sequence[str]) -> list[B
 
 
 def words_of(recipe: Recipe, source: str, given: Mapping[str, Any]) -> list[str]:
-    """The command line that makes one recipe alone, with the settings given here."""
+    """The command line that makes one recipe alone, with the settings given here; it shows nothing."""
     own = {*RecipeFlags.__dataclass_fields__, *GridOptions.__dataclass_fields__}
-    left_out = {*own, "lambda", "by", "also", "source", "seed", "name", "threads", "fresh", "resume"}
+    left_out = {*own, "lambda", "by", "also", "show", "source", "seed", "name", "threads", "fresh", "resume"}
     settings = [
         f"--set={name}={'null' if value is None else value}"
         for name, value in given.items()
         if name not in left_out
     ]
-    return ["prune", source, *recipe.words(), *settings, "--resume"]
+    return ["prune", source, *recipe.words(), *settings, "--set=show=false", "--resume"]
 
 
 if __name__ == "__main__":
