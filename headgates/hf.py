@@ -65,8 +65,12 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
         scaler = getattr(optimizer, "scaler", None)
         self.before_step(scale=1.0 if scaler is None else scaler.get_scale())
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(
+        self, args: Any = None, state: Any = None, *_: Any, processing_class: Any = None, **__: Any
+    ) -> None:
         self.end()
+        if self.save is not None and processing_class is not None and state.is_world_process_zero:
+            processing_class.save_pretrained(self.save)  # a tokenizer, or what stands in its place
 
     def state(self) -> dict[str, Any]:
         """What the trainer's checkpoints hold, as JSON. Batches of `refit` are not among it."""

@@ -119,7 +119,17 @@ def mean_loss(outputs, labels, num_items_in_batch=None):
     return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
 
-def train_hf(folder, gates, *more, model=None, resume=None, rows=None, compute_metrics=None, **arguments):
+def train_hf(
+    folder,
+    gates,
+    *more,
+    model=None,
+    resume=None,
+    rows=None,
+    compute_metrics=None,
+    tokenizer=None,
+    **arguments,
+):
     model = model or make_model()
     fixed = {"optim": "sgd", "learning_rate": LR, "max_grad_norm": CLIP, "lr_scheduler_type": "constant"}
     quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no"}
@@ -131,6 +141,8 @@ def train_hf(folder, gates, *more, model=None, resume=None, rows=None, compute_m
         train_dataset=rows,
         eval_dataset=rows,
         compute_metrics=compute_metrics,
+        processing_class=tokenizer,
+        data_collator=transformers.default_data_collator,
         compute_loss_func=mean_loss,
         callbacks=[gates, *more],
     )
@@ -217,10 +229,12 @@ def test_the_refit_makes_up_for_what_goes_and_the_saved_folder_gives_the_same(tm
     loss = {}
     for refit in (None, [batch]):
         gates = hg.hf.HeadGates(**OPTIONS, refit=refit, save=tmp_path / f"saved-{refit is None}")
-        model = train_hf(tmp_path, gates, learning_rate=0.0)
+        model = train_hf(tmp_path, gates, learning_rate=0.0, tokenizer=transformers.ByT5Tokenizer())
         loss[refit is None] = float((logits_of(model) - whole).square().mean())
     assert loss[False] < loss[True]
     assert torch.equal(logits_of(load_pruned(tmp_path / "saved-False")), logits_of(model))
+    saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved-False")
+    assert saved("ba").input_ids == transformers.ByT5Tokenizer()("ba").input_ids
     assert "HeadGates: 3 of 10 heads (enc-self " in capsys.readouterr().out
 
 
