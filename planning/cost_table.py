@@ -198,7 +198,8 @@ def cost_table(
         costs = accumulate((max(0.0, points[width] - floor) / layers for width in widths), max)
         parts.append(Part(group, padded and group[0] not in FFN_KINDS, tuple(widths), tuple(costs)))
         share = parts[-1].costs[-1] * layers / whole
-        report(f"{', '.join(group)}: {share:.0%} of the {unit} of the whole model")
+        said = f"{share:.0%}" if share >= 0.005 else "less than timings tell apart"
+        report(f"{', '.join(group)}: {said} of the {unit} of the whole model")
     stacks = list(by_stack(sites_by_layer(whole_subnet)))
     table, bare = CostTable(unit, 0.0, dict.fromkeys(stacks, 0.0), tuple(parts)), dict[str, float]()
     for stack in stacks:

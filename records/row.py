@@ -245,8 +245,6 @@ class ResultRow:
             known = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
             if not measures:
                 raise ValueError("no metric with its signature")
-            if known.get("stage") == {}:  # of a base that others trained, as older versions wrote it
-                del known["stage"]
             found: ResultRow = parsed({**known, "measures": {}}, cls)
             if found.stage and not 0 <= (best := found.stage["best_epoch"]) < len(found.losses):
                 raise ValueError(f"stage.best_epoch is {best}, of {len(found.losses)} losses")

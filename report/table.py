@@ -24,10 +24,13 @@ LONG_ENOUGH = 1.0  # seconds of a pass; the ratio of two shorter ones is chance
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
-    """Print the table unless it has no row. The first `words` columns hold words, the others numbers."""
+    """Print the table unless it has no row, without the columns that are empty in all. The first `words`
+    columns hold words, the others numbers."""
     cells = [list(row) for row in rows]
     if not cells:
         return
+    full = [i for i in range(len(columns)) if i < words or any(row[i] for row in cells)]
+    columns, cells = [columns[i] for i in full], [[row[i] for i in full] for row in cells]
     known = Console().is_terminal or "COLUMNS" in os.environ
     console = Console(width=None if known else TERMINAL_WIDTH, markup=False)
     # above, not as the table's own title: that is folded to the table's width

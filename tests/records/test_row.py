@@ -46,11 +46,6 @@ def test_a_row_before_the_comparison_has_its_score_alone():
     assert row.is_base
 
 
-def test_an_empty_stage_is_that_of_a_base_that_others_trained():
-    row = json.loads(json.dumps(FULL.to_json() | {"stage": {}}))
-    assert ResultRow.from_json(row).stage is None
-
-
 def test_what_this_version_does_not_know_is_kept(tmp_path):
     row = {**FULL.to_json(), "comet": 0.83, "by_length": {"short": 1}}
     RunFolder(tmp_path).write_json("result.json", {"rows": [row]})
