@@ -197,23 +197,48 @@ def call(root: Path, *commands: Sequence[object]) -> list[str]:
 
 
 FEW = ["--test-sentences", "9", "--threads", "1"]
+BASE = "runs/toy-en-de-none-s1"
 
 
 @pytest.fixture(scope="module")
-def compared(extended) -> tuple[Path, str]:
-    """The runs of the new task, with the new gates and the new score beside them; what fit.py printed."""
+def said(extended, tmp_path_factory) -> list[str]:
+    """What each of all commands printed, one after the other in one process: fit with the new task, gates and
+    score; prune by the gates as before, by another option of theirs, and by a score in the current folder;
+    the new source, and the run that it was made of, translated; and the source pruned."""
+    foreign, theirs = tmp_path_factory.mktemp("theirs"), ROOT / "examples/toy_run/toy-en-de-none-s1"
+    shutil.copy(theirs / "best.pt", foreign / "model.pt")
+    shutil.copy(theirs / "vocab.model", foreign)
+    (extended / "lines.txt").write_text("the dog sleeps\n", encoding="utf-8")
+    (extended / "my_module.py").write_text(
+        "from headgates.analysis.scores.value_norm import value_norm\n\n\n"
+        "def my_score(model, batches):\n    return value_norm(model).map(lambda row: -row)\n"
+    )
     words = ["--task", "reversal", "--gate", "top", "--heads", "4", "--rivals", "value-norm", "--data", "toy"]
-    few = ["--gates.settle", "0", "--gates.spread", "0.2"]
-    (printed,) = call(extended, ["fit.py", *TINY, *words, *few])
-    return extended / "runs", printed
+    options = ["--by", "top", "--heads", "4", "--epochs", "1", "--gates.settle", "0", "--threads", "1"]
+    text = ["--data", "toy", "--src", "en", "--tgt", "de"]
+    lines = ["--input", "lines.txt", "--beam", "2"]
+    return call(
+        extended,
+        ["fit.py", *TINY, *words, "--gates.settle", "0", "--gates.spread", "0.2"],
+        ["prune.py", BASE, *options, "--gates.spread", "0.2"],
+        ["prune.py", BASE, *options, "--gates.spread", "0.3", "--name", "other"],
+        ["prune.py", BASE, "--by", "my_module:my_score", "--heads", "2", "--threads", "1"],
+        ["translate.py", f"folder:{foreign}", *lines],
+        ["translate.py", theirs, *lines],
+        ["prune.py", f"folder:{foreign}", "--by", "value-norm", "--heads", "24", *text, *FEW],
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(extended, said) -> Path:
+    return extended / "runs"
 
 
 def rows_of(run: Path) -> dict[str, dict]:
     return {row["system"]: row for row in json.loads((run / "result.json").read_text())["rows"]}
 
 
-def test_a_new_gate_trains_closes_heads_and_is_compared_with_its_rivals(compared):
-    runs, printed = compared
+def test_a_new_gate_trains_closes_heads_and_is_compared_with_its_rivals(runs, said):
     (learned,) = runs.glob("*-top-4-e1-s1")
     rows = rows_of(learned)
     assert list(rows) == ["base", "base-continued", "pruned"]
@@ -221,71 +246,37 @@ def test_a_new_gate_trains_closes_heads_and_is_compared_with_its_rivals(compared
     assert rows["pruned"]["parameters"] < rows["base"]["parameters"]
     (rival,) = runs.glob("*-value-norm-4-s1")
     assert rows_of(rival)["pruned"]["heads_open"] == 4
-    assert "the largest scores" in printed
-    assert "value-norm" in printed
+    assert "the largest scores" in said[0]
+    assert "value-norm" in said[0]
 
 
-@pytest.fixture(scope="module")
-def pruned(extended, compared) -> set[Path]:
-    """What three more commands added to the runs: the first run's own, one of another option, and one of a
-    score in the current folder."""
-    runs, _ = compared
-    (base,) = runs.glob("toy-*-none-s1")
-    options = ["--by", "top", "--heads", "4", "--epochs", "1", "--gates.settle", "0", "--threads", "1"]
-    (extended / "my_module.py").write_text(
-        "from headgates.analysis.scores.value_norm import value_norm\n\n\n"
-        "def my_score(model, batches):\n    return value_norm(model).map(lambda row: -row)\n"
-    )
-    before = {*runs.iterdir()}
-    call(
-        extended,
-        ["prune.py", base, *options, "--gates.spread", "0.2"],
-        ["prune.py", base, *options, "--gates.spread", "0.3", "--name", "other"],
-        ["prune.py", base, "--by", "my_module:my_score", "--heads", "2", "--threads", "1"],
-    )
-    return {*runs.iterdir()} - before
+def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(runs):
+    (learned,) = runs.glob("*-top-4-e1-s1")
+    made = {path.parent.name for path in runs.glob("*/gates.json")}
+    assert made == {learned.name, "other"}, "the first is found"
 
 
-def test_the_options_of_a_new_gate_are_part_of_what_a_run_is_found_by(pruned):
-    made = {run for run in pruned if (run / "gates.json").is_file()}
-    assert [run.name for run in made] == ["other"], "the first is found"
-
-
-def test_a_new_task_is_measured_by_its_own_metric_in_files_and_tables(compared):
-    runs, printed = compared
-    (base,) = runs.glob("toy-*-none-s1")
+def test_a_new_task_is_measured_by_its_own_metric_in_files_and_tables(runs, said):
+    base = runs.parent / BASE
     row = rows_of(base)["base"]
     assert {"right", "right_ci95", "right_signature"} <= row.keys()
     assert "bleu" not in row
-    assert "% right" in printed
-    assert "BLEU" not in printed
+    assert "% right" in said[0]
+    assert "BLEU" not in said[0]
     assert "val/right" in (base / "metrics.csv").read_text().splitlines()[0]
 
 
-def test_a_new_score_orders_heads_and_its_numbers_are_kept(compared):
-    runs, _ = compared
-    (base,) = runs.glob("toy-*-none-s1")
-    assert (base / "scores/value-norm.json").is_file()
+def test_a_new_score_orders_heads_and_its_numbers_are_kept(runs):
+    assert (runs.parent / BASE / "scores/value-norm.json").is_file()
 
 
-def test_a_score_of_the_users_own_is_found_in_the_current_folder(pruned):
-    (run,) = (run for run in pruned if "my_module.my_score" in run.name)
+def test_a_score_of_the_users_own_is_found_in_the_current_folder(runs):
+    (run,) = runs.glob("*my_module.my_score*")
     assert rows_of(run)["pruned"]["heads_open"] == 2
 
 
-def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(extended, tmp_path):
-    foreign, base = tmp_path / "theirs", ROOT / "examples/toy_run/toy-en-de-none-s1"
-    foreign.mkdir()
-    shutil.copy(base / "best.pt", foreign / "model.pt")
-    shutil.copy(base / "vocab.model", foreign)
-    (tmp_path / "lines.txt").write_text("the dog sleeps\n", encoding="utf-8")
-    text = ["--data", "toy", "--src", "en", "--tgt", "de"]
-    theirs, ours, _ = call(
-        extended,
-        ["translate.py", f"folder:{foreign}", "--input", tmp_path / "lines.txt", "--beam", "2"],
-        ["translate.py", base, "--input", tmp_path / "lines.txt", "--beam", "2"],
-        ["prune.py", f"folder:{foreign}", "--by", "value-norm", "--heads", "24", *text, *FEW],
-    )
+def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(runs, said):
+    theirs, ours = said[4:6]
     assert theirs == ours != ""
-    (run,) = extended.glob("runs/*value-norm-24-s1")
+    (run,) = runs.glob("*value-norm-24-s1")
     assert rows_of(run)["pruned"]["heads_open"] == 24
