@@ -25,8 +25,9 @@ class Translating:
     scores: bool = setting(False, "Put score and log probability (nats) before every translation.")
     threads: int = setting(0, "CPU threads for torch, 0 for all.", at_least=0)
     device: str | None = setting(None, "cpu, cuda or cuda:1; without it the first GPU, if any.")
-    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+    runtime: Literal["auto", "torch", "bf16", "ct2", "int8"] = setting(
         "auto",
-        "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "
-        "form in whole numbers; auto takes the fastest that gives the same.",
+        "What translates: auto, torch, bf16, ct2 or int8. torch is the run's own search, bf16 the same with "
+        "rounded weights, ct2 CTranslate2, int8 its form in whole numbers; auto takes the fastest that gives "
+        "the same.",
     )

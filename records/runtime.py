@@ -2,12 +2,14 @@
 timed on its test lines, and kept there. What is kept is opened without torch.
 
 `auto` takes it only where it is faster and gives the same lines: every one of the checked lines, greedily and
-with the run's beam. int8 is asked for by name, and says how many of the checked lines it translates
-otherwise.
+with the run's beam. What rounds, CTranslate2's int8 and the run's own search in bf16, is asked for by name,
+and says how many of the checked lines it translates otherwise.
 """
 
 import json
 import sys
+from collections.abc import Callable
+from copy import deepcopy
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from headgates.records.source import Source
 
 CHECKED = 100  # test lines, as `export.py` checks
-# beside the run's exports: how many lines int8 translates otherwise; why CTranslate2 is not this model
-INT8_FILE, REFUSED_FILE = "int8.json", "ct2-refused.json"
+REFUSED_FILE = "ct2-refused.json"  # beside the run's exports: why CTranslate2 is not this model
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may have a GPU for torch
 
 
@@ -36,7 +37,7 @@ class Refused(TypedDict):
     why: str
 
 
-class Int8Lines(TypedDict):
+class RoundedLines(TypedDict):
     made_of: str
     lines: int
     differing: int
@@ -47,7 +48,7 @@ def kept_runtime(config: Translating, report: Report) -> LineTranslator | None:
     checked before and nothing has changed since; else None."""
     may_have_gpu = sys.platform == "win32" or any(Path(driver).exists() for driver in DRIVERS)
     on_cpu = config.device == "cpu" or (config.device is None and not may_have_gpu)
-    if config.runtime == "torch" or not on_cpu or is_foreign(config.source):
+    if config.runtime in ("torch", "bf16") or not on_cpu or is_foreign(config.source):
         return None
     run = RunFolder.open(config.source)
     system = config.system or run.own_system()
@@ -61,7 +62,7 @@ def kept_runtime(config: Translating, report: Report) -> LineTranslator | None:
     if config.runtime == "auto":
         if not is_checked(config, search) or why_not(folder, config, search):
             return None
-    elif config.runtime == "int8" and not tell_int8(run, system, report):
+    elif config.runtime == "int8" and not tell_rounded("int8", run, system, report):
         return None
     return open_kept(folder, config, search, report)
 
@@ -69,9 +70,9 @@ def kept_runtime(config: Translating, report: Report) -> LineTranslator | None:
 def open_runtime(
     source: "Source", config: Translating, report: Report, *, make: bool = True
 ) -> LineTranslator:
-    """What translates for `--runtime torch|ct2|int8|auto`. make: whether auto may export the model, which
-    takes a while. report: takes a line for the user on what was taken. Raises ValueError where the runtime
-    that is named cannot be had."""
+    """What translates for a `--runtime`. make: whether auto may export the model, which takes a while.
+    report: takes a line for the user on what was taken. Raises ValueError where the runtime that is named
+    cannot be had."""
     runtime, own = config.runtime, source.translator
     if runtime == "torch":
         return own
@@ -79,10 +80,17 @@ def open_runtime(
     if runtime != "auto":
         if on_gpu:
             raise ValueError(f"--runtime {runtime} translates on a CPU; give --device cpu, or leave it out")
+        if runtime == "bf16":
+            rounded = own.with_model(deepcopy(own.model).bfloat16())
+            report_rounded(source, runtime, rounded, lambda: own, report)
+            return rounded
         folder = exported(source, report)
-        if runtime == "int8" and not tell_int8(source.folder, source.system, report):
-            count_int8(source, folder, config, report)
-        return open_kept(folder, config, own.search, report)
+        found = open_kept(folder, config, own.search, report)
+        if runtime == "int8":
+            report_rounded(
+                source, runtime, found, lambda: open_exported(folder, threads=config.threads), report
+            )
+        return found
     kept = is_kept(source.folder / exported_name(source.system), source.folder, source.system)
     if on_gpu or not is_checked(config, own.search) or not (make or kept):
         return own
@@ -204,25 +212,34 @@ def export_facts(source: "Source") -> dict[str, Any]:
     }
 
 
-def tell_int8(run: RunFolder, system: str, report: Report) -> bool:
-    """Say how many of the run's test lines int8 translates otherwise. False where they are not counted."""
-    name = f"exported/{system}-{INT8_FILE}"
-    known = run.read_json(name, Int8Lines) if (run / name).is_file() else None
+def tell_rounded(runtime: str, run: RunFolder, system: str, report: Report) -> bool:
+    """Say how many of the run's test lines a rounded runtime translates otherwise. False where they are not
+    counted."""
+    name = f"exported/{system}-{runtime}.json"
+    known = run.read_json(name, RoundedLines) if (run / name).is_file() else None
     if known is None or known["made_of"] != made_of(run, system):
         return False
-    report(f"int8: {known['differing']} of {known['lines']} test lines are not those of fp32")
+    report(f"{runtime}: {known['differing']} of {known['lines']} test lines are not those of fp32")
     return True
 
 
-def count_int8(source: "Source", folder: Path, config: Translating, report: Report) -> None:
-    """Count them, once, and say it."""
+def report_rounded(
+    source: "Source",
+    runtime: str,
+    rounded: LineTranslator,
+    exact: Callable[[], LineTranslator],
+    report: Report,
+) -> None:
+    """Say it, counting the lines unless they were counted before. exact: opens the same in fp32."""
+    run, system = source.folder, source.system
+    if tell_rounded(runtime, run, system, report):
+        return
     lines, _ = source.lines("test", CHECKED)
-    found = open_exported(folder, threads=config.threads, compute_type="int8").translate(lines)
-    exact = open_exported(folder, threads=config.threads).translate(lines)
-    known: Int8Lines = {
-        "made_of": made_of(source.folder, source.system),
+    both = zip_longest(rounded.translate(lines), exact().translate(lines))
+    known: RoundedLines = {
+        "made_of": made_of(run, system),
         "lines": len(lines),
-        "differing": sum(one != another for one, another in zip_longest(found, exact)),
+        "differing": sum(one != another for one, another in both),
     }
-    source.folder.write_json(f"exported/{source.system}-{INT8_FILE}", known)
-    tell_int8(source.folder, source.system, report)
+    run.write_json(f"exported/{system}-{runtime}.json", known)
+    tell_rounded(runtime, run, system, report)

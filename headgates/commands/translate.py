@@ -159,7 +159,8 @@ def open_model(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator
                     f"device; leave it out"
                 )
         form = read_export(options.source)["format"]
-        if options.runtime not in ("auto", "torch") and form != "ct2":
+        fits = ("ct2", "int8") if form == "ct2" else ()
+        if options.runtime not in ("auto", "torch", *fits):
             raise ValueError(
                 f"--runtime {options.runtime}: {options.source} is exported to {form}, which runs as it is; "
                 f"leave it out"

@@ -4,6 +4,7 @@ gives the same lines."""
 import json
 
 import pytest
+import torch
 
 from headgates.bridges import formats
 from headgates.bridges.parity import ParityError
@@ -12,7 +13,7 @@ from headgates.configs.translating import Translating
 from headgates.models.checkpoint import save_model
 from headgates.models.translator import Translator
 from headgates.records import runtime
-from headgates.records.runtime import open_runtime
+from headgates.records.runtime import CHECKED, open_runtime
 from headgates.records.source import Source, open_source
 from tests.worlds.imports import imported_by
 
@@ -131,6 +132,23 @@ def test_auto_goes_on_without_the_package_and_ct2_does_not(opened, monkeypatch):
         opened("ct2")
 
 
+def test_bf16_is_the_run_s_own_search_with_rounded_weights_and_says_which_lines_change(source, opened):
+    rounded, (told,) = opened("bf16")
+    lines = source.lines("test", CHECKED)[0]
+    state = {
+        name: weight.bfloat16().float() if weight.is_floating_point() else weight
+        for name, weight in source.model.state_dict().items()
+    }
+    found, exact = rounded.translate(lines), source.translator.translate(lines)
+    differing = sum(a != b for a, b in zip(found, exact, strict=True))
+    assert told == f"bf16: {differing} of {len(lines)} test lines are not those of fp32"
+    assert opened("bf16")[1] == [told], "counted once"
+    assert {weight.dtype for weight in source.model.parameters()} == {torch.float32}
+    source.model.load_state_dict(state)
+    near = source.translator.score(lines, found), rounded.score(lines, found)
+    assert [sum(row) for row in near[1]] == pytest.approx([sum(row) for row in near[0]], rel=0.05, abs=0.5)
+
+
 def test_the_script_translates_by_it(source, tmp_path, called):
     (tmp_path / "in.txt").write_text("\n".join(source.lines("test", 5)[0]) + "\n")
     run, words = called(translate), ("--input", tmp_path / "in.txt", "--threads", 1, "--runtime")
@@ -142,6 +160,7 @@ def test_the_script_translates_by_it(source, tmp_path, called):
     assert (code, error) == (0, "")
     folder = source.folder / "exported/base-ct2"
     assert run(folder, *words, "int8")[:2] == (0, out_of_int8)
+    assert "is exported to ct2, which runs as it is; leave it out" in run(folder, *words, "bf16")[2]
     about = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps(about | {"format": "onnx"}))
     code, _, error = run(folder, *words, "int8")
