@@ -14,4 +14,3 @@ REFITS = {
     "out+ffn+v": "also the last feed-forward layers and W_V",
     "distill": "the same, then a short training towards the unpruned model",
 }
-TARGETS = ("reference", "own")  # of the calibration text

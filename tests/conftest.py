@@ -39,11 +39,10 @@ SLOW_FIXTURES = {"trained", "make_dense"}
 # Files that take a worker longest go to it first, so that all workers end together.
 LONGEST = [
     "tests/test_many_processes.py",
-    "tests/test_twenty_questions.py",
-    "tests/test_fake_gpu.py",
-    "tests/test_analyze.py",
-    "tests/test_extension.py",
     "tests/pruning/test_make.py",
+    "tests/test_twenty_questions.py",
+    "tests/test_analyze.py",
+    "tests/test_fake_gpu.py",
 ]
 
 
@@ -92,6 +91,14 @@ def same_number_of_threads_in_processes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """What a killed process has written stays without it; the machine is not switched off here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_number_of_threads() -> None:
     torch.set_num_threads(1)
@@ -99,7 +106,9 @@ def same_number_of_threads() -> None:
 
 @pytest.fixture
 def called(monkeypatch, capsys) -> Callable[[ModuleType], Callable[..., tuple[int, str, str]]]:
-    """called(script)(words...) -> (exit code, stdout, stderr) of a root script, in this process."""
+    """called(script)(words...) -> (exit code, stdout, stderr) of a root script, in this process. Its figures
+    are small."""
+    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
 
     def of(script: ModuleType) -> Callable[..., tuple[int, str, str]]:
         def run(*words: object) -> tuple[int, str, str]:

@@ -31,9 +31,8 @@ PARTS = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]
 
 
 @pytest.fixture
-def analyze_here(called, monkeypatch):
+def analyze_here(called):
     """analyze_here(words...) -> (exit code, stdout, stderr)."""
-    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
     return called(analyze)
 
 

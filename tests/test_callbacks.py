@@ -1,8 +1,6 @@
 """Gates in Hugging Face's Trainer and in Lightning's, beside a loop by hand that learns them from the same
 loss."""
 
-import os
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +11,7 @@ import torch
 
 from headgates.gates import HardConcrete, attach, load_pruned, remove
 from headgates.gates.hard_concrete import sample_gate
+from tests.worlds.ranks import Command
 
 pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs accelerate")
 transformers = pytest.importorskip("transformers", reason="the Trainer is one of the extra hf")
@@ -441,22 +440,8 @@ torch.save([here.log_alphas(gates.bank), here.logits_of(module.bert)], place / f
 
 def test_two_processes_learn_the_gates_of_one(tmp_path, by_hand):
     (tmp_path / "ranks.py").write_text(DISTRIBUTED, encoding="utf-8")
-    port = str(20000 + os.getpid() % 20000)
-    common = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(tmp_path / "ranks.py"), str(tmp_path)],
-            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=500)
-        assert process.returncode == 0, errors[-3000:]
+    done = Command([str(tmp_path / "ranks.py"), str(tmp_path)], tmp_path / "said", ranks=2).end()
+    assert [code for code, _, _ in done] == [0, 0], done
     for trainer in ("hf", "pl"):
         left, right = (torch.load(tmp_path / f"{trainer}-{rank}.pt") for rank in range(2))
         assert torch.equal(left[0], right[0])

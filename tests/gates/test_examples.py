@@ -2,15 +2,13 @@
 at once."""
 
 import gzip
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from headgates.gates import find_sites, load_pruned, save_pruned
+from tests.worlds.ranks import Command
 
 pytest.importorskip("transformers", reason="the examples need the extra hf")
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,21 +20,19 @@ SHORT = pytest.mark.filterwarnings(  # a training of some steps leaves gates bet
 # In two processes: gradients of weights and gates are the mean of both, though each process draws its own
 # noise and has its own batch.
 DISTRIBUTED = """
-import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from examples.huggingface_loop import make_batch, make_model
 from headgates.gates import attach
 
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = make_model().train()
 bank = attach(model, gate="l0", log_alpha=0.5, beta=5.0)
 runner = DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(bank.param_groups(lr=3e-3))
-torch.manual_seed(rank + 1)
+torch.manual_seed(dist.get_rank() + 1)
 for step in range(2):
     optimizer.zero_grad()
     (runner(**make_batch(3)).loss + 0.01 * bank.penalty()).backward()
@@ -104,20 +100,8 @@ def test_a_sentence_encoder_learns_labels_and_is_saved_without_its_closed_heads(
 
 
 def test_two_processes_learn_the_same_gates(tmp_path):
-    script, place = tmp_path / "distributed.py", tmp_path / "meeting"
+    script = tmp_path / "distributed.py"
     script.write_text(DISTRIBUTED, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(place)],
-            env=environment,
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        out, errors = process.communicate(timeout=500)
-        assert process.returncode == 0, errors[-3000:]
+    for code, out, errors in Command([str(script)], tmp_path / "said", ranks=2).end():
+        assert code == 0, errors[-3000:]
         assert out.splitlines()[-1] == "the same gates"

@@ -90,12 +90,13 @@ def one_rank(
 
 class Command:
     """A script's command by so many ranks, which find what torchrun gives them in the environment; by one
-    rank it is as typed. of_node: ranks of a node. folder: where what each rank says goes."""
+    rank it is as typed. of_node: ranks of a node. folder: where what each rank says goes. more: of the
+    environment."""
 
-    def __init__(self, words: list[str], folder: Path, ranks: int = 1, of_node: int = 0):
+    def __init__(self, words: list[str], folder: Path, ranks: int = 1, of_node: int = 0, **more: str):
         folder.mkdir(parents=True, exist_ok=True)
         self.places = [folder / str(rank) for rank in range(ranks)]
-        environment, port, of_node = dict(os.environ), free_port(), of_node or ranks
+        environment, port, of_node = {**os.environ, **more}, free_port(), of_node or ranks
         self.processes: list[BaseProcess] = []
         for rank, place in enumerate(self.places):
             torchrun = {

@@ -1,9 +1,6 @@
 """Finished runs: one of an untrained translator, written in a moment, and a base and its gated run that
 `fit.py` trains once a session."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +15,7 @@ from headgates.models.checkpoint import save_model
 from headgates.models.translator import Translator
 from headgates.records.folder import RunFolder
 from headgates.records.row import ResultRow
+from tests.worlds.ranks import Command
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml")]
@@ -58,12 +56,10 @@ def trained(tmp_path_factory) -> Path:
     """The one run of fit.py for all scripts' tests: a tiny gated run of the toy pair, its base and what it
     wrote to the terminal, beside them; no test writes in it."""
     runs = tmp_path_factory.mktemp("trained") / "runs"
-    words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ, "COLUMNS": "140"}
-    )
-    assert done.returncode == 0, done.stderr
-    for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
+    words = [str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
+    ((code, out, error),) = Command(words, runs.parent / "said", COLUMNS="140").end()
+    assert code == 0, error
+    for name, text in (("stdout", out), ("stderr", error)):
         (runs.parent / name).write_text(text)
     return runs
 
