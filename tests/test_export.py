@@ -2,11 +2,8 @@
 the terminal."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from headgates.gates import HeadMap, attach, find_sites
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
 from tests.worlds.families import BY_NAME
+from tests.worlds.ranks import Command
 from tests.worlds.runs import assert_one_line, well, write_run
 from tests.worlds.translators import as_checkpoint
 
@@ -93,21 +91,13 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     assert read_export(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
 
 
-def test_onnx_comes_with_no_words_but_ours(run):
+def test_onnx_comes_with_no_words_but_ours(run, tmp_path):
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    words = [sys.executable, str(ROOT / "export.py"), str(run.path), "--to", "onnx", "--threads", "1"]
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=ROOT,
-        check=False,
-        env={**os.environ, "COLUMNS": "140"},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 5
+    words = [str(ROOT / "export.py"), str(run.path), "--to", "onnx", "--threads", "1"]
+    ((code, out, error),) = Command(words, tmp_path / "said", COLUMNS="140").end()
+    assert (code, error) == (0, "")
+    assert len(out.splitlines()) == 5
     assert set(read_export(run / "exported/l0-onnx")["files"]) == {
         "encoder.onnx",
         "decoder.onnx",

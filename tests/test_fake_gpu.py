@@ -3,7 +3,6 @@ on the CPU, and no mixture of devices. One process does all of it, so that the d
 
 import ast
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+
+from tests.worlds.ranks import Command
 
 ROOT = Path(__file__).parents[1]
 # functions with a model or tensors that no job has to call, and why
@@ -38,11 +39,11 @@ ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def done() -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.worlds.fake_gpu_jobs"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
+def done(tmp_path_factory) -> dict[str, Any]:
+    words = [str(ROOT / "tests/worlds/fake_gpu_jobs.py")]
+    ((code, out, error),) = Command(words, tmp_path_factory.mktemp("gpu")).end()
+    assert code == 0, error[-3000:]
+    return json.loads(out.splitlines()[-1])
 
 
 def test_a_gpu_gives_what_the_cpu_gives_and_no_tensor_is_left_behind(done):
