@@ -156,6 +156,18 @@ def is_causal(model: Any) -> bool:
 
 
 @torch.no_grad()
+def in_parts(batch: Any, positions: int) -> Iterator[Any]:
+    """A pair of texts in parts of so many source or target positions, padding counted, and at least a
+    sentence; a mapping whole, as its maker knows what of it belongs to which sentence."""
+    if isinstance(batch, Mapping):
+        yield batch
+        return
+    rows = max(1, positions // max(batch.source.shape[1], batch.target_out.shape[1]))
+    tensors = {name: each for name, each in vars(batch).items() if isinstance(each, Tensor)}
+    for begin in range(0, len(batch.target_out), rows):
+        yield replace(batch, **{name: each[begin : begin + rows] for name, each in tensors.items()})
+
+
 def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
     """The batch with each target sampled from what the model says after the given ones before it."""
     output = passed(model, batch)

@@ -30,6 +30,7 @@ from headgates.analysis.batches import (
     Queries,
     batch_loss,
     frozen,
+    in_parts,
     query_tokens,
     sampled_targets,
     sites_of,
@@ -41,6 +42,8 @@ from headgates.gates.on_device import on_device
 from headgates.gates.sites import device_of, warn_of_neurons
 
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
+# of a pass with gradients, which keep some 30 d numbers a layer for each of them, beside 12 d^2 weights
+POSITIONS_AT_ONCE = 250
 CLOSING_STEPS = 128  # of a site at most: of more heads, which are neurons, several close at a step
 
 
@@ -64,8 +67,9 @@ def obs(
     generator, device = torch.Generator().manual_seed(seed), device_of(model)
     sites = sites_of(model, kinds)
     warn_of_neurons(model, kinds)
+    parts = (part for batch in batches for part in in_parts(batch, POSITIONS_AT_ONCE))
     with called(model), frozen(model):
-        drawn = [draw(model, on_device(batch, device), generator) for batch in batches]
+        drawn = [draw(model, on_device(part, device), generator) for part in parts]
     statistics = one_by_one(model, drawn, sites=sites, loss=loss, queries=queries)
     return closing_places({site: closing_costs(each) for site, each in statistics})
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.analysis.batches import batch_loss, sampled_targets, sites_of
+from headgates.analysis.batches import batch_loss, in_parts, sampled_targets, sites_of
 from headgates.analysis.scores.fluctuation import fluctuation, standardised
 from headgates.analysis.scores.loss_swaps import loss_swapped
 from headgates.analysis.scores.obs import DAMPING, closing_costs, closing_places, obs
@@ -102,6 +102,27 @@ def test_sites_in_turn_have_the_statistics_of_all_at_once_though_the_text_is_rea
         np.testing.assert_allclose(found[site].gram, z.T @ z / len(z), **CLOSE)
         np.testing.assert_allclose(found[site].fisher, g.T @ g / len(g), **CLOSE)
     assert len(found) == len(sites) > 1
+
+
+def test_the_order_and_what_is_drawn_do_not_depend_on_how_many_positions_a_pass_has(model, monkeypatch):
+    passes, generator = [], torch.Generator().manual_seed(3)
+
+    def loss(model, batch):
+        passes.append(batch.target_out.numel())
+        return batch_loss(model, batch)
+
+    found = []
+    for positions in (10**6, 12, 1):
+        monkeypatch.setattr("headgates.analysis.scores.obs.POSITIONS_AT_ONCE", positions)
+        found.append(obs(model, BATCHES, loss=loss))
+    assert found[0] == found[1] == found[2]
+    widest = max(each.target_out.shape[1] for each in BATCHES)
+    assert max(passes[-len(PAIRS) :]) <= widest < max(passes)
+    (whole,) = in_batches(PAIRS, len(PAIRS))
+    parts = [sampled_targets(model, part, generator).target_out for part in in_parts(whole, 30)]
+    again = sampled_targets(model, whole, torch.Generator().manual_seed(3)).target_out
+    assert len(parts) > 1
+    assert torch.equal(torch.cat(parts), again)
 
 
 def test_fluctuation_is_the_mean_of_standardised_variances_times_squared_columns_head_by_head(model):
