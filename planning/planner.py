@@ -1,8 +1,8 @@
 """Which heads, neurons and layers to close for a speed: a plan.
 
 1. What each width of each layer costs in loss (analysis/levels.py), and what layers cost that are dropped
-   together: in each stack the next to go is that which adds least beside those that are gone, and every
-   number of layers gone in one stack is measured with every number in the other.
+   together: in each stack the next to go is that which adds least beside those that are gone, and numbers
+   of layers gone in one stack are measured with numbers in the other.
 2. What it costs in time, parameters or multiply-adds (cost_table.py).
 3. For every budget, and all layers that may be gone, the widths of least summed loss: a knapsack over the
    layers left, each of which has the widths of its sub-layers together (analysis/knapsack.py).
@@ -20,7 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, NotRequired, TypedDict
@@ -37,6 +37,7 @@ from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths
 
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, and up to four plans are made for a speed
+NUMBERS = 6  # of layers gone in a stack that are told apart, beside none
 BatchLoss = Callable[[Any, Any], Any]
 
 
@@ -70,6 +71,46 @@ class Plan:
 def key_of(subnet: Subnet) -> tuple[Any, ...]:
     """What tells subnets of one order apart: the numbers at each site, and the layers."""
     return tuple(open_units(subnet).values()), tuple(subnet.layers.items())
+
+
+def cheapest_first(layers: Sequence[int], rise: Callable[[Sequence[int]], float]) -> list[int]:
+    """The order in which all but one of the layers go, each the one that adds least beside those that are
+    gone. rise: what some add together. A layer is looked at again only where what it added before would make
+    it the next: it seldom adds less beside more that are gone."""
+    if len(layers) < 2:
+        return []
+    added, gone, total = {layer: rise([layer]) for layer in layers}, list[int](), 0.0
+    while len(added) > 1:
+        now: dict[int, float] = {}
+        for layer in sorted(added, key=added.__getitem__):
+            if now and added[layer] >= min(now.values()):
+                break
+            now[layer] = rise([*gone, layer]) - total if gone else added[layer]
+        added |= now
+        gone.append(min(now, key=now.__getitem__))
+        total += added.pop(gone[-1])
+    return gone
+
+
+def told_apart(most: int) -> list[int]:
+    """The numbers of layers gone, up to the most, that are measured with those of the other stack: all, or of
+    many a few, more of the small ones."""
+    if most <= NUMBERS:
+        return [*range(most + 1)]
+    return sorted({round(most * (i / NUMBERS) ** 1.5) for i in range(NUMBERS + 1)})
+
+
+def on_grid(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) -> float:
+    """What is known at a point, or along straight lines between the nearest on each axis."""
+    if at in known:
+        return known[at]
+    for axis, value in enumerate(at):
+        numbers = {point[axis] for point in known}
+        if value not in numbers:
+            low, high = max(n for n in numbers if n < value), min(n for n in numbers if n > value)
+            first, last = (on_grid(known, (*at[:axis], n, *at[axis + 1 :])) for n in (low, high))
+            return first + (last - first) * (value - low) / (high - low)
+    raise ValueError(f"the kept losses lack {at} layers gone; --fresh measures all of them again")
 
 
 @dataclass(frozen=True)
@@ -185,32 +226,32 @@ class Planner:
         if not self.dropping:
             return [(frozenset(), 0.0)]
         orders = [[(stack, int(n)) for n in own] for stack, own in self.known["drop_order"].items()]
+        rises = {tuple(each["gone"]): each["rise"] for each in self.known["dropped"]}
         return [
             (
-                frozenset(layer for own, n in zip(orders, each["gone"], strict=True) for layer in own[:n]),
-                each["rise"],
+                frozenset(layer for own, n in zip(orders, gone, strict=True) for layer in own[:n]),
+                on_grid(rises, gone),
             )
-            for each in self.known["dropped"]
+            for gone in itertools.product(*(range(len(own) + 1) for own in orders))
         ]
 
     def drop_losses(self) -> tuple[dict[str, list[int]], list[DropRecord]]:
-        """The order in which each stack's layers go, and what every number of them adds with every number of
-        the other stack's."""
+        """The order in which each stack's layers go, and what numbers of them add with numbers of the other
+        stack's."""
         base = self.base  # before anything is skipped
 
         def rise(gone: Mapping[str, Sequence[int]]) -> float:
             with skipped(self.model, gone):
                 return text_loss(self.model, self.valid, self.loss) - base
 
+        def rise_of(stack: str, gone: Sequence[int]) -> float:
+            return rise({stack: gone})
+
         orders: dict[str, list[int]] = {}
         for stack, left in by_stack(layer for layer in self.layers if self.may_go(layer)).items():
-            gone = list[int]()
-            while len(left) > 1:
-                gone.append(min(left, key=lambda n: rise({stack: [*gone, n]})))
-                left.remove(gone[-1])
-            orders[stack] = gone
+            gone = orders[stack] = cheapest_first(left, partial(rise_of, stack))
             self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
-        numbers = itertools.product(*(range(len(gone) + 1) for gone in orders.values()))
+        numbers = itertools.product(*(told_apart(len(gone)) for gone in orders.values()))
         dropped = [
             DropRecord(
                 gone=list(each),
@@ -231,7 +272,7 @@ class Planner:
             for site in sites
         ]
         return [
-            (each, sum(self.rises[site, width] for site, width in zip(sites, each, strict=True)))
+            (each, sum(self.between(site, width) for site, width in zip(sites, each, strict=True)))
             for each in itertools.product(*widths)
         ]
 
@@ -465,6 +506,8 @@ class Planner:
 
     def between(self, site: HeadSite, width: int) -> float:
         """What a width adds to the loss, on the line between the two that were measured."""
+        if (site, width) in self.rises:
+            return self.rises[site, width]
         known = self.options[site]
         place = min(max(1, bisect_left(known, width)), len(known) - 1)
         low, high = known[place - 1], known[place]

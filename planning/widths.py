@@ -14,7 +14,7 @@ from headgates.gates.site_rule import group_of
 from headgates.gates.targets import least_of
 
 NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
-HEAD_WIDTHS = 16  # numbers of heads that it tells apart at a site, beside the least
+HEAD_WIDTHS = 8  # numbers of heads that it tells apart at a site, beside the least
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
-from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner
+from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner, told_apart
 from headgates.planning.reached import reached
 from headgates.planning.widths import Widths
 from headgates.pruning.choice import Choice
@@ -65,7 +65,8 @@ SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the faste
 PLANS = 2  # of them that are usually enough
 FAR = 1.1  # times faster than asked from which on it is said
 LONG = 10.0  # seconds of which a word is said
-VALID = 300  # lines of validation text that a plan's losses are of
+VALID = 300  # lines of validation text that a plan's losses are of, and for larger models so many that
+VALID_PASS, FEWEST = 2e10, 30  # lines times parameters are no more, but at least a few
 REFIT_PASSES = 17  # over as many lines that a refit takes
 RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
 T = TypeVar("T")
@@ -99,6 +100,15 @@ class Planning:
             runtime=self.runtime,
             threads=self.threads,
         )
+
+    @cached_property
+    def valid(self) -> list[Any]:
+        """The validation pairs that losses are of, in batches."""
+        return valid_batches(self.source, self.valid_lines)
+
+    @property
+    def valid_lines(self) -> int:
+        return max(FEWEST, min(VALID, int(VALID_PASS / parameters(self.source.model))))
 
     @cached_property
     def timer(self) -> RuntimeCost:
@@ -187,8 +197,8 @@ class Planning:
             def make() -> ListCosts:
                 say(f"timing shortlists of the output layer: {self.search}")
                 names = [asked] if asked else map(str, LIST_SIZES)
-                valid, share = valid_batches(self.source, VALID), 1.0 if asked else LONGEST_LIST
-                return list_costs(links, names, self.timer, valid, share=share)
+                share = 1.0 if asked else LONGEST_LIST
+                return list_costs(links, names, self.timer, self.valid, share=share)
 
             found = (make() if asked else self.kept(name, ListCosts, key, make))["lists"]
             costs = found if asked else {**UNCHANGED, **found}
@@ -223,7 +233,7 @@ class Planning:
 
     def planner(self, order: HeadMap) -> Planner:
         """With the losses of all widths, which are kept too. Layers may go where all of them may close."""
-        source, valid = self.source, valid_batches(self.source, VALID)
+        source, valid = self.source, self.valid
         name, key = self.levels_file(order.kinds)
         return Planner(
             source.model,
@@ -271,10 +281,10 @@ class Planning:
             passes = plans * SHAPES_LOOKED_AT
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
                 passes += sum(len(Widths.of(site, each).all) for site, each in sites.items()) / 2
-                passes += sum(n * (n + 1) / 2 for n in layers) + math.prod(layers)
-            valid, begin = valid_batches(self.source, VALID), time.perf_counter()
-            text_loss(model, valid, self.source.task.loss)
-            of_refits = refits * REFIT_PASSES * len(self.calibration.text) / VALID
+                passes += sum(3 * n for n in layers) + math.prod(len(told_apart(n - 1)) for n in layers)
+            begin = time.perf_counter()
+            text_loss(model, self.valid, self.source.task.loss)
+            of_refits = refits * REFIT_PASSES * len(self.calibration.text) / self.valid_lines
             seconds = (passes + of_refits) * (time.perf_counter() - begin)
         if self.budget == "speedup":
             kinds = len({site.kind for site in sites})
@@ -362,7 +372,7 @@ class Planning:
             with skipped(model, subnet.dropped):
                 close_heads(model, subnet.closing.select(self.recipe.kinds), closing, self.calibration)
             subnet.remove(model)
-        lines = self.source.lines("valid", TIMED)[0]
+        lines = self.source.lines("valid", min(TIMED, self.valid_lines))[0]
         _, speed = self.beside_base(base.with_model(model), self.runtime, lines)
         return float(speed["measured"]["median"])
 

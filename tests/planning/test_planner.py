@@ -13,7 +13,7 @@ from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_s
 from headgates.gates.depth import STACKS, skipped
 from headgates.planning import reached as reaching
 from headgates.planning.cost_table import by_stack, cost_table, open_units, parameters
-from headgates.planning.planner import Plan, Planner
+from headgates.planning.planner import Plan, Planner, cheapest_first, on_grid, told_apart
 from headgates.planning.reached import reached
 from headgates.pruning.by_gates import shares_of_blocks
 from headgates.pruning.smaller_model import largest_model, matrix_numbers, narrower
@@ -337,3 +337,54 @@ def test_noise_that_hides_one_plan_takes_the_next_one_not_far_below_it(monkeypat
     found = reached(lambda budget: Plan(budget, budget, loss=-budget), measured, 40.0)
     assert speeds[:3] == pytest.approx([1.94, 2.42, 2.2], abs=0.1)
     assert 2.475 <= 100 / found.cost <= 2.65
+
+
+def test_layers_go_in_the_order_of_all_trials_with_fewer_of_them():
+    costs, tried = [5.0, 1.0, 3.0, 2.0, 9.0, 4.0], []
+
+    def rise(gone) -> float:  # the more are gone, the more each adds; two that are neighbours much more
+        tried.append(tuple(gone))
+        near = sum(abs(a - b) == 1 for a, b in itertools.combinations(gone, 2))
+        return sum(costs[n] for n in gone) * (1 + 0.1 * len(gone)) + 6 * near
+
+    left, slow = [*range(len(costs))], []
+    while len(left) > 1:
+        slow.append(min(left, key=lambda n: rise([*slow, n])))
+        left.remove(slow[-1])
+    exhaustive = len(tried)
+    tried.clear()
+    assert cheapest_first(range(len(costs)), rise) == slow
+    assert len(tried) < exhaustive
+    assert cheapest_first([3], None) == []  # the last one of a stack stays
+
+
+def test_what_many_layers_add_together_lies_between_those_that_were_measured():
+    assert told_apart(5) == [0, 1, 2, 3, 4, 5]
+    numbers = told_apart(11)
+    assert len(numbers) == 7
+    assert {0, 1, 11} <= {*numbers}
+    known = {each: 3.0 * each[0] + each[0] * each[1] for each in itertools.product(numbers, repeat=2)}
+    for at in itertools.product(range(12), repeat=2):  # bilinear, so the lines between meet it
+        assert on_grid(known, at) == pytest.approx(3.0 * at[0] + at[0] * at[1])
+
+
+def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_model):
+    model = random_model(make_model, **{**DEEP, "d_model": 64, "heads": 16})
+    table = cost_table(model, padded_heads, unit="seconds", padded=True)
+    made = planner(model, table, {})
+    widths = {site.name: {str(n): float(site.heads - n) for n in own} for site, own in made.options.items()}
+    gone = [*itertools.product(*(range(len(own.layers)) for own in (model.encoder, model.decoder)))]
+    made.__dict__["known"] = {
+        "widths": widths,
+        "drop_order": {
+            name: [*range(len(getattr(model, name).layers) - 1)] for name in ("encoder", "decoder")
+        },
+        "dropped": [{"gone": list(each), "rise": 1e6 * sum(each)} for each in gone],
+    }
+    site = next(site for site in made.sites if site.kind == "cross")
+    assert 15 not in made.options[site]
+    budget = table.cost(made.whole) - 1.0
+    (best, *_) = made.candidates(budget)
+    opened = {n for site, n in open_units(best.subnet).items() if site.kind in ("dec-self", "cross")}
+    assert opened in ({15}, {16})
+    assert best.cost <= budget
