@@ -1,13 +1,17 @@
 """sweep.py as its user meets it: a grid of two runs on one base, the same command again, what is refused."""
 
 import csv
+from pathlib import Path
 
 import pytest
 import yaml
 
 from headgates.commands import sweep
-from headgates.pruning import jobs
+from headgates.pruning import at_once, jobs
 from headgates.records.folder import RunFolder
+from tests.worlds.ranks import Command
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -33,9 +37,26 @@ def write(tmp_path, tiny_flags):
     return write
 
 
+class ForkedJob:
+    """A job of this machine that imports nothing anew; tests/pruning/test_grid.py starts real ones."""
+
+    def __init__(self, command, log, environment):
+        assert command[1:3] == ["-m", "headgates"]
+        script = ROOT / f"{command[3]}.py"
+        self.command = Command([str(script), *command[4:]], log.with_suffix(""), **environment)
+        self.log, self.begin = log.with_suffix("") / "0.err", 0
+
+    def poll(self):
+        return None if self.command.running() else self.command.processes[0].exitcode
+
+    def send(self, signum):
+        self.command.kill()
+
+
 def test_trials_at_once_share_one_base_are_found_again_and_one_that_fails_is_named(
-    sweep_here, write, tmp_path
+    sweep_here, write, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(at_once, "LocalJob", ForkedJob)
     runs = tmp_path / "runs"
     file = write(gate=["random"], rivals=["importance"], heads=[9, 99])
     code, out, _ = sweep_here(file, "--runs", runs, "--jobs", 2, "--threads", 1)
