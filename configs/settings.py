@@ -351,7 +351,7 @@ class Settings:
 
     def finetuning(self, epochs: int) -> StageConfig:
         """All settings of so many epochs of training that starts from the base."""
-        return self.finetune.stage(self.train, epochs)
+        return self.finetune.stage(self.train, epochs, sharded=self.strategy == "fsdp")
 
 
 OF_THE_COMMAND = (  # settings that say how and where, and change no result

@@ -45,11 +45,11 @@ class FinetuneConfig:
     """Training that starts from the base, with gates, after pruning and without either alike; what is not
     here is as in the base's training."""
 
-    lr: float = setting(1e-3, "Peak learning rate of the model's weights.", above=0)
+    lr: float = setting(8e-4, "Peak learning rate of the model's weights.", above=0)
     optimizer: Literal["adamw", "muon"] | None = setting(
-        None, "What changes the weights; default that of --train.optimizer.", rare=True
+        None, "What changes the weights: muon unless given, or adamw with --strategy fsdp.", rare=True
     )
-    muon_lr: float = setting(6e-3, "Peak learning rate of Muon's matrices.", above=0, rare=True)
+    muon_lr: float = setting(0.02, "Peak learning rate of Muon's matrices.", above=0, rare=True)
     warmup_steps: int = setting(50, "Steps of linear warm-up.", at_least=0, rare=True)
     dropout: float | None = setting(
         None,
@@ -59,12 +59,13 @@ class FinetuneConfig:
         rare=True,
     )
 
-    def stage(self, train: StageConfig, epochs: int) -> StageConfig:
-        """All settings of a stage of so many epochs. train: those of the base."""
+    def stage(self, train: StageConfig, epochs: int, *, sharded: bool) -> StageConfig:
+        """All settings of a stage of so many epochs. train: those of the base. sharded: each process has a
+        part of every matrix, and Muon needs whole ones."""
         return replace(
             train,
             epochs=epochs,
-            optimizer=self.optimizer or train.optimizer,
+            optimizer=self.optimizer or ("adamw" if sharded else "muon"),
             lr=self.lr,
             muon_lr=self.muon_lr,
             warmup_steps=self.warmup_steps,

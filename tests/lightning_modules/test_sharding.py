@@ -94,3 +94,8 @@ def test_what_cannot_be_sharded_is_refused():
         muon = {stage: replace(getattr(Settings(), stage), optimizer="muon")}
         with pytest.raises(ValueError, match="--strategy fsdp: muon needs whole matrices"):
             Settings(strategy="fsdp", devices=2, **muon)
+
+
+def test_training_on_takes_muon_and_sharded_training_another_optimiser():
+    assert Settings().finetuning(1).optimizer == "muon"
+    assert Settings(strategy="fsdp", devices=2).finetuning(1).optimizer == "adamw"

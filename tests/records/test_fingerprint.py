@@ -48,7 +48,7 @@ def changed(value: Any) -> Any:
 
 def ways(group: str, names: list[str]) -> Iterator[Settings]:
     """The plain settings with one of the group's changed."""
-    others = {"optimizer": "muon", "norm": "post", "dropout": 0.125, "average": 0.5}
+    others = {"optimizer": "adamw", "norm": "post", "dropout": 0.125, "average": 0.5}
     part = getattr(PLAIN, group)
     for name in names:
         value = others[name] if name in others else changed(getattr(part, name))
