@@ -18,7 +18,7 @@ of an order one by one until the model is fast enough, is here too (`Planner.low
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from operator import itemgetter
@@ -36,6 +36,7 @@ from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units
 from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths
 
+CROSS = "cross"  # the kind of attention that reads the source
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, and up to four plans are made for a speed
 NUMBERS = 6  # of layers gone in a stack that are told apart, beside none
 BatchLoss = Callable[[Any, Any], Any]
@@ -129,6 +130,10 @@ class StackShapes:
             layer: widths[option]
             for layer, widths, option in zip(self.layers[:count], self.widths, options, strict=False)
         }
+
+
+# summed loss, place of the output layer, and of each stack the layers that stay and their shares of the room
+Shape = tuple[float, int, list[tuple[StackShapes, int, int]]]
 
 
 @dataclass(eq=False)
@@ -292,20 +297,30 @@ class Planner:
             heads = [site.heads for site in self.sites if site.kind in part.kinds]
             if part.padded and heads:
                 most[part.kinds] = max(heads)
-        for chosen in itertools.product(*(range(count + 1) for count in most.values())):
+        numbers = (range(CROSS in kinds, count + 1) for kinds, count in most.items())
+        for chosen in itertools.product(*numbers):
             yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
     def candidates(self, budget: float) -> list[Plan]:
         """The SHAPES_LOOKED_AT plans of least summed loss for a budget, best first, whose loss as a whole is
         not known: the best for each number of heads that padded attentions may have, for all layers that may
         be gone, and for each output layer; none where nothing meets it."""
-        found = list[tuple[float, int, Any]]()
         rooms = [budget - self.table.rest - output.cost for output in self.outputs]
         if (most := max(rooms)) <= 0:
             return []
         if self.even:
             return self.even_candidates(budget)
-        numbers = by_stack(self.layers)
+        plans = self.best_of(found := self.shapes(rooms, most))
+        if not all(map(self.reads_source, (plan.subnet for plan in plans))):
+            found += self.shapes(rooms, most, reading=True)
+            plans = [plan for plan in self.best_of(found, len(found)) if self.reads_source(plan.subnet)]
+        return plans[:SHAPES_LOOKED_AT]
+
+    def shapes(self, rooms: Sequence[float], most: float, *, reading: bool = False) -> list[Shape]:
+        """The shape of least summed loss for each number of heads of padded attentions, all layers that may
+        be gone, and each output layer, with the room that it leaves. reading: the decoder's layer that goes
+        last keeps a head of cross-attention."""
+        found, numbers = list[Shape](), by_stack(self.layers)
         kinds = {
             stack: sorted({site.kind for site in self.sites if site.stack == stack}) for stack in numbers
         }
@@ -315,7 +330,7 @@ class Planner:
             for stack in numbers:
                 key = stack, *(fixed.get(kind) for kind in kinds[stack])
                 if key not in known:
-                    known[key] = self.shapes_of(stack, fixed, most)
+                    known[key] = self.shapes_of(stack, fixed, most, reading=reading)
                 stacks.append(known[key])
             for dropped, added in self.drops:
                 left = [len(own) - len(dropped & {(stack, n) for n in own}) for stack, own in numbers.items()]
@@ -325,23 +340,35 @@ class Planner:
                         loss, shares = split_between(losses, stacks[0].knapsack.shares_of(room))
                         total = loss + added + self.outputs[place].loss
                         found.append((total, place, [*zip(stacks, left, shares, strict=True)]))
+        return found
+
+    def best_of(self, shapes: Iterable[Shape], count: int = SHAPES_LOOKED_AT) -> list[Plan]:
+        """So many different ones of least summed loss, best first."""
         plans: dict[Any, Plan] = {}
-        for total, place, parts in sorted(found, key=itemgetter(0)):
-            if len(plans) == SHAPES_LOOKED_AT or not math.isfinite(total):
+        for total, place, parts in sorted(shapes, key=itemgetter(0)):
+            if len(plans) == count or not math.isfinite(total):
                 break
             picked = {layer: widths for each, *at in parts for layer, widths in each.picked(*at).items()}
             plan = self.plan_of(self.subnet_of(picked), place)
             plans.setdefault((key_of(plan.subnet), place), plan)
         return [*plans.values()]
 
-    def shapes_of(self, stack: str, fixed: Mapping[str, int], largest: float) -> "StackShapes":
+    def shapes_of(
+        self, stack: str, fixed: Mapping[str, int], largest: float, *, reading: bool
+    ) -> StackShapes:
         """Of one stack, whose layers that may go come last, the first to go at the end. fixed: as in
-        `choices`."""
+        `choices`; reading: as in `shapes`."""
         layers = [layer for layer in self.layers if layer[0] == stack]
         layers.sort(key=lambda layer: sum(layer in dropped for dropped, _ in self.drops))
         widths, options = list[list[tuple[int, ...]]](), list[list[Option]]()
         for layer in layers:
-            choices = self.choices(layer, fixed)
+            choices, sites = self.choices(layer, fixed), self.sites_of(layer)
+            if reading and layer == layers[0]:
+                choices = [
+                    (each, loss)
+                    for each, loss in choices
+                    if all(n for site, n in zip(sites, each, strict=True) if site.kind == CROSS)
+                ]
             every = [Option(self.cost_of(layer, each), loss) for each, loss in choices]
             places = undominated(every)
             widths.append([choices[place][0] for place in places])
@@ -362,7 +389,10 @@ class Planner:
             for site in self.sites:
                 if (site.stack, site.layer) not in dropped:
                     kinds.setdefault(site.kind, []).append(site)
-            widths = [[dict.fromkeys(sites, n) for n in self.options[sites[0]]] for sites in kinds.values()]
+            widths = [
+                [dict.fromkeys(sites, n) for n in self.options[sites[0]] if n or kind != CROSS]
+                for kind, sites in kinds.items()
+            ]
             parts = [
                 [
                     Option(
@@ -404,8 +434,20 @@ class Planner:
         return self.table.cost(self.smallest()) + min(output.cost for output in self.outputs)
 
     def smallest(self) -> Subnet:
-        """All closed that may close; where layers may go, one is left in each stack."""
-        return self.without_empty({site: steps.least for site, steps in self.steps.items()})
+        """All closed that may close, but for the last head that reads the source; where layers may go, one is
+        left in each stack."""
+        widths = {site: steps.least for site, steps in self.steps.items()}
+        if not self.reads_source(found := self.without_empty(widths)):
+            last = max((site for site in self.sites if site.kind == CROSS), key=lambda site: site.layer)
+            found = self.without_empty(widths | {last: self.steps[last].above(0)})
+        return found
+
+    def reads_source(self, subnet: Subnet) -> bool:
+        """Whether a head of cross-attention is left, where the model has any. A decoder without one writes
+        the same for every source, and no training brings that back; its loss, a few nats more than that of
+        other small plans, does not say so."""
+        cross = [site for site in self.whole.units if site.kind == CROSS]
+        return not cross or any(subnet.has(site) and open_units(subnet)[site] for site in cross)
 
     def subnet_of(self, picked: Mapping[Layer, Sequence[int]]) -> Subnet:
         """picked: of each layer that stays, the widths of its sites."""
@@ -461,7 +503,7 @@ class Planner:
         scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
         subnet = self.whole
         while (cost := self.table.cost(subnet)) > budget:
-            found: list[tuple[float, dict[HeadSite, int]]] = []
+            found: list[tuple[float, Subnet]] = []
             widths = self.widths(subnet)
             for sites in self.groups(subnet):
                 fewer = {
@@ -471,11 +513,12 @@ class Planner:
                 }
                 closing = [scores[s][s.heads - widths[s] : s.heads - n] for s, n in fewer.items()]
                 if fewer:
-                    found.append((fmean(map(sum, closing)), fewer))
+                    least = {site: self.least(site) for site in self.sites}
+                    if self.reads_source(lower := self.without_empty(least | widths | fewer)):
+                        found.append((fmean(map(sum, closing)), lower))
             if not found:
                 return None
-            _, lowest = min(found, key=itemgetter(0))
-            subnet = self.without_empty({site: self.least(site) for site in self.sites} | widths | lowest)
+            _, subnet = min(found, key=itemgetter(0))
         return Plan(subnet, cost)
 
     def without_empty(self, widths: Mapping[HeadSite, int]) -> Subnet:

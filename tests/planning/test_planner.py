@@ -388,3 +388,34 @@ def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_
     opened = {n for site, n in open_units(best.subnet).items() if site.kind in ("dec-self", "cross")}
     assert opened in ({15}, {16})
     assert best.cost <= budget
+
+
+def cross_heads(subnet: Subnet) -> int:
+    return sum(n for site, n in open_units(subnet).items() if site.kind == "cross" and subnet.has(site))
+
+
+@pytest.mark.parametrize(("even", "padded"), [(False, False), (False, True), (True, False)])
+def test_no_plan_closes_all_heads_that_read_the_source_though_their_loss_allowed_it(make_model, even, padded):
+    model = random_model(make_model, encoder_layers=1, decoder_layers=2, ffn=32)
+    measure = padded_heads if padded else parameters
+    table = cost_table(model, measure, unit="parameters", padded=padded)
+    order = HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ["dec-self", "cross"])})
+    made = Planner(model, order, table, [], [], loss=None, units=1, even=even)
+    made.rises = {(site, n): 0.0 for site in made.sites for n in made.options[site]}
+    made.drops = [(frozenset(), 0.0), (frozenset({("decoder", 1)}), 0.0)]
+    blind = made.without_empty({site: 0 for site in made.sites})
+    assert made.table.cost(blind) < made.least_cost
+    for budget in (made.least_cost * 1.001, table.cost(made.whole)):
+        found = made.candidates(budget)
+        assert found
+        assert all(cross_heads(each.subnet) for each in found)
+
+
+def test_the_lowest_scores_close_up_to_the_last_head_that_reads_the_source(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, parameters, unit="parameters")
+    made = planner(model, table, {"cross": 0.0})
+    found = made.lowest_first(made.least_cost)
+    assert cross_heads(found.subnet) == 1
+    assert found.cost == pytest.approx(made.least_cost)
+    assert made.lowest_first(made.least_cost - 1) is None
