@@ -46,6 +46,7 @@ METHOD_LABELS = {  # what tables call the rows of version 0.2, by the names that
 LARGE_RUNS = {  # a part of a run's name -> what the table of speeds calls it
     "plan-2.2x": "planned, 2.2 asked",
     "plan-2.5x": "planned, 2.5 asked",
+    "plan-5x": "planned, 5 asked",
     "l0-2.5x": "learned gates, 2.5 asked",
     "uniform-2.5x": "a smaller model from random weights",
     "unpruned": "unpruned, trained as long",
@@ -216,22 +217,71 @@ def untrained_table() -> Table:
     return made_table(orders, {"order": str, **columns})
 
 
+REFITTED = ", out+ffn+v refitted"
+BEST = "compare-multi30k-best"  # after the training that loses least
+SECOND = "compare-tatoeba-teacher"
+
+
 def first_table() -> Table:
     """Which heads stay, then BLEU at each number of them, on two test sets: README's table."""
-    sets = [teacher_groups(f"compare-multi30k-teacher{place}") for place in ("", "/flickr-2017")]
+    sets = both_sets(BEST)
 
-    def cells(method: str, heads: Iterable[int]) -> list[str]:
-        return [" / ".join(f"{found[method, count]['bleu']:.2f}" for found in sets) for count in heads]
+    def cell(method: str, heads: int) -> str:
+        if (method, heads) not in sets[0]:
+            return ""
+        return " / ".join(f"{found[method, heads]['bleu']:.2f}" for found in sets)
 
-    refitted = ", out+ffn+v refitted"
     methods = {
-        "chosen by importance (Michel et al. 2019)": f"importance{refitted}",
+        "chosen by importance (Michel et al. 2019)": f"importance{REFITTED}",
+        "chosen by optimal brain surgery (`obs`)": f"obs{REFITTED}",
         "chosen by learned gates (Voita et al. 2019)": "learned gates",
-        "chosen at random": f"random{refitted}",
     }
-    rows = [["all 72, trained as long", *cells("unpruned, trained as long", [72] * len(COUNTS))]]
-    rows += [[text, *cells(method, COUNTS)] for text, method in methods.items()]
-    return ["which heads stay", "36 of 72 heads", "18", "9"], rows
+    unpruned = cell("unpruned, trained as long", 72)
+    rows = [["all 72, trained as long", unpruned, unpruned]]
+    rows += [[text, cell(method, 18), cell(method, 9)] for text, method in methods.items()]
+    return ["which heads stay", "18 of 72 heads", "9"], rows
+
+
+def best_table() -> Table:
+    """Method, heads and epochs, then BLEU and chrF on two test sets, after the training that loses least."""
+    sets = both_sets(BEST)
+    rows = [
+        [
+            method.replace(REFITTED, ""),
+            f"{heads}",
+            f"{group['epochs']}",
+            *(" / ".join(f"{found[method, heads][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
+        ]
+        for (method, heads), group in sets[0].items()
+        if method != "unpruned"
+    ]
+    return ["which heads stay", "heads", "epochs", "BLEU, 2016 / 2017", "chrF, 2016 / 2017"], rows
+
+
+def second_table() -> Table:
+    """The second pair: BLEU and chrF on its test set, of heads and of speeds."""
+    rows = []
+    for folder, base in ((SECOND, "128, 3 + 3"), (SECOND.replace("tatoeba", "tatoeba-256"), "256, 6 + 6")):
+        for (method, heads), group in teacher_groups(folder).items():
+            asked = group.get("asked", "").replace(", without a shortlist", "")
+            name = method.replace(REFITTED, "")
+            rows.append(
+                [
+                    base,
+                    name,
+                    asked,
+                    f"{heads}",
+                    f"{group['seeds']}",
+                    f"{group['bleu']:.2f}",
+                    f"{group['chrf']:.2f}",
+                ]
+            )
+    return ["base", "which parts stay", "asked", "heads", "seeds", "BLEU", "chrF"], rows
+
+
+def both_sets(folder: str) -> list[dict[tuple[str, int], dict[str, Any]]]:
+    """`teacher_groups` of a comparison on flickr 2016, and on 2017."""
+    return [teacher_groups(f"{folder}{place}") for place in ("", "/flickr-2017")]
 
 
 def teacher_groups(folder: str) -> dict[tuple[str, int], dict[str, Any]]:
@@ -242,7 +292,7 @@ def teacher_groups(folder: str) -> dict[tuple[str, int], dict[str, Any]]:
 
 def teacher_table() -> Table:
     """Choice, then BLEU and chrF on two test sets for each number of heads."""
-    sets = [teacher_groups(f"compare-multi30k-teacher{place}") for place in ("", "/flickr-2017")]
+    sets = both_sets("compare-multi30k-teacher")
 
     def pair(method: str, count: int, metric: str) -> str:
         return " / ".join(f"{each[method, count][metric]:.2f}" for each in sets)
@@ -250,7 +300,7 @@ def teacher_table() -> Table:
     methods = list(dict.fromkeys(method for method, heads in sets[0] if heads == COUNTS[0]))
     rows = []
     for method in ["unpruned, trained as long", *methods]:
-        row = [method.replace(", out+ffn+v refitted", "")]
+        row = [method.replace(REFITTED, "")]
         for count in (*COUNTS, 6):
             heads = count if method in methods else 72
             row += [pair(method, heads, metric) for metric in ("bleu", "chrf")]
@@ -261,11 +311,11 @@ def teacher_table() -> Table:
 
 def large_table() -> Table:
     """Models of the large base for a speed: BLEU and chrF on two test sets."""
-    sets = [teacher_groups(f"compare-large-teacher{place}") for place in ("", "/flickr-2017")]
+    sets = both_sets("compare-large-teacher")
     head = ["which parts stay", "asked", "seeds", "BLEU, 2016 / 2017", "chrF, 2016 / 2017", "parameters"]
     return head, [
         [
-            group["method"].replace(", out+ffn+v refitted", ""),
+            group["method"].replace(REFITTED, ""),
             group.get("asked", "").replace(" the speed", ""),
             f"{group['seeds']}",
             *(" / ".join(f"{found[key][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
@@ -472,6 +522,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "large": large_table,
     "timed": timed_table,
     "teacher": teacher_table,
+    "best": best_table,
+    "second": second_table,
     "multi30k": multi30k,
     "untrained": untrained_table,
     "further": further,
