@@ -20,7 +20,15 @@ from benchmarks.benchmark import Answer, Flag, at_least_one, count_flag, run
 from headgates.analysis.significance import score
 from headgates.lab.measure import spread_text
 from headgates.models.progress import say
-from headgates.pruning.runtime_cost import RUNTIMES, TIMED, TimedLines, compared, how_searched, runtimes_of
+from headgates.pruning.runtime_cost import (
+    RUNTIMES,
+    TIMED,
+    UNASKED,
+    TimedLines,
+    compared,
+    how_searched,
+    runtimes_of,
+)
 from headgates.pruning.shortlisting import LinkedPieces
 from headgates.records.source import open_source
 from headgates.report.speed.side_by_side import base_model
@@ -39,7 +47,7 @@ def measured_run(path: str, options: argparse.Namespace) -> list[dict[str, Any]]
     ids = whole.translator.source_vocab.encode(list(lines))
     run: Any = SimpleNamespace(settings=SimpleNamespace(calibration_targets="reference"))
     links = LinkedPieces(run, whole, seed=1)
-    runtimes = [name for name in runtimes_of(source.model) if name in options.runtimes]
+    runtimes = [name for name in (*runtimes_of(source.model), "bf16") if name in options.runtimes]
     name, found = source.folder.path.resolve().name, list[dict[str, Any]]()
     for best, runtime, beam, batch in product(options.lists, runtimes, options.beams, options.batches):
         say(f"{name}: {runtime}, {how_searched(batch, beam, options.threads)}, list of {best}")
@@ -79,7 +87,7 @@ def numbers_flag(
 
 FLAGS: list[Flag] = [
     ("runs", {"nargs": "+", "metavar": "RUN", "help": "runs that prune made"}),
-    ("--runtimes", {"nargs": "+", "choices": [*RUNTIMES], "default": [*RUNTIMES]}),
+    ("--runtimes", {"nargs": "+", "choices": [*RUNTIMES], "default": [*UNASKED]}),
     numbers_flag("--batches", [1, 8, 32, 64], "sentences at once"),
     numbers_flag("--beams", [1, 5], "beam widths"),
     numbers_flag("--lists", [0], "pieces of a shortlist for each source piece, 0 for none", int),

@@ -103,10 +103,11 @@ class RecipeFlags:
         at_least=0,
     )
     seeds: int = setting(1, "Seeds of samples, gates and training, from --seed on.", at_least=1)
-    runtime: Literal["auto", "torch", "ct2", "int8"] = setting(
+    runtime: Literal["auto", "torch", "bf16", "ct2", "int8"] = setting(
         "auto",
-        "What translates: auto, torch, ct2 or int8. torch is the run's own search, ct2 CTranslate2, int8 its "
-        "form in whole numbers; auto takes the fastest that gives the same.",
+        "What translates: auto, torch, bf16, ct2 or int8. torch is the run's own search, bf16 the same with "
+        "rounded weights, ct2 CTranslate2, int8 its form in whole numbers; auto takes the fastest that gives "
+        "the same.",
     )
     batch: int = setting(USUAL_BATCH, "Sentences at once where a speed is measured.", at_least=1)
 

@@ -44,6 +44,7 @@ from headgates.pruning.output_layers import (
     list_costs,
 )
 from headgates.pruning.runtime_cost import (
+    RUNTIMES,
     TIMED,
     RuntimeCost,
     TimedLines,
@@ -68,7 +69,12 @@ LONG = 10.0  # seconds of which a word is said
 VALID = 300  # lines of validation text that a plan's losses are of, and for larger models so many that
 VALID_PASS, FEWEST = 2e10, 30  # lines times parameters are no more, but at least a few
 REFIT_PASSES = 17  # over as many lines that a refit takes
-RUNTIME_LABELS = {"torch": "own search", "ct2": "CTranslate2", "int8": "CTranslate2 int8"}
+RUNTIME_LABELS = {
+    "torch": "own search",
+    "bf16": "own search in bf16",
+    "ct2": "CTranslate2",
+    "int8": "CTranslate2 int8",
+}
 T = TypeVar("T")
 
 
@@ -134,7 +140,7 @@ class Planning:
         if self.budget != "speedup":
             measure = parameters if self.budget == "params" else self.multiply_adds
             return cost_table(model, measure, unit=unit)
-        padded = self.runtime != "torch"
+        padded = RUNTIMES[self.runtime] is not None
         name, key = self.table_file
 
         def make() -> CostTable:
@@ -420,7 +426,7 @@ class Planning:
         lines, references = self.run.text.test
         metrics, found = self.source.task.metrics, dict[str, dict[str, Any]]()
         first: tuple[Scored, list[str]] | None = None  # most lines of all the others are among these
-        for runtime in runtimes_of(smaller.model):
+        for runtime in dict.fromkeys([*runtimes_of(smaller.model), self.runtime]):
             outputs, speed = self.beside_base(smaller, runtime, lines)
             values = []
             for texts in map(self.translator.target_vocab.decode, outputs):

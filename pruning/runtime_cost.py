@@ -43,7 +43,12 @@ from headgates.models.description import read_description
 from headgates.models.line_translator import LineTranslator
 from headgates.models.translator import Translator
 
-RUNTIMES = {"torch": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
+RUNTIMES = {"torch": None, "bf16": None, "ct2": "float32", "int8": "int8"}  # -> compute type of CTranslate2
+UNASKED = (
+    "torch",
+    "ct2",
+    "int8",
+)  # the fastest last; few machines are fast in bf16, which is for who names it
 BATCHES = 4  # that are timed
 OPENINGS = 4  # of a model and of the unpruned one, and up to MORE times as many, until the
 KNOWN, MORE = 0.02, 3  # standard error of their ratio is no larger
@@ -99,9 +104,9 @@ class TimedText:
 
 def runtimes_of(model: Any) -> list[str]:
     """The runtimes that can run a model, the fastest last; torch alone where CTranslate2 is missing, or has
-    no such decoder."""
+    no such decoder. UNASKED alone."""
     found = []
-    for runtime in RUNTIMES:
+    for runtime in UNASKED:
         with suppress(ValueError):
             check_runtime(runtime, model)
             found.append(runtime)
@@ -127,7 +132,10 @@ def exported_once(
     exported once. threads: CPU threads, 0 for those that torch has."""
     compute_type = RUNTIMES[runtime]
     if compute_type is None:
-        yield lambda: translator
+        found = translator
+        if runtime == "bf16":
+            found = translator.with_model(copy.deepcopy(translator.model).bfloat16())
+        yield lambda: found
         return
     from headgates.bridges.ct2 import write
     from headgates.bridges.ct2_search import CTranslate2Model

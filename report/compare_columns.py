@@ -20,7 +20,7 @@ from headgates.records.table import TableRow
 from headgates.report.compare_groups import Compared, Difference, Group, mean
 from headgates.report.table import interval_text, layers_text
 
-RUNTIME_NAMES = {"torch": "own search", "ct2": "CTranslate2", "int8": "int8"}
+RUNTIME_NAMES = {"torch": "own search", "bf16": "own search, bf16", "ct2": "CTranslate2", "int8": "int8"}
 DIFFERENCE = "difference"
 
 

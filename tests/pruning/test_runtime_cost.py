@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
+import torch
 
 from headgates.configs.settings import SearchConfig
 from headgates.data.shortlist import Shortlist
@@ -73,6 +74,16 @@ def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(transl
     (batch,), listed = cost.text.batches, translator.with_shortlist(shortlist)
     before, whole = len(listed.candidates(batch.decoded)), len(listed.candidates(sources))
     assert before < whole == len(timed.candidates(batch.decoded))
+
+
+def test_bf16_is_the_own_search_of_a_rounded_copy_and_is_timed_for_who_names_it(translator):
+    with runtime_cost.exported_once(translator, "bf16", 1) as opened:
+        rounded = opened()
+        assert {each.dtype for each in rounded.model.parameters()} == {torch.bfloat16}
+        for own, copied in zip(translator.model.parameters(), rounded.model.parameters(), strict=True):
+            assert own.dtype == torch.float32
+            assert torch.equal(own.bfloat16(), copied)
+    assert "bf16" not in runtime_cost.runtimes_of(translator.model)
 
 
 def test_what_a_free_search_takes_beside_its_steps_stays_in_a_model_of_half_the_steps(
