@@ -353,6 +353,22 @@ def timed_table() -> Table:
     return ["model", "batch", "pieces listed", "times as fast", "seeds", "BLEU", "chrF"], rows
 
 
+def curve_table() -> Table:
+    """How many times as fast one of these models is, for each shortlist and beam, by batch."""
+    found = {
+        (row["list"], row["beam"], row["batch"]): row["measured"]
+        for record in record_lines("batch_curves")
+        for row in record["measured"]
+    }
+    batches = sorted({batch for *_, batch in found})
+    rows = [
+        [f"{best}" if best else "none", f"{beam}"]
+        + ["{median:.2f} ({lowest:.2f} to {highest:.2f})".format(**found[best, beam, batch]) for batch in batches]
+        for best, beam in sorted({(best, beam) for best, beam, _ in found})
+    ]
+    return ["pieces listed", "beam", *(f"batch {batch}" for batch in batches)], rows
+
+
 def student() -> Table:
     rows = result_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")
     return made_table(
@@ -523,6 +539,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "timed": timed_table,
     "teacher": teacher_table,
     "best": best_table,
+    "curve": curve_table,
     "second": second_table,
     "multi30k": multi30k,
     "untrained": untrained_table,

@@ -59,7 +59,10 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
                 check_chooser("--gate", choose)
             self.own_recipes()
         elif self.budgets():
-            raise ValueError("--gate none makes a base, of which nothing closes; leave the numbers out")
+            raise ValueError(
+                "--gate none makes a base, of which nothing closes; leave the numbers out, and give those that "
+                "a file has as --heads '[]'"
+            )
 
     def own_recipes(self) -> list[Recipe]:
         """What the command is for: λ 0.01 where no flag says how much stays."""

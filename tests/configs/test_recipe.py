@@ -203,6 +203,10 @@ def test_what_makes_no_recipe_is_refused_before_anything_is_opened(words, error)
 def test_a_base_alone_takes_no_number():
     with pytest.raises(ConfigError, match="--gate none makes a base"):
         read_command(FitOptions, ["--gate", "none", "--heads", "5"])
+    of_a_file = ["--config", "toy", "--gate", "none"]
+    with pytest.raises(ConfigError, match=r"those that a file has as --heads '\[\]'"):
+        read_command(FitOptions, of_a_file)
+    assert not read_command(FitOptions, [*of_a_file, "--heads", "[]"]).budgets()
 
 
 # ---------------------------------------------------------------- files of others
