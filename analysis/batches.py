@@ -155,7 +155,6 @@ def is_causal(model: Any) -> bool:
     return "dec-self" in kinds and "enc-self" not in kinds and not is_encoder_decoder(model)
 
 
-@torch.no_grad()
 def in_parts(batch: Any, positions: int) -> Iterator[Any]:
     """A pair of texts in parts of so many source or target positions, padding counted, and at least a
     sentence; a mapping whole, as its maker knows what of it belongs to which sentence."""
@@ -168,6 +167,7 @@ def in_parts(batch: Any, positions: int) -> Iterator[Any]:
         yield replace(batch, **{name: each[begin : begin + rows] for name, each in tensors.items()})
 
 
+@torch.no_grad()
 def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
     """The batch with each target sampled from what the model says after the given ones before it."""
     output = passed(model, batch)

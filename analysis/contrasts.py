@@ -96,7 +96,7 @@ def mean_changes(changes: Tensor, draws: int, units: Sequence[int] | None = None
     apart = sums - sizes * means[:, None]
     spread = _standard_error(apart, sizes)
     own_t, generator = ratio(means, spread), np.random.default_rng(0)
-    long_side = np.sign((apart**3).sum(1, keepdims=True))
+    long_side = np.where((apart**3).sum(1, keepdims=True) < 0, -1.0, 1.0)
     turned = (apart[spread > 0] / spread[spread > 0, None]) * long_side[spread > 0]
     flipped, beyond = np.zeros((2, len(rows)))
     for begin in range(0, draws, DRAWS_HELD):

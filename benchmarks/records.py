@@ -360,10 +360,10 @@ def curve_table() -> Table:
         for record in record_lines("batch_curves")
         for row in record["measured"]
     }
-    batches = sorted({batch for *_, batch in found})
+    batches, cell = sorted({batch for *_, batch in found}), "{median:.2f} ({lowest:.2f} to {highest:.2f})"
     rows = [
         [f"{best}" if best else "none", f"{beam}"]
-        + ["{median:.2f} ({lowest:.2f} to {highest:.2f})".format(**found[best, beam, batch]) for batch in batches]
+        + [cell.format(**found[best, beam, batch]) for batch in batches]
         for best, beam in sorted({(best, beam) for best, beam, _ in found})
     ]
     return ["pieces listed", "beam", *(f"batch {batch}" for batch in batches)], rows

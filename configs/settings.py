@@ -351,7 +351,9 @@ class Settings:
 
     def finetuning(self, epochs: int) -> StageConfig:
         """All settings of so many epochs of training that starts from the base."""
-        return self.finetune.stage(self.train, epochs, sharded=self.strategy == "fsdp")
+        # Muon was tried on translation alone, and needs whole matrices, of which fsdp gives a process a part
+        muon = self.task == "translation" and self.strategy != "fsdp"
+        return self.finetune.stage(self.train, epochs, usual="muon" if muon else "adamw")
 
 
 OF_THE_COMMAND = (  # settings that say how and where, and change no result

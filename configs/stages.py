@@ -47,7 +47,9 @@ class FinetuneConfig:
 
     lr: float = setting(8e-4, "Peak learning rate of the model's weights.", above=0)
     optimizer: Literal["adamw", "muon"] | None = setting(
-        None, "What changes the weights: muon unless given, or adamw with --strategy fsdp.", rare=True
+        None,
+        "What changes the weights: muon unless given; adamw for classifiers and with --strategy fsdp.",
+        rare=True,
     )
     muon_lr: float = setting(0.02, "Peak learning rate of Muon's matrices.", above=0, rare=True)
     warmup_steps: int = setting(50, "Steps of linear warm-up.", at_least=0, rare=True)
@@ -59,13 +61,13 @@ class FinetuneConfig:
         rare=True,
     )
 
-    def stage(self, train: StageConfig, epochs: int, *, sharded: bool) -> StageConfig:
-        """All settings of a stage of so many epochs. train: those of the base. sharded: each process has a
-        part of every matrix, and Muon needs whole ones."""
+    def stage(self, train: StageConfig, epochs: int, *, usual: Literal["adamw", "muon"]) -> StageConfig:
+        """All settings of a stage of so many epochs. train: those of the base. usual: the optimizer where
+        none is named."""
         return replace(
             train,
             epochs=epochs,
-            optimizer=self.optimizer or ("adamw" if sharded else "muon"),
+            optimizer=self.optimizer or usual,
             lr=self.lr,
             muon_lr=self.muon_lr,
             warmup_steps=self.warmup_steps,

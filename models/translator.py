@@ -4,6 +4,7 @@ source = open_source("runs/toy-en-de-l0-0.01-s1")
 source.translator.translate(["The dog sleeps."])
 """
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -54,6 +55,10 @@ class Translator(LineTranslator):
     def with_model(self, model: Transformer) -> "Translator":
         """The translator of another model with the same vocabularies."""
         return Translator(model, self.source_vocab, self.target_vocab, self.search, self.shortlist)
+
+    def in_bf16(self) -> "Translator":
+        """A copy whose weights are rounded to bf16."""
+        return self.with_model(copy.deepcopy(self.model).bfloat16())
 
     def with_shortlist(self, shortlist: Shortlist | None) -> "Translator":
         """The same model with another shortlist, or with none."""

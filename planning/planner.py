@@ -363,7 +363,8 @@ class Planner:
         widths, options = list[list[tuple[int, ...]]](), list[list[Option]]()
         for layer in layers:
             choices, sites = self.choices(layer, fixed), self.sites_of(layer)
-            if reading and layer == layers[0]:
+            if reading and any(site.kind == CROSS for site in sites):
+                reading = False  # of the layers after it
                 choices = [
                     (each, loss)
                     for each, loss in choices
@@ -438,15 +439,17 @@ class Planner:
         left in each stack."""
         widths = {site: steps.least for site, steps in self.steps.items()}
         if not self.reads_source(found := self.without_empty(widths)):
-            last = max((site for site in self.sites if site.kind == CROSS), key=lambda site: site.layer)
-            found = self.without_empty(widths | {last: self.steps[last].above(0)})
+            last = [site for site in self.sites if site.kind == CROSS][-1:]
+            if self.even:  # as wide in all layers that are left
+                last = [site for site in self.sites if site.kind == CROSS and found.has(site)]
+            found = self.without_empty(widths | {site: self.steps[site].above(0) for site in last})
         return found
 
     def reads_source(self, subnet: Subnet) -> bool:
         """Whether a head of cross-attention is left, where the model has any. A decoder without one writes
         the same for every source, and no training brings that back; its loss, a few nats more than that of
         other small plans, does not say so."""
-        cross = [site for site in self.whole.units if site.kind == CROSS]
+        cross = [site for site in self.whole.units if site.kind == CROSS and site.heads]
         return not cross or any(subnet.has(site) and open_units(subnet)[site] for site in cross)
 
     def subnet_of(self, picked: Mapping[Layer, Sequence[int]]) -> Subnet:

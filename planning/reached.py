@@ -30,7 +30,10 @@ def reached(
     least, most = (target * share for share in close)
     for _ in range(BUDGETS_TRIED):
         if (plan := plan_for(budget)) is None:
-            break
+            if not costs or budget >= (1 - STEP) * min(costs):
+                break
+            budget = (budget + min(costs)) / 2  # nothing is so cheap
+            continue
         key = key_of(plan.subnet), plan.output
         known = key in tried
         if not known:

@@ -173,6 +173,7 @@ class Planning:
             "layers": "together" if together else None,
             "calibration": [settings.calibration_sentences, settings.calibration_targets],
             "text": self.source.corpus.digest(),
+            "lines": self.valid_lines,
         }
 
     def is_kept(self, name: str, cache_key: dict[str, Any]) -> bool:
@@ -224,6 +225,7 @@ class Planning:
         name, key = self.table_file
         return name.replace("costs", "lists"), key | {
             "sizes": LIST_SIZES,
+            "lines": self.valid_lines,
             "seed": self.recipe.seed,
             "text": self.source.corpus.digest(),
             "calibration": self.run.settings.calibration_targets,
@@ -360,10 +362,11 @@ class Planning:
         found = reached(plan_for, timed, target)
         if found is None:
             raise ValueError(planner.too_small(target))
-        asked, speed = self.full / target, self.full / found.cost
+        asked = self.full / target
         slower = max((each for each in speeds if each < asked), default=1.0)
-        if speed > FAR * asked:
-            say(f"no plan was found between {slower:.2f} and {speed:.2f} times as fast: its steps are large")
+        faster = min((each for each in speeds if each >= asked), default=asked)
+        if faster > FAR * asked:
+            say(f"no plan was found between {slower:.2f} and {faster:.2f} times as fast: its steps are large")
         return found
 
     def speed_of(self, plan: Plan) -> float:

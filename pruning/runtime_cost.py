@@ -1,5 +1,5 @@
-"""How long a model takes to translate, by the runtime that a user has: this project's search in torch, or
-CTranslate2 in fp32 or int8.
+"""How long a model takes to translate, by the runtime that a user has: this project's search in torch, in
+fp32 or bf16, or CTranslate2 in fp32 or int8.
 
 A table of costs needs times of models whose outputs mean nothing, so every batch is searched for hypotheses
 of a number of tokens that is set. In real batches sentences end one by one. A step that n of B sentences
@@ -132,9 +132,7 @@ def exported_once(
     exported once. threads: CPU threads, 0 for those that torch has."""
     compute_type = RUNTIMES[runtime]
     if compute_type is None:
-        found = translator
-        if runtime == "bf16":
-            found = translator.with_model(copy.deepcopy(translator.model).bfloat16())
+        found = translator.in_bf16() if runtime == "bf16" else translator
         yield lambda: found
         return
     from headgates.bridges.ct2 import write

@@ -9,7 +9,6 @@ and says how many of the checked lines it translates otherwise.
 import json
 import sys
 from collections.abc import Callable
-from copy import deepcopy
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -81,7 +80,7 @@ def open_runtime(
         if on_gpu:
             raise ValueError(f"--runtime {runtime} translates on a CPU; give --device cpu, or leave it out")
         if runtime == "bf16":
-            rounded = own.with_model(deepcopy(own.model).bfloat16())
+            rounded = own.in_bf16()
             report_rounded(source, runtime, rounded, lambda: own, report)
             return rounded
         folder = exported(source, report)

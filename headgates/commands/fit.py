@@ -60,8 +60,8 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
             self.own_recipes()
         elif self.budgets():
             raise ValueError(
-                "--gate none makes a base, of which nothing closes; leave the numbers out, and give those that "
-                "a file has as --heads '[]'"
+                "--gate none makes a base, of which nothing closes; leave the numbers out, and give those "
+                "that a file has as --heads '[]'"
             )
 
     def own_recipes(self) -> list[Recipe]:

@@ -96,6 +96,7 @@ def test_what_cannot_be_sharded_is_refused():
             Settings(strategy="fsdp", devices=2, **muon)
 
 
-def test_training_on_takes_muon_and_sharded_training_another_optimiser():
+def test_training_on_takes_muon_but_for_classifiers_and_sharded_models():
     assert Settings().finetuning(1).optimizer == "muon"
     assert Settings(strategy="fsdp", devices=2).finetuning(1).optimizer == "adamw"
+    assert Settings(task="classify").finetuning(1).optimizer == "adamw"

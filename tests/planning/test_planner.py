@@ -383,6 +383,7 @@ def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_
     }
     site = next(site for site in made.sites if site.kind == "cross")
     assert 15 not in made.options[site]
+    assert any(fixed["cross"] == 15 for fixed in made.fixed_heads())
     budget = table.cost(made.whole) - 1.0
     (best, *_) = made.candidates(budget)
     opened = {n for site, n in open_units(best.subnet).items() if site.kind in ("dec-self", "cross")}
@@ -419,3 +420,34 @@ def test_the_lowest_scores_close_up_to_the_last_head_that_reads_the_source(make_
     assert cross_heads(found.subnet) == 1
     assert found.cost == pytest.approx(made.least_cost)
     assert made.lowest_first(made.least_cost - 1) is None
+
+
+def test_even_plans_of_the_least_cost_keep_a_head_of_every_layer_that_is_left(make_model):
+    model = random_model(make_model, encoder_layers=1, decoder_layers=2, ffn=32)
+    table = cost_table(model, parameters, unit="parameters")
+    order = HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ["cross"])})
+    made = Planner(model, order, table, [], [], loss=None, units=1, even=True, dropping=())
+    made.rises = {(site, n): 0.0 for site in made.sites for n in made.options[site]}
+    made.drops = [(frozenset(), 0.0)]
+    (found,) = made.candidates(made.least_cost * 1.001)
+    assert [n for site, n in open_units(found.subnet).items() if site.kind == "cross"] == [1, 1]
+
+
+def test_a_model_whose_cross_attention_went_before_is_planned_as_it_is(make_model):
+    model = random_model(make_model, encoder_layers=1, decoder_layers=1, ffn=32)
+    Subnet.of(model).without(Subnet.of(model).units.select(["cross"])).remove(model)
+    table = cost_table(model, parameters, unit="parameters")
+    made = planner(model, table, {})
+    found = made.lowest_first(table.cost(made.whole) - 1)
+    assert made.least_cost <= found.cost < table.cost(made.whole)
+
+
+def test_a_plan_is_looked_for_between_a_budget_that_nothing_meets_and_one_that_is_too_slow(monkeypatch):
+    monkeypatch.setattr(reaching, "key_of", lambda subnet: subnet.budget)
+
+    def plan_for(budget: float) -> Plan | None:
+        return Plan(SimpleNamespace(budget=budget), budget) if budget >= 90 else None
+
+    found = reached(plan_for, lambda plan: 1.2 * plan.cost if plan.cost > 95 else plan.cost, 100.0)
+    assert found is not None
+    assert 90 <= found.cost <= 95
