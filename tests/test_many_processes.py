@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 LIMIT = 540  # seconds
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 EXACT = "--model.dropout 0.0 --train.epochs 2 --rivals importance --epochs 1 --threads 1"
+EXACT += " --set finetune.optimizer=adamw"  # by which fsdp trains on
 
 
 def start(*words: str, **environment: str) -> subprocess.Popen[str]:
