@@ -1,9 +1,8 @@
 """Work done by several ranks of this machine, joined by gloo as the processes of a run are, and whole
-commands of ranks. They are forks of one process, which imports torch and Lightning once."""
+commands of ranks. Work is done in forks of one process, which imports torch and Lightning once."""
 
 import os
 import pickle
-import runpy
 import signal
 import socket
 import sys
@@ -134,13 +133,9 @@ class Command:
 
 
 def one_command(words: list[str], place: Path, environment: dict[str, str]) -> None:
-    import torch
-
-    torch.set_num_threads(1)
+    """In an interpreter of its own: ranks that trained in a fork waited for each other for ever, now and
+    then."""
     for stream, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-    os.environ.clear()
-    os.environ |= environment
     os.chdir(ROOT)
-    sys.argv = words
-    runpy.run_path(words[0], run_name="__main__")
+    os.execve(sys.executable, [sys.executable, *words], environment | {"OMP_NUM_THREADS": "1"})
