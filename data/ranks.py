@@ -2,7 +2,7 @@
 other.
 
 Every rank runs the same program and goes on with the same numbers. The first rank alone prints, and writes
-files (data/atomic_file.py); what a file or a clock says is read by it and told to the others (`first`). Work
+files (data/atomic_file.py); what a file or a clock says is read by it and sent to the others (`first`). Work
 is shared out, and its sums and lists are made over all ranks. A process alone is the first of one rank, and
 none of this needs torch there.
 """
@@ -35,10 +35,10 @@ def processor_cores() -> int:
 
 def cpu_threads(asked: int = 0) -> int:
     """The threads that are asked for; for 0 as many as torch has, or would have if it were imported."""
-    torch, told = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
+    torch, given = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
     if asked or torch is not None:
         return asked or int(torch.get_num_threads())  # type: ignore[union-attr]
-    return int(told) if told.isdigit() and int(told) else processor_cores()
+    return int(given) if given.isdigit() and int(given) else processor_cores()
 
 
 def group() -> Any:
@@ -74,17 +74,17 @@ def first(decide: Callable[[], T]) -> T:
     joined = group()
     if joined is None:
         return decide()
-    told: list[Any] = [None, None]  # answer, error
+    outcome: list[Any] = [None, None]  # answer, error
     if is_first():
         try:
             with alone():
-                told[0] = decide()
+                outcome[0] = decide()
         except (ValueError, OSError) as error:
-            told[1] = sendable(error)
-    joined.broadcast_object_list(told, src=0)
-    if told[1] is not None:
-        raise told[1]
-    answer: T = told[0]
+            outcome[1] = sendable(error)
+    joined.broadcast_object_list(outcome, src=0)
+    if outcome[1] is not None:
+        raise outcome[1]
+    answer: T = outcome[0]
     return answer
 
 

@@ -50,8 +50,8 @@ def run_stage(
         signals=signals,
         watchers=watchers,
     )
-    told = StageLog(name, data.sampler(world=settings.ranks).steps)
-    callbacks = [state, *watchers, told, StageBar(name), signals]
+    log_lines = StageLog(name, data.sampler(world=settings.ranks).steps)
+    callbacks = [state, *watchers, log_lines, StageBar(name), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",

@@ -38,7 +38,7 @@ from headgates.planning.widths import Widths
 
 CROSS = "cross"  # the kind of attention that reads the source
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, and up to four plans are made for a speed
-NUMBERS = 6  # of layers gone in a stack that are told apart, beside none
+MEASURED_NUMBERS = 6  # of layers gone in a stack, beside none
 BatchLoss = Callable[[Any, Any], Any]
 
 
@@ -93,15 +93,15 @@ def cheapest_first(layers: Sequence[int], rise: Callable[[Sequence[int]], float]
     return gone
 
 
-def told_apart(most: int) -> list[int]:
+def measured_numbers(most: int) -> list[int]:
     """The numbers of layers gone, up to the most, that are measured with those of the other stack: all, or of
     many a few, more of the small ones."""
-    if most <= NUMBERS:
+    if most <= MEASURED_NUMBERS:
         return [*range(most + 1)]
-    return sorted({round(most * (i / NUMBERS) ** 1.5) for i in range(NUMBERS + 1)})
+    return sorted({round(most * (i / MEASURED_NUMBERS) ** 1.5) for i in range(MEASURED_NUMBERS + 1)})
 
 
-def on_grid(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) -> float:
+def interpolated(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) -> float:
     """What is known at a point, or along straight lines between the nearest on each axis."""
     if at in known:
         return known[at]
@@ -109,7 +109,7 @@ def on_grid(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) -> floa
         numbers = {point[axis] for point in known}
         if value not in numbers:
             low, high = max(n for n in numbers if n < value), min(n for n in numbers if n > value)
-            first, last = (on_grid(known, (*at[:axis], n, *at[axis + 1 :])) for n in (low, high))
+            first, last = (interpolated(known, (*at[:axis], n, *at[axis + 1 :])) for n in (low, high))
             return first + (last - first) * (value - low) / (high - low)
     raise ValueError(f"the kept losses lack {at} layers gone; --fresh measures all of them again")
 
@@ -235,7 +235,7 @@ class Planner:
         return [
             (
                 frozenset(layer for own, n in zip(orders, gone, strict=True) for layer in own[:n]),
-                on_grid(rises, gone),
+                interpolated(rises, gone),
             )
             for gone in itertools.product(*(range(len(own) + 1) for own in orders))
         ]
@@ -256,7 +256,7 @@ class Planner:
         for stack, left in by_stack(layer for layer in self.layers if self.may_go(layer)).items():
             gone = orders[stack] = cheapest_first(left, partial(rise_of, stack))
             self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
-        numbers = itertools.product(*(told_apart(len(gone)) for gone in orders.values()))
+        numbers = itertools.product(*(measured_numbers(len(gone)) for gone in orders.values()))
         dropped = [
             DropRecord(
                 gone=list(each),

@@ -34,7 +34,7 @@ def validated(run: Run, predictor: Predictor) -> Scored:
     return score(run.task.outputs(predictor, list(valid.sources)), list(valid.targets), run.task.metrics[:1])
 
 
-def told_drop(run: Run, model: str, heads: int, scored: Scored, reference: Scored, limit: float) -> Drop:
+def measured_drop(run: Run, model: str, heads: int, scored: Scored, reference: Scored, limit: float) -> Drop:
     """What a model of so many heads loses on validation; said with its name, and whether it is accepted."""
     found = drop(heads, scored, reference, resample_counts(len(run.text.corpus.valid), RESAMPLES))
     accepted = "accepted" if found.acceptable(limit) else "too much"
@@ -63,7 +63,7 @@ def fewest(run: Run, recipe: Recipe, tries: Iterable[Try], reference: Scored) ->
     limit, drops, path = recipe.budget.points, dict[Drop, Try](), list[PathRecord]()
     for each in tries:
         words = each.asked if each.asked == f"{each.heads} heads" else f"{each.asked}, {each.heads} heads"
-        lost = told_drop(run, words, each.heads, each.scored, reference, limit)
+        lost = measured_drop(run, words, each.heads, each.scored, reference, limit)
         drops.setdefault(lost, each)
         path.append(
             {

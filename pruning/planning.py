@@ -27,13 +27,13 @@ from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
-from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner, told_apart
+from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner, measured_numbers
 from headgates.planning.reached import reached
 from headgates.planning.widths import Widths
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import calibration_of, close_heads, closed_heads
-from headgates.pruning.max_drop import told_drop, validated
+from headgates.pruning.max_drop import measured_drop, validated
 from headgates.pruning.output_layers import (
     LIST_SIZES,
     LISTS_TIMED,
@@ -289,7 +289,7 @@ class Planning:
             passes = plans * SHAPES_LOOKED_AT
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
                 passes += sum(len(Widths.of(site, each).all) for site, each in sites.items()) / 2
-                passes += sum(3 * n for n in layers) + math.prod(len(told_apart(n - 1)) for n in layers)
+                passes += sum(3 * n for n in layers) + math.prod(len(measured_numbers(n - 1)) for n in layers)
             begin = time.perf_counter()
             text_loss(model, self.valid, self.source.task.loss)
             of_refits = refits * REFIT_PASSES * len(self.calibration.text) / self.valid_lines
@@ -421,7 +421,7 @@ class Planning:
         ):
             scored = validated(self.run, self.outputs.translator(plan.output))
         name = f"{speed:g} times as fast"
-        return told_drop(self.run, name, subnet.units.count(), scored, reference, limit).acceptable(limit)
+        return measured_drop(self.run, name, subnet.units.count(), scored, reference, limit).acceptable(limit)
 
     def speeds(self, smaller: Translator) -> dict[str, dict[str, Any]]:
         """Runtime -> `compared` with the base, and the metrics of both, on the test lines; of the runtimes

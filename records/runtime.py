@@ -32,12 +32,12 @@ DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may ha
 
 
 class Refused(TypedDict):
-    made_of: str
+    fingerprint: str
     why: str
 
 
 class RoundedLines(TypedDict):
-    made_of: str
+    fingerprint: str
     lines: int
     differing: int
 
@@ -153,7 +153,7 @@ def exported_name(system: str) -> str:
     return f"exported/{system}-ct2"
 
 
-def made_of(run: RunFolder, system: str) -> str:
+def fingerprint(run: RunFolder, system: str) -> str:
     """Digits that change with a system's weights, gates or search, by what the run's files say."""
     about = {"system": run.systems()[system], "search": run.config().get("search", {})}
     return digest_lines([json.dumps(about, sort_keys=True)])
@@ -161,13 +161,13 @@ def made_of(run: RunFolder, system: str) -> str:
 
 def is_kept(folder: Path, run: RunFolder, system: str) -> bool:
     """Whether `exported` wrote this folder, and the system is still what it was."""
-    return is_exported(folder) and read_export(folder).get("made_of") == made_of(run, system)
+    return is_exported(folder) and read_export(folder).get("fingerprint") == fingerprint(run, system)
 
 
 def exported(source: "Source", report: Report) -> Path:
     """The folder of this system for CTranslate2, inside the run's, written there unless it is. Raises
     ValueError where it cannot be."""
-    run, system, now = source.folder, source.system, made_of(source.folder, source.system)
+    run, system, now = source.folder, source.system, fingerprint(source.folder, source.system)
     folder = run / exported_name(system)
     if is_kept(folder, run, system):
         return folder
@@ -176,7 +176,7 @@ def exported(source: "Source", report: Report) -> Path:
 
     require_packages(FORMATS["ct2"].packages)  # before anything is said of an export
     refused = f"exported/{system}-{REFUSED_FILE}"
-    if (run / refused).is_file() and (known := run.read_json(refused, Refused))["made_of"] == now:
+    if (run / refused).is_file() and (known := run.read_json(refused, Refused))["fingerprint"] == now:
         raise ValueError(known["why"])
     check_target_folder(folder, fresh=True)
     try:
@@ -186,13 +186,13 @@ def exported(source: "Source", report: Report) -> Path:
             f"CTranslate2 is checked on the run's test lines, which cannot be read: {error}"
         ) from error
     report(f"{folder}: exporting {system} for CTranslate2 and checking it on {len(lines)} test lines, once")
-    facts = export_facts(source) | {"made_of": now}
+    facts = export_facts(source) | {"fingerprint": now}
     try:
         export(
             source.translator, "ct2", folder, lines=lines, references=references, provenance=facts, fresh=True
         )
     except ParityError as error:
-        run.write_json(refused, {"made_of": now, "why": str(error)})
+        run.write_json(refused, {"fingerprint": now, "why": str(error)})
         raise
     return folder
 
@@ -216,7 +216,7 @@ def tell_rounded(runtime: str, run: RunFolder, system: str, report: Report) -> b
     counted."""
     name = f"exported/{system}-{runtime}.json"
     known = run.read_json(name, RoundedLines) if (run / name).is_file() else None
-    if known is None or known["made_of"] != made_of(run, system):
+    if known is None or known["fingerprint"] != fingerprint(run, system):
         return False
     report(f"{runtime}: {known['differing']} of {known['lines']} test lines are not those of fp32")
     return True
@@ -236,7 +236,7 @@ def report_rounded(
     lines, _ = source.lines("test", CHECKED)
     both = zip_longest(rounded.translate(lines), exact().translate(lines))
     known: RoundedLines = {
-        "made_of": made_of(run, system),
+        "fingerprint": fingerprint(run, system),
         "lines": len(lines),
         "differing": sum(one != another for one, another in both),
     }

@@ -68,7 +68,7 @@ def write_compared(
         **about,
         **{name: made_by[name] for name in MADE_BY},
         "summary": sentences,
-        "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.told_epochs},
+        "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.shown_epochs},
         "groups": [{name: value for name, value in row.items() if value is not None} for row in group_rows],
         "leads": leads(compared),
         "failed": list(failed),
@@ -94,7 +94,7 @@ def in_order(compared: Compared) -> list[Group]:
 def differences_of(compared: Compared) -> dict[Group, Difference]:
     """Of every group from its reference; none where a base learned nothing."""
     found = dict[Group, Difference]()
-    for epochs in compared.told_epochs:
+    for epochs in compared.shown_epochs:
         found |= compared.from_reference(epochs)
     return found
 
@@ -108,7 +108,7 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[TableRow]:
     for group in in_order(compared):
         for row in group.rows:
             alone = Group([row], group.counts)
-            told = not group.is_base and group.epochs in compared.told_epochs
+            told = not group.is_base and group.epochs in compared.shown_epochs
             own = {alone: alone.minus(compared.reference(group.epochs))} if told else {}
             which: TableRow = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
@@ -120,7 +120,7 @@ def leads(compared: Compared) -> list[TableRow]:
     """The paired differences of learned gates from every other recipe with as many heads and as much
     training; none where a base learned nothing."""
     rows: list[TableRow] = []
-    for epochs in compared.told_epochs:
+    for epochs in compared.shown_epochs:
         for size in compared.sizes(epochs):
             groups = compared.at(epochs, size)
             numbers = {"heads": size.heads, "neurons": size.neurons} if isinstance(size, Units) else {}

@@ -185,7 +185,7 @@ class Compared:
         return next(filter(None, (group.first.unlearned for group in self.bases)), "")
 
     @property
-    def told_epochs(self) -> list[int]:
+    def shown_epochs(self) -> list[int]:
         """The amounts of training of which something is said: none where a base learned nothing."""
         return [] if self.unlearned else self.all_epochs
 

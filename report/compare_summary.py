@@ -32,7 +32,7 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
     if compared.unlearned:
         return [f"{compared.unlearned}."]
     sentences = []
-    for epochs in compared.told_epochs:
+    for epochs in compared.shown_epochs:
         sizes = compared.sizes(epochs)
         sentences += [best_at(compared, epochs, size, metric) for size in sizes]
         sentences += [learned_against_posthoc(compared, epochs, size) for size in sizes]

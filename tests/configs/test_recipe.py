@@ -75,14 +75,14 @@ def test_two_recipes_have_neither_one_title_nor_one_name_of_a_run():
 def test_another_process_has_the_settings_of_the_command_and_its_recipe_alone():
     given = "--text.max-tokens 77 --search.beam 3 --set freeze_decoder=true dynamics=2,1 --data-dir null"
     words = f"RUN --by obs,fisher --heads 9,5 --seeds 2 --jobs 3 --seed 4 --name n --fresh {given}"
-    options, told = read_given(PruneOptions, [*words.split(), "--runs", "here"])
+    options, named = read_given(PruneOptions, [*words.split(), "--runs", "here"])
     recipe = options.recipes(options.by, options.seed)[-1]
-    command, *alone = words_of(recipe, options.source, told)
+    command, *alone = words_of(recipe, options.source, named)
     other, passed = read_given(PruneOptions, alone)
     assert (command, other.source, other.recipes(other.by, other.seed)) == ("prune", "RUN", [recipe])
     assert other.resume
     for name in ("text.max_tokens", "search.beam", "freeze_decoder", "dynamics", "data_dir", "runs"):
-        assert passed[name] == told[name], name
+        assert passed[name] == named[name], name
     assert (other.jobs, other.fresh, other.name) == (0, False, None)
 
 

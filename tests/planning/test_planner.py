@@ -13,7 +13,7 @@ from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_s
 from headgates.gates.depth import STACKS, skipped
 from headgates.planning import reached as reaching
 from headgates.planning.cost_table import by_stack, cost_table, open_units, parameters
-from headgates.planning.planner import Plan, Planner, cheapest_first, on_grid, told_apart
+from headgates.planning.planner import Plan, Planner, cheapest_first, interpolated, measured_numbers
 from headgates.planning.reached import reached
 from headgates.pruning.by_gates import shares_of_blocks
 from headgates.pruning.smaller_model import largest_model, matrix_numbers, narrower
@@ -359,13 +359,13 @@ def test_layers_go_in_the_order_of_all_trials_with_fewer_of_them():
 
 
 def test_what_many_layers_add_together_lies_between_those_that_were_measured():
-    assert told_apart(5) == [0, 1, 2, 3, 4, 5]
-    numbers = told_apart(11)
+    assert measured_numbers(5) == [0, 1, 2, 3, 4, 5]
+    numbers = measured_numbers(11)
     assert len(numbers) == 7
     assert {0, 1, 11} <= {*numbers}
     known = {each: 3.0 * each[0] + each[0] * each[1] for each in itertools.product(numbers, repeat=2)}
     for at in itertools.product(range(12), repeat=2):  # bilinear, so the lines between meet it
-        assert on_grid(known, at) == pytest.approx(3.0 * at[0] + at[0] * at[1])
+        assert interpolated(known, at) == pytest.approx(3.0 * at[0] + at[0] * at[1])
 
 
 def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_model):

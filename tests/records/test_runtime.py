@@ -27,12 +27,12 @@ def source(finished, runs) -> Source:
 
 @pytest.fixture
 def opened(source):
-    """opened(runtime, ...) is what translates, and what the user was told."""
+    """opened(runtime, ...) is what translates, and what was printed."""
 
     def open_(name, **settings):
-        told = []
+        printed = []
         config = Translating(str(source.folder.path), runtime=name, threads=1, **settings)
-        return open_runtime(source, config, told.append), told
+        return open_runtime(source, config, printed.append), printed
 
     return open_
 
@@ -46,9 +46,9 @@ def parity_of(source, name=None, **changes):
 
 
 def test_it_is_exported_once_and_translates_as_the_run_does(source, opened):
-    exported, told = opened("ct2")
-    assert len(told) == 1
-    assert "exporting base for CTranslate2 and checking it on" in told[0]
+    exported, printed = opened("ct2")
+    assert len(printed) == 1
+    assert "exporting base for CTranslate2 and checking it on" in printed[0]
     lines = source.lines("test")[0]
     ours = source.translator.translate_n_best(lines)
     theirs = exported.translate_n_best(lines)
@@ -69,20 +69,20 @@ def test_another_system_of_the_name_is_exported_anew(source, opened):
 def test_auto_takes_it_where_it_is_faster_and_all_checked_lines_are_the_same(source, opened):
     opened("ct2")
     parity_of(source, differing=0, speedup=1.7)
-    exported, (told,) = opened("auto")
+    exported, (printed,) = opened("auto")
     assert type(exported).__name__ == "CTranslate2Model"
-    assert told.startswith("translating by CTranslate2: 1.7 times as fast as the run's own search, and")
+    assert printed.startswith("translating by CTranslate2: 1.7 times as fast as the run's own search, and")
     parity_of(source, "greedy", differing=0, speedup=3.4)
     assert "CTranslate2: 3.4 times as fast" in opened("auto", beam=1)[1][0], "of the beam that is asked for"
     parity_of(source, speedup=0.8)
-    ours, (told,) = opened("auto")
+    ours, (printed,) = opened("auto")
     assert isinstance(ours, Translator)
-    assert "has 0.80 times its speed here" in told
+    assert "has 0.80 times its speed here" in printed
     parity_of(source, differing=2, largest_score_gap=1e-5)
-    ours, (told,) = opened("auto")
+    ours, (printed,) = opened("auto")
     assert isinstance(ours, Translator)
-    assert "CTranslate2 translates 2 of" in told
-    assert "--runtime ct2 takes it all the same" in told
+    assert "CTranslate2 translates 2 of" in printed
+    assert "--runtime ct2 takes it all the same" in printed
 
 
 def test_a_failed_check_is_kept(source, opened, monkeypatch):
@@ -94,9 +94,9 @@ def test_a_failed_check_is_kept(source, opened, monkeypatch):
     monkeypatch.setattr(formats, "parity", fail)
     assert "parity failed" in opened("auto")[1][-1]
     monkeypatch.setattr(formats, "export", None)
-    ours, (told,) = opened("auto")
+    ours, (printed,) = opened("auto")
     assert isinstance(ours, Translator)
-    assert "parity failed: another token" in told
+    assert "parity failed: another token" in printed
 
 
 def test_translating_imports_no_more_than_its_runtime(source, opened):
@@ -113,9 +113,9 @@ def test_translating_imports_no_more_than_its_runtime(source, opened):
 
 @pytest.mark.parametrize("asked", [{"beam": 7}, {"scores": True}])
 def test_auto_leaves_alone_what_was_not_checked(source, opened, asked):
-    ours, told = opened("auto", **asked)
+    ours, printed = opened("auto", **asked)
     assert isinstance(ours, Translator)
-    assert told == []
+    assert printed == []
     assert not (source.folder / "exported").exists()
 
 
@@ -124,16 +124,16 @@ def test_auto_goes_on_without_the_package_and_ct2_does_not(opened, monkeypatch):
         raise ValueError("this format needs ctranslate2; it is not installed")
 
     monkeypatch.setattr(runtime, "require_packages", missing)
-    ours, told = opened("auto")
+    ours, printed = opened("auto")
     assert isinstance(ours, Translator)
-    assert len(told) == 1, "nothing is said of an export that cannot be"
-    assert "translating by the run's own search: this format needs ctranslate2" in told[-1]
+    assert len(printed) == 1, "nothing is said of an export that cannot be"
+    assert "translating by the run's own search: this format needs ctranslate2" in printed[-1]
     with pytest.raises(ValueError, match="this format needs ctranslate2"):
         opened("ct2")
 
 
 def test_bf16_is_the_run_s_own_search_with_rounded_weights_and_says_which_lines_change(source, opened):
-    rounded, (told,) = opened("bf16")
+    rounded, (printed,) = opened("bf16")
     lines = source.lines("test", CHECKED)[0]
     state = {
         name: weight.bfloat16().float() if weight.is_floating_point() else weight
@@ -141,8 +141,8 @@ def test_bf16_is_the_run_s_own_search_with_rounded_weights_and_says_which_lines_
     }
     found, exact = rounded.translate(lines), source.translator.translate(lines)
     differing = sum(a != b for a, b in zip(found, exact, strict=True))
-    assert told == f"bf16: {differing} of {len(lines)} test lines are not those of fp32"
-    assert opened("bf16")[1] == [told], "counted once"
+    assert printed == f"bf16: {differing} of {len(lines)} test lines are not those of fp32"
+    assert opened("bf16")[1] == [printed], "counted once"
     assert {weight.dtype for weight in source.model.parameters()} == {torch.float32}
     source.model.load_state_dict(state)
     near = source.translator.score(lines, found), rounded.score(lines, found)
