@@ -228,7 +228,7 @@ def first_table() -> Table:
 
     def cell(method: str, heads: int) -> str:
         if (method, heads) not in sets[0]:
-            return ""
+            return "not run"
         return " / ".join(f"{found[method, heads]['bleu']:.2f}" for found in sets)
 
     methods = {
