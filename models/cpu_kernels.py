@@ -165,6 +165,13 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return onednn(padded, weight, bias)[:rows].view(*x.shape[:-1], -1)
 
 
+def in_product_type(x: Tensor) -> Tensor:
+    """x in the type that products take under autocast, which would else convert it for each of them; x itself
+    elsewhere."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 

@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 64  # a chunk in bf16 has a multiple of so many rows, since each new number of them costs
-CHUNK = 512  # tokens; at V = 8,000 a chunk's logits take 8 MB in bf16, and so do their probabilities
+CHUNK = 512  # tokens at least; at V = 8,000 a chunk's logits take 16 MB in fp32, as do their probabilities
+# in bf16 each chunk's gradient (V, D) is added to one in fp32: a wide model takes few chunks of 32 MB
+WIDE, WIDE_CHUNK_LOGITS = 256, 2**24
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -43,8 +45,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_h, grad_w, grad_b = (
             torch.zeros_like(x, dtype=kind) if want else None for x, want in zip(shapes, wanted, strict=True)
         )
-        for begin in range(0, len(h), CHUNK):
-            part, y = slice(begin, begin + CHUNK), targets[begin : begin + CHUNK]
+        chunk = CHUNK
+        if dtype == torch.bfloat16 and weight.shape[1] >= WIDE:
+            chunk = max(chunk, WIDE_CHUNK_LOGITS // len(weight) // ROWS * ROWS)
+        for begin in range(0, len(h), chunk):
+            part, y = slice(begin, begin + chunk), targets[begin : begin + chunk]
             z = h[part]  # (n, D)
             if dtype == torch.bfloat16:  # with rows of zeros, which add nothing
                 z = F.pad(z, (0, 0, 0, -len(z) % ROWS))

@@ -22,7 +22,7 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import ALL_KINDS, HeadGate, find_sites
 from headgates.gates.attach_modes import scale_heads
 from headgates.models.attention import MultiHeadAttention, linear, of_nothing, project
-from headgates.models.cpu_kernels import Dropout, Linear
+from headgates.models.cpu_kernels import Dropout, Linear, in_product_type
 from headgates.models.decoder_state import DecoderState, KeysValues
 from headgates.models.positions import DistanceBias, sinusoids
 from headgates.models.ssru import SSRU
@@ -93,7 +93,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        y = self.dropout(f(self.norm(x) if self.pre else x))
+        y = self.dropout(f(in_product_type(self.norm(x) if self.pre else x)))
         x = x + y.to(x.dtype)  # a sum of two types goes number by number on a CPU
         return x if self.pre else self.norm(x)
 
@@ -180,7 +180,7 @@ class Encoder(nn.Module):
         """The memory (B, S, D), given the input x (B, S, D) of layer `first`."""
         for layer in list(self.layers)[first:]:
             x = layer(x, bias)
-        return self.norm(x)
+        return in_product_type(self.norm(x))  # all that reads the memory is a product
 
 
 class Decoder(nn.Module):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from headgates.data.special_tokens import SpecialTokens
+from headgates.models import loss as loss_module
 from headgates.models.loss import CHUNK, linear_cross_entropy
 
 PAD = SpecialTokens().padding
@@ -61,7 +62,11 @@ def test_logits_far_beyond_the_range_of_exp_stay_finite():
     torch.testing.assert_close(loss, reference(hidden * 1000, weight, targets, 0.1))
 
 
-def test_bfloat16_autocast_agrees_to_its_own_precision():
+@pytest.mark.parametrize("wide", [D, D + 1])
+def test_bfloat16_autocast_agrees_to_its_own_precision(wide, monkeypatch):
+    monkeypatch.setattr(loss_module, "CHUNK", 64)
+    monkeypatch.setattr(loss_module, "WIDE", wide)
+    monkeypatch.setattr(loss_module, "WIDE_CHUNK_LOGITS", 100 * V)  # chunks of 64 rows, too
     hidden, weight, targets = case(101, dtype=torch.float32)  # 152 tokens: rows are added
     bias = torch.linspace(-1, 1, V).requires_grad_()
     inputs = (hidden, weight, bias)

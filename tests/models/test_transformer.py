@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from headgates.configs.settings import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
@@ -122,3 +123,20 @@ def test_padding_and_later_target_positions_are_never_looked_at(model, batch):
     for name, weight in weights.items():
         hidden = weight.triu(1) if name.endswith("dec-self") else weight.transpose(1, 3)[padding]
         assert not hidden.any()
+
+
+def test_under_autocast_each_norm_is_converted_once_and_not_for_each_of_its_products():
+    config = ModelConfig(d_model=16, ffn=24, heads=2, encoder_layers=2, decoder_layers=2)
+    model, ids = Transformer(config, 11, 11).eval(), torch.tensor([[5, 6, 7, 8, 1]])
+    converted = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is torch.ops.aten._to_copy.default and args[0].shape == (1, 5, 16):
+                converted.append(kwargs["dtype"])
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, cache_enabled=False), Watch():
+        model(ids, ids)
+    # two norms of an encoder layer, three of a decoder layer, and the last norm of each stack
+    assert converted.count(torch.bfloat16) == 2 * 2 + 2 * 3 + 2
