@@ -186,11 +186,12 @@ def timed_text(
 @dataclass(frozen=True)
 class TimedLines:
     """Lines to translate in batches, longest first; an empty line stays empty. Encoded once, so that what is
-    timed is search alone."""
+    timed is search alone. once: by one opening of each model, where others tell how fast they are."""
 
     ids: Sequence[list[int]]
     batch: int
     beam: int
+    once: bool = False
 
     @property
     def parts(self) -> list[list[int]]:
@@ -241,7 +242,7 @@ def compared(this: Translator, whole: Translator, runtime: str, threads: int, te
         exported_once(this, runtime, threads) as open_this,
         exported_once(whole, runtime, threads) as open_whole,
     ):
-        for _ in range(FREE_OPENINGS):
+        for _ in range(1 if text.once else FREE_OPENINGS):
             runs = {"this": open_this(), "whole": open_whole()}
             blocks = {
                 (name, number): partial(text.search, run, part, outputs[name])

@@ -8,7 +8,7 @@ import torch
 from headgates.configs.settings import SearchConfig
 from headgates.data.shortlist import Shortlist
 from headgates.pruning import runtime_cost
-from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedText
+from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedLines, TimedText, compared
 
 BATCH = TimedBatch([[n] * (9 - n) for n in range(1, 9)], [10, 10, 6, 4, 4, 2, 2, 2])
 
@@ -62,6 +62,14 @@ def test_each_batch_is_searched_by_both_models_before_the_next_one(monkeypatch):
     timed = seen[2:]  # after a start of each
     assert [name for name, *_ in timed] == ["whole", "this"] * (len(timed) // 2)
     assert timed[::2] == [("whole", *each) for _, *each in timed[1::2]]
+
+
+def test_lines_that_are_timed_once_are_searched_once_by_each_model(translator):
+    ids = [[4, 5], [], [6]]
+    for once, rounds in ((True, 1), (False, runtime_cost.FREE_OPENINGS)):
+        outputs, speed = compared(translator, translator, "torch", 1, TimedLines(ids, 2, 1, once))
+        assert len(speed["measured"]["values"]) == rounds
+        assert outputs[0] == outputs[1]
 
 
 def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(translator):
