@@ -60,6 +60,7 @@ from headgates.pruning.scores import head_scores, ranked, request_of
 from headgates.pruning.shortlisting import LinkedPieces, mean_rows
 from headgates.records.folder import plain
 from headgates.records.provenance import device_name
+from headgates.records.row import Interval, other_words
 from headgates.records.source import BATCH_TOKENS, Source
 
 SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the fastest
@@ -95,6 +96,7 @@ class Planning:
         self.budget = budget.of if isinstance(budget, Share) else "speedup"
         self.threads = cpu_threads(run.settings.threads)
         self.calibration = calibration_of(run, recipe, source)
+        self.on_other_lines = dict[float, Interval]()  # cost of a plan timed on what it writes -> speeds
 
     @cached_property
     def text(self) -> TimedText:
@@ -353,11 +355,15 @@ class Planning:
         speeds = list[float]()
 
         def timed(plan: Plan) -> float:
-            speeds.append(self.speed_of(plan))
-            words = plan.subnet.words + self.outputs.words(plan.output)
-            say(f"{speeds[-1]:.2f} times as fast: {words}")
+            speed, interval = self.speed_of(plan)
+            speeds.append(speed)
             # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
-            return self.full / speeds[-1]
+            cost = self.full / speed
+            if interval is not None:
+                self.on_other_lines[cost] = interval
+            words = plan.subnet.words + self.outputs.words(plan.output)
+            say(f"{speed:.2f} times as fast{other_words(interval)}: {words}")
+            return cost
 
         found = reached(plan_for, timed, target)
         if found is None:
@@ -369,13 +375,14 @@ class Planning:
             say(f"no plan was found between {slower:.2f} and {faster:.2f} times as fast: its steps are large")
         return found
 
-    def speed_of(self, plan: Plan) -> float:
+    def speed_of(self, plan: Plan) -> tuple[float, Interval | None]:
         """How many times as fast a plan's model is. One that trains afterwards will write what the base
-        writes; any other is closed and refitted as the recipe says, and timed on what it writes itself."""
+        writes; any other is closed and refitted as the recipe says, and timed on what it writes itself, which
+        also tells what it may be on other lines."""
         base, subnet, closing = self.outputs.translator(plan.output), plan.subnet, self.recipe.closing
         if self.recipe.epochs or closing == RESAMPLE:
             with subnet.removed(base.model):
-                return self.timer.whole / self.timer(base.model, base.shortlist)
+                return self.timer.whole / self.timer(base.model, base.shortlist), None
         model = copy.deepcopy(base.model)
         if subnet != Subnet.of(model):
             with skipped(model, subnet.dropped):
@@ -383,7 +390,7 @@ class Planning:
             subnet.remove(model)
         lines = self.source.lines("valid", min(TIMED, self.valid_lines))[0]
         _, speed = self.beside_base(base.with_model(model), self.runtime, lines)
-        return float(speed["measured"]["median"])
+        return float(speed["measured"]["median"]), speed["other_lines"]
 
     def beside_base(self, smaller: Translator, runtime: str, lines: Sequence[str]) -> TimedPair:
         """`compared` with the base, on these lines; by one opening alone where the runtime is not that which
@@ -394,6 +401,8 @@ class Planning:
 
     def chosen(self, plan: Plan) -> Choice:
         about = self.about(self.full / plan.cost) | {"loss": plan.loss}
+        if plan.cost in self.on_other_lines:
+            about["predicted_on_other_lines"] = self.on_other_lines[plan.cost]
         if (predictor := self.outputs.translator(plan.output)) is not self.translator:
             batches = [batch.sources for batch in self.text.batches]
             rows, by = mean_rows(predictor, batches), self.outputs.names[plan.output]

@@ -337,7 +337,11 @@ def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
     assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
     assert speed.result.speed["runtime"] == "torch"
     said = capsys.readouterr().out
-    assert 0 < said.index("planning takes about") < said.index("timing layers")
+    words = ["planning takes about", "timing layers", "on other lines):"]
+    assert [said.count(each) > 0 for each in words] == [True] * 3
+    assert sorted(words, key=said.index) == words
+    low, high = speed.result.speed["predicted_on_other_lines"]
+    assert f"predicted {speed.result.speed['predicted']:.2f} ({low:.2f} to {high:.2f} on other lines)" in said
     with pytest.raises(ValueError, match="nothing costs"):
         made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
 
