@@ -16,7 +16,7 @@ from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
-from tests.worlds.made_runs import by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
+from tests.worlds.made_runs import BASE, by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
 
 NINE = Units(heads=9)
 OWN = "headgates.analysis.scores.weight_norm:weight_norm"
@@ -323,6 +323,19 @@ def test_a_share_of_the_parameters_is_met_and_not_by_far(made, shared, at_once, 
     assert row.result.speed["predicted"] == pytest.approx(whole / found, rel=0.01)
     if name == "plan of heads":
         assert {name for name, each in kept(row).items() if name.endswith("ffn") and len(each) < 64} == set()
+
+
+def test_losses_where_training_is_in_bf16_are_rounded_and_kept_apart_from_those_in_fp32(tiny, at_once):
+    rises = []
+    for share, precision in ((0.8, "32"), (0.81, "bf16")):
+        made_on(tiny, Recipe("plan", Share("params", share), ALL_KINDS), precision=precision)
+        name = f"levels-all{'-bf16' * (precision != '32')}-s1.json"
+        rows = RunFolder(tiny / BASE).read_json(f"speed/{name}")["widths"].items()
+        rises.append([rise for site, own in rows for units, rise in own.items()])
+    fp32, bf16 = torch.tensor(rises)
+    assert not torch.equal(fp32, bf16)
+    # summed over some hundred tokens
+    assert (fp32 - bf16).abs().max() < 0.05 * fp32.abs().max()
 
 
 def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
