@@ -74,11 +74,15 @@ def open_base(source: str, options: SourceOptions) -> RunFolder:
     return folder
 
 
+UNLESS_SET = {"finetune.dropout": "model.dropout"}  # what a setting is that is None
+
+
 def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
     """The settings of what is made of a base: its own, and what a command line gives (by dotted name). Also
     what was changed, in words. Raises ValueError at a setting that is the base's alone."""
     recorded = base.config()
     own = flat(recorded)
+    had = own | {name: own.get(of) for name, of in UNLESS_SET.items() if own.get(name) is None}
     changed = []
     for name, value in given.items():
         if name.split(".")[0] in OF_THE_BASE or name in ("text.vocab_size", "text.joint"):
@@ -88,7 +92,8 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
                     f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, "
                     "or train another base"
                 )
-        elif name not in OF_THE_COMMAND and own.get(name) != value:
-            changed.append(f"{name} {value} (the base: {own.get(name)})")
+        elif name not in OF_THE_COMMAND and had.get(name) != value:
+            before = "not set" if had.get(name) is None else had[name]
+            changed.append(f"{name} {value} (the base: {before})")
     plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
     return from_dict(Settings, merged(merged(recorded, plain), nested(given))), changed

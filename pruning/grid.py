@@ -18,6 +18,7 @@ from headgates.pruning.choosers import is_drawn
 from headgates.pruning.make import Row, make, recipe_key
 from headgates.records.fingerprint import trains
 from headgates.records.folder import RunFolder, find_runs
+from headgates.records.provenance import device_name
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,11 @@ def finished_hashes(runs: str) -> set[str | None]:
 
 
 def estimate(lab: Lab, base: RunFolder, waiting: Sequence[Recipe]) -> str:
-    """How long the recipes that wait will take, by the times that the base's training recorded."""
+    """How long the recipes that wait will take, by the times that the base's training recorded; empty where
+    that was on another machine."""
     epochs = sum(recipe.epochs for recipe in waiting if trains(recipe))
     stages = [row.stage for row in base.rows() if row.stage and row.stage.get("seconds")]
-    if not epochs or not stages:
+    if not epochs or not stages or base.result().get("device") != device_name():
         return ""
     epoch = fmean(stage["seconds"] / max(1, stage["epochs"]) for stage in stages)
     return (

@@ -37,7 +37,7 @@ from headgates.pruning.shortlisting import shortlisted
 from headgates.pruning.trimming import trimmed
 from headgates.records.fingerprint import recipe_fingerprint
 from headgates.records.folder import RunFolder, recipe_of
-from headgates.records.row import BASE, CONTINUED, PRUNED, ResultRow
+from headgates.records.row import BASE, CONTINUED, PRUNED, ResultRow, other_words
 from headgates.records.source import BATCH_TOKENS
 
 GAP = 0.3  # points of the metric that making gates exact may change before the user is warned
@@ -228,6 +228,7 @@ def measure(
         found = speeds[facts["speed"]["runtime"]]
         row.speed = facts["speed"] | found | {"runtimes": speeds}
         predicted = f", predicted {facts['speed']['predicted']:.2f}" * isinstance(recipe.budget, Speed)
+        predicted += other_words(facts["speed"].get("predicted_on_other_lines"))
         say(f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}{predicted}")
 
 

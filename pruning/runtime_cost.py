@@ -56,7 +56,8 @@ FREE_OPENINGS = 3  # of models that are free to end
 TIMED = 200  # lines that suffice for them
 START = 2  # tokens of the shortest search
 SHORTEST = 0.05  # seconds of an opening's passes at least: a faster one is made in more rounds
-SLOW = 2.0  # seconds of a batch from which on one batch is timed, in
+SLOW = 2.0  # seconds of a batch from which on one batch is timed
+SLOW_TEXT = 1.0  # of all of them, in turns, from which on two openings do that agree
 SLOW_OPENINGS = 2
 TimedPair = tuple[list[list[list[int]]], dict[str, Any]]  # the outputs of two models, and what was measured
 
@@ -172,25 +173,25 @@ def timed_text(
         search = replace(run.search, beam=beam)
         begin, middle = clock(), len(parts) // 2
         run.search_batch(parts[middle], search)
-        slow = clock() - begin > SLOW
-        if slow:
+        if clock() - begin > SLOW:
             parts = [parts[middle]]
         begin = clock()
         written = [[1 + len(best[0].ids) for best in run.search_batch(part, search)] for part in parts]
         seconds = clock() - begin
     batches = [TimedBatch(*pair) for pair in zip(parts, written, strict=True)]
     rounds = max(1, round(SHORTEST / seconds))
-    return TimedText(batches, beam, rounds, SLOW_OPENINGS if slow else OPENINGS)
+    return TimedText(batches, beam, rounds, SLOW_OPENINGS if seconds > SLOW_TEXT else OPENINGS)
 
 
 @dataclass(frozen=True)
 class TimedLines:
     """Lines to translate in batches, longest first; an empty line stays empty. Encoded once, so that what is
-    timed is search alone."""
+    timed is search alone. once: by one opening of each model, where others tell how fast they are."""
 
     ids: Sequence[list[int]]
     batch: int
     beam: int
+    once: bool = False
 
     @property
     def parts(self) -> list[list[int]]:
@@ -231,28 +232,47 @@ def how_searched(batch: int, beam: int, threads: int) -> str:
     return f"batch {batch}, beam {beam}, {threads} thread{'s' * (threads > 1)}"
 
 
+def on_other_lines(over: Sequence[float], under: Sequence[float]) -> tuple[float, float] | None:
+    """95% interval of sum(over) / sum(under) on other batches than these, as many; None of one batch.
+
+    r = sum(a) / sum(b) over n batches is as uncertain as the mean of a - r b, and the other text's is too:
+    r -+ t_(n-1) sqrt(2 n / (n - 1) sum (a - r b)^2) / sum(b)"""
+    from scipy import special  # type: ignore[import-untyped]
+
+    if (n := len(over)) < 2:
+        return None
+    ratio = sum(over) / sum(under)
+    squares = sum((a - ratio * b) ** 2 for a, b in zip(over, under, strict=True))
+    margin = float(special.stdtrit(n - 1, 0.975)) * math.sqrt(2 * n / (n - 1) * squares) / sum(under)
+    return max(0.0, ratio - margin), ratio + margin
+
+
 def compared(this: Translator, whole: Translator, runtime: str, threads: int, text: TimedLines) -> TimedPair:
     """Two models' translations of some lines, free to end, how many times as fast the first model makes
-    them, in turns with the other, the milliseconds a line of both, and the tokens that it writes for each of
-    the other's."""
+    them, in turns with the other, and may make others, the milliseconds a line of both, and the tokens that
+    it writes for each of the other's."""
     outputs: dict[str, list[list[int]]] = {name: [[] for _ in text.ids] for name in ("this", "whole")}
-    seconds: dict[str, list[float]] = {name: [] for name in outputs}
+    rounds: dict[str, list[list[float]]] = {name: [] for name in outputs}  # the seconds of each batch
     with (
         exported_once(this, runtime, threads) as open_this,
         exported_once(whole, runtime, threads) as open_whole,
     ):
-        for _ in range(FREE_OPENINGS):
+        for _ in range(1 if text.once else FREE_OPENINGS):
             runs = {"this": open_this(), "whole": open_whole()}
             blocks = {
                 (name, number): partial(text.search, run, part, outputs[name])
                 for number, part in enumerate(text.parts)
                 for name, run in runs.items()
             }
-            for name, found in seconds_of(blocks, 1, threads).items():
-                seconds[name] += found
+            found = alternate(blocks, rounds=1, warm_up=0, clock=clock_of(threads))
+            for name, own in rounds.items():
+                own.append([found[name, number][0] for number in range(len(text.parts))])
+    seconds = {name: [*map(sum, own)] for name, own in rounds.items()}
+    by_batch = {name: [*map(median, zip(*own, strict=True))] for name, own in rounds.items()}
     written, before = (sum(len(row) + 1 for row in found) for found in outputs.values())
     return [*outputs.values()], {
         "measured": ratio_by_round(seconds["whole"], seconds["this"]),
+        "other_lines": on_other_lines(by_batch["whole"], by_batch["this"]),
         "milliseconds": [1000 * median(each) / len(text.ids) for each in seconds.values()],
         "tokens": written / before,
     }

@@ -14,7 +14,7 @@ from headgates.configs.recipe import Recipe, Speed
 
 BASE, CONTINUED, PRUNED = "base", "base-continued", "pruned"  # systems of a run
 UNPRUNED_LABELS = {BASE: "unpruned", CONTINUED: "unpruned, trained as long"}  # what tables call them
-Interval = tuple[float, float]  # the middle 95% of the bootstrap
+Interval = tuple[float, float]  # of 95%, most by bootstrap
 REACHED = 0.95  # of the speed that was asked for: two timings of one model differ by 3%
 ENDLESS = 0.5  # of the test lines
 COMPUTE_PARTS = ("choice", "refit", "text", "training")  # of `ResultRow.compute`
@@ -27,10 +27,11 @@ class Ratio(TypedDict):
 
 
 class RuntimeRecord(TypedDict):
-    """By one runtime. milliseconds: a line, of this model and of the unpruned one, whose metrics `unpruned`
-    has; this model's own stand beside."""
+    """By one runtime. other_lines: what the speed may be on as many others. milliseconds: a line, of this
+    model and of the unpruned one, whose metrics `unpruned` has; this model's own stand beside."""
 
     measured: Ratio
+    other_lines: NotRequired[Interval | None]
     milliseconds: tuple[float, float]
     unpruned: NotRequired[dict[str, float]]
 
@@ -45,17 +46,24 @@ class ListRecord(TypedDict):
 
 
 class SpeedRecord(TypedDict):
-    """Of a planned model. budget: what was asked for. predicted: how many times less it costs, of `unit`.
-    shortlist: where it has one that its base has not."""
+    """Of a planned model. budget: what was asked for. predicted: how many times less it costs, of `unit`;
+    predicted_on_other_lines: the 95% interval of that where a model without training was timed on what it
+    writes itself. shortlist: where it has one that its base has not."""
 
     budget: str
     predicted: float
+    predicted_on_other_lines: NotRequired[Interval]
     unit: str
     measured: Ratio
     tokens: float
     timed: str
     runtimes: dict[str, RuntimeRecord]
     shortlist: NotRequired[ListRecord]
+
+
+def other_words(interval: Interval | None) -> str:
+    """Beside a speed that was measured on some lines: what it may be on others."""
+    return f" ({interval[0]:.2f} to {interval[1]:.2f} on other lines)" if interval else ""
 
 
 class StageRecord(TypedDict):

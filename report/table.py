@@ -14,7 +14,7 @@ from headgates.configs.recipe import list_words
 from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.records.folder import RunFolder
-from headgates.records.row import BASE, ResultRow, SpeedRecord
+from headgates.records.row import BASE, ResultRow, SpeedRecord, other_words
 from headgates.tasks import task_of
 
 TERMINAL_WIDTH = 120  # characters, where the output is no terminal and COLUMNS does not say
@@ -151,7 +151,7 @@ def speed_sentence(row: ResultRow, speed: SpeedRecord, whole: int) -> str:
     """How fast and how good a planned model is, beside the unpruned one with so many parameters. Of a budget
     that is no speed, the share that was planned."""
     lost, reached = row.main, f"{speed['measured']['median']:.2f}x as fast by {speed['timed']}"
-    planned = f"predicted {speed['predicted']:.2f}x"
+    planned = f"predicted {speed['predicted']:.2f}x{other_words(speed.get('predicted_on_other_lines'))}"
     if row.missed:
         planned += f", missed: {row.missed}"
     if speed["budget"] != "speedup":

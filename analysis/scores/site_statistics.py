@@ -7,8 +7,8 @@ loss's gradients at its output y.
 E is the mean over N query positions that are not padding; L is the loss summed over units, so that g belongs
 to its own position's y. Batches are forgotten as they come: memory depends on the sizes of the model alone.
 The float64 sums of a whole model can be many times as large as the model, so `one_by_one` makes those of a
-few sites at a time, together at most half as large as the model. Letters: H heads, K head width, D model
-width, N positions, B sentences, L query positions.
+few sites at a time, together at most half as large as the model, or 128 MB. Letters: H heads, K head width,
+D model width, N positions, B sentences, L query positions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -31,6 +31,7 @@ from headgates.gates.sites import device_of, warn_of_neurons
 
 BYTES_AT_ONCE = 2**30  # of all sums that share a pass over the text, at most
 SHARE_AT_ONCE = 0.5  # and so many of the model's bytes, but for those of one site
+FEW_BYTES = 2**27  # that any model's may have: with 13 million parameters two passes in place of seven
 
 
 class Projection(NamedTuple):
@@ -188,10 +189,10 @@ def one_by_one(
     model: nn.Module, batches: Iterable[Any], *, sites: Iterable[HeadSite], **reading: Any
 ) -> Iterator[tuple[HeadSite, SiteStatistics]]:
     """Each of these sites with its statistics, which no one else keeps: as many sites share a pass over the
-    batches as BYTES_AT_ONCE and SHARE_AT_ONCE allow. reading: as `site_statistics`."""
+    batches as the bytes above allow. reading: as `site_statistics`."""
     modules, groups, full = sites_of(model, ALL_KINDS), [list[HeadSite]()], 0
     size = sum(each.numel() * each.element_size() for each in model.parameters())
-    most = min(BYTES_AT_ONCE, SHARE_AT_ONCE * size)
+    most = min(BYTES_AT_ONCE, max(FEW_BYTES, SHARE_AT_ONCE * size))
     for site in sites:
         outputs, inputs = plain_projection(modules[site], rule_of(modules[site]).out).weight.shape
         needed = 8 * (outputs**2 + inputs**2 + outputs * inputs)  # float64

@@ -67,6 +67,15 @@ def test_a_setting_that_is_given_is_the_only_one_that_changes_and_is_said(base):
         assert said == [f"{name} {PLAIN[name]} (the base: {usual[name]})"]
 
 
+def test_dropout_that_only_the_model_has_is_named_as_what_training_had_before(tmp_path):
+    folder = RunFolder(tmp_path)
+    own = flat(to_dict(THEIRS)) | {"finetune.dropout": None, "model.dropout": 0.25}
+    settings = from_dict(Settings, nested(own))
+    folder.write_text("config.yaml", to_yaml(settings, run_hash="a" * 12))
+    assert settings_of(folder, {"finetune.dropout": 0.1})[1] == ["finetune.dropout 0.1 (the base: 0.25)"]
+    assert settings_of(folder, {"finetune.dropout": 0.25})[1] == []
+
+
 def test_a_setting_of_the_command_is_taken_and_not_said(base):
     settings, changed = settings_of(base, {"threads": 3, "runs": "here", "name": "mine"})
     assert (settings.threads, settings.runs, settings.name, changed) == (3, "here", "mine", [])

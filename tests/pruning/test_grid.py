@@ -19,7 +19,7 @@ from headgates.commands.prune import PruneOptions
 from headgates.configs.cli import read_command
 from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Layers, Recipe, Units
-from headgates.pruning import at_once, jobs
+from headgates.pruning import at_once, grid, jobs
 from headgates.pruning.choosers import way
 from headgates.pruning.grid import rows_of, without_repeats
 from headgates.pruning.jobs import LocalJob
@@ -54,6 +54,15 @@ def test_finished_rows_are_found_whichever_command_made_them(tiny, capsys):
     rows, _ = all_rows(tiny, *recipes)
     assert "2 recipes, 1 of them to make" in capsys.readouterr().out
     assert [row.result.heads_open for row in rows] == [9, 4]
+
+
+def test_seconds_of_another_machines_training_are_no_estimate(shared_runs, monkeypatch):
+    lab, base = lab_on(shared_runs)
+    trained = [Recipe("importance", NINE, epochs=2)]
+    monkeypatch.setattr(grid, "device_name", lambda: base.result()["device"])
+    assert "2 epochs of training take about" in grid.estimate(lab, base, trained)
+    monkeypatch.setattr(grid, "device_name", lambda: "another")
+    assert grid.estimate(lab, base, trained) == ""
 
 
 def test_other_seeds_are_made_only_where_a_seed_changes_something():

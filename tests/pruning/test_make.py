@@ -16,7 +16,7 @@ from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
 from headgates.records.folder import RunFolder
-from tests.worlds.made_runs import by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
+from tests.worlds.made_runs import BASE, by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
 
 NINE = Units(heads=9)
 OWN = "headgates.analysis.scores.weight_norm:weight_norm"
@@ -325,6 +325,19 @@ def test_a_share_of_the_parameters_is_met_and_not_by_far(made, shared, at_once, 
         assert {name for name, each in kept(row).items() if name.endswith("ffn") and len(each) < 64} == set()
 
 
+def test_losses_where_training_is_in_bf16_are_rounded_and_kept_apart_from_those_in_fp32(tiny, at_once):
+    rises = []
+    for share, precision in ((0.8, "32"), (0.81, "bf16")):
+        made_on(tiny, Recipe("plan", Share("params", share), ALL_KINDS), precision=precision)
+        name = f"levels-all{'-bf16' * (precision != '32')}-s1.json"
+        rows = RunFolder(tiny / BASE).read_json(f"speed/{name}")["widths"].items()
+        rises.append([rise for site, own in rows for units, rise in own.items()])
+    fp32, bf16 = torch.tensor(rises)
+    assert not torch.equal(fp32, bf16)
+    # summed over some hundred tokens
+    assert (fp32 - bf16).abs().max() < 0.05 * fp32.abs().max()
+
+
 def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
     made, at_once, monkeypatch, capsys
 ):
@@ -337,7 +350,11 @@ def test_a_share_of_the_multiply_adds_and_a_speed_by_the_own_search_are_met(
     assert size(opened(speed.run).model) <= 1.01 * speed.run.row_of("base").parameters / 1.2
     assert speed.result.speed["runtime"] == "torch"
     said = capsys.readouterr().out
-    assert 0 < said.index("planning takes about") < said.index("timing layers")
+    words = ["planning takes about", "timing layers", "on other lines):"]
+    assert [said.count(each) > 0 for each in words] == [True] * 3
+    assert sorted(words, key=said.index) == words
+    low, high = speed.result.speed["predicted_on_other_lines"]
+    assert f"predicted {speed.result.speed['predicted']:.2f} ({low:.2f} to {high:.2f} on other lines)" in said
     with pytest.raises(ValueError, match="nothing costs"):
         made("plan", Speed(1000.0, "torch", 7), ALL_KINDS)
 

@@ -2,13 +2,21 @@
 
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 
 from headgates.configs.settings import SearchConfig
 from headgates.data.shortlist import Shortlist
 from headgates.pruning import runtime_cost
-from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedText
+from headgates.pruning.runtime_cost import (
+    RuntimeCost,
+    TimedBatch,
+    TimedLines,
+    TimedText,
+    compared,
+    on_other_lines,
+)
 
 BATCH = TimedBatch([[n] * (9 - n) for n in range(1, 9)], [10, 10, 6, 4, 4, 2, 2, 2])
 
@@ -62,6 +70,27 @@ def test_each_batch_is_searched_by_both_models_before_the_next_one(monkeypatch):
     timed = seen[2:]  # after a start of each
     assert [name for name, *_ in timed] == ["whole", "this"] * (len(timed) // 2)
     assert timed[::2] == [("whole", *each) for _, *each in timed[1::2]]
+
+
+def test_lines_that_are_timed_once_are_searched_once_by_each_model(translator):
+    ids = [[4, 5], [], [6]]
+    for once, rounds in ((True, 1), (False, runtime_cost.FREE_OPENINGS)):
+        outputs, speed = compared(translator, translator, "torch", 1, TimedLines(ids, 2, 1, once))
+        assert len(speed["measured"]["values"]) == rounds
+        assert outputs[0] == outputs[1]
+
+
+def test_the_interval_on_other_lines_holds_what_another_text_measures_nineteen_times_of_twenty():
+    generator = np.random.default_rng(1)
+    held = []
+    for _ in range(400):
+        under = generator.gamma(4.0, 1.0, (2, 7))  # of two texts of seven batches
+        over = under * generator.normal(1.5, 0.3, (2, 7))
+        low, high = on_other_lines(over[0].tolist(), under[0].tolist())
+        held.append(low <= over[1].sum() / under[1].sum() <= high)
+    assert 0.92 < np.mean(held) < 0.98
+    assert on_other_lines([3.0, 6.0], [2.0, 4.0]) == pytest.approx((1.5, 1.5))
+    assert on_other_lines([3.0], [2.0]) is None
 
 
 def test_decoding_computes_as_many_rows_as_the_whole_batch_has_candidates(translator):

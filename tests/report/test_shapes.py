@@ -34,6 +34,8 @@ def test_the_sentence_of_a_planned_model_compares_its_size_with_the_base(tmp_pat
     assert own_speed(run).endswith(f"{share:.0%} of the parameters")
     own_shape(run)
     assert capsys.readouterr().out.splitlines()[-1] == own_speed(run)
+    untrained = made_run(base, PLANNED, 3, 94.0, speed=SPEED | {"predicted_on_other_lines": (1.5, 2.6)})
+    assert "(predicted 2.05x (1.50 to 2.60 on other lines))" in own_speed(untrained)
     fewer = made_run(base, PLANNED, 3, 94.0, speed=SPEED | {"budget": "params", "unit": "parameters"})
     assert "(planned: 49% of the parameters)" in own_speed(fewer)
 

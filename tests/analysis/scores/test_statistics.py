@@ -93,8 +93,16 @@ def test_statistics_leave_the_model_as_it_was_and_refuse_what_they_cannot_see(mo
 
 
 def test_sites_in_turn_have_the_statistics_of_all_at_once_though_the_text_is_read_once(model, monkeypatch):
+    sites, found, passes = [*sites_of(model, None)], {}, []
+
+    def counted(model, batch):
+        passes.append(batch)
+        return batch_loss(model, batch)
+
+    for _ in one_by_one(model, iter(BATCHES), sites=sites, loss=counted):
+        pass
+    assert len(passes) == len(BATCHES), "the sums of a small model share a pass"
     monkeypatch.setattr("headgates.analysis.scores.site_statistics.BYTES_AT_ONCE", 1)
-    sites, found = [*sites_of(model, None)], {}
     for site, each in one_by_one(model, iter(BATCHES), sites=sites, loss=batch_loss):
         found[site] = each
     for site, (z, g) in materialised(model, PAIRS).items():
