@@ -69,20 +69,20 @@ def test_no_effect_is_called_one_at_most_as_often_as_is_said_by_p_and_by_interva
     )
     assert max(called) <= most(0.05, 1000)
     if null == "normal":
-        assert min(called) >= 0.03 * 1000, "and not much seldomer"
+        assert min(called) >= 0.02 * 1000, "and not much seldomer"
 
 
-@pytest.mark.parametrize("null", ["heavy", "lognormal"])
-def test_of_heads_without_effect_one_is_named_by_few_pairs_no_oftener_than_at_the_level(null):
-    rng = np.random.default_rng(3)
-    named = [
-        any(
-            row["p_value_holm"] < 0.05
-            for row in mean_changes(torch.from_numpy(NULLS[null](rng, (48, 20))), 2000)
-        )
-        for _ in range(40)
-    ]
-    assert sum(named) <= most(0.05, 40)
+@pytest.mark.parametrize(
+    "family",
+    [{"lognormal": 48}, {"lognormal": 24, "normal": 24}, {"lognormal": 12, "heavy": 36}],
+    ids=str,
+)
+def test_of_heads_without_effect_one_is_named_by_few_pairs_no_oftener_than_at_the_level(family):
+    rng, named = np.random.default_rng(3), 0
+    for _ in range(40):
+        changes = np.concatenate([NULLS[null](rng, (heads, 20)) for null, heads in family.items()])
+        named += any(row["p_value_holm"] < 0.05 for row in mean_changes(torch.from_numpy(changes), 1000))
+    assert named <= most(0.05, 40)
 
 
 def of_words(words, ways):
