@@ -80,11 +80,11 @@ def mean_changes(changes: Tensor, draws: int, units: Sequence[int] | None = None
     units and after Holm, where closing the head does not depend on which output is right: changes are then
     as likely above 0 as below, at any size. It says too much of changes that are skewed around a mean of 0,
     which dividing by their spread does not mend: flips leave the order of Student's t as it is. So the other
-    is the bootstrap of t (Efron 1979; Hall 1992, section 3.5): units are drawn anew around the mean, and each
-    draw is divided by its own spread. A few units show too little of a long tail, so they are drawn from the
-    units of the half of all rows that is more skewed, each row divided by its spread and turned so
-    that its long tail is above 0; p is twice the share of draws as far below 0 as the row's own t is from it. The interval holds Student's and that of
-    the row's own bootstrapped t.
+    is the bootstrap of t (Efron 1979; Hall 1992, section 3.5): units are drawn anew around the mean, and
+    each draw is divided by its own spread. A few units show too little of a long tail, so they are drawn
+    from the units of the half of all rows that is more skewed, each row divided by its spread and turned so
+    that its long tail is above 0; p is twice the share of draws as far below 0 as the row's own t is from
+    it. The interval holds Student's and that of the row's own bootstrapped t.
 
     Where nothing is planted, p falls below .05 in at most 7.5% of the draws from normal, heavy-tailed (t of
     3 degrees of freedom), exponential and lognormal changes of 20 and 60 pairs, and with shared words; so
