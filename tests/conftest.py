@@ -40,7 +40,7 @@ SLOW_FIXTURES = {"trained", "make_dense"}
 LONGEST = [
     "tests/test_many_processes.py",
     "tests/pruning/test_make.py",
-    "tests/test_twenty_questions.py",
+    "tests/test_same_answers.py",
     "tests/test_analyze.py",
     "tests/test_fake_gpu.py",
 ]

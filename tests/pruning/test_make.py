@@ -52,7 +52,7 @@ def stored(base: RunFolder, family: str) -> dict[str, np.ndarray]:
     return {name: np.array(row) for name, row in sites.items() if name.split(".")[2] in KINDS}
 
 
-@pytest.mark.parametrize("score", ["loss", "ablation", OWN])  # others: tests/test_twenty_questions.py
+@pytest.mark.parametrize("score", ["loss", "ablation", OWN])  # others: tests/test_same_answers.py
 def test_the_heads_that_stay_have_the_highest_stored_scores(made, shared, score):
     row = made(score, NINE)
     scores = stored(shared[1], score.replace(":", "."))
