@@ -117,11 +117,11 @@ def written(path: Path, contrasts: list[Contrast]) -> Path:
 
 def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(run, called, translator):
     analyze_here, receiver = called(analyze), ["--set", "contrast_into=decoder.1.cross.3.v"]
-    contrasts = read_contrasts("toy:case")[:60]
+    contrasts = read_contrasts("toy:case")[:100]
     mine = written(run.path.parent / "case.tsv", contrasts)
     out = well(analyze_here(run.path, "--contrast", mine, *receiver, *FEW))
     assert "the right output is" in out
-    assert "Necessary and enough? On 30 contrasts" in out
+    assert "Necessary and enough? On 50 contrasts" in out
     content = run.read_json("analysis/base/contrast-runs-case.json")
     facts = content["facts"]
     assert facts["without"]["value"] < facts["without"]["random"] < facts["held_out_clean"]
