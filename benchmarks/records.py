@@ -515,8 +515,12 @@ COSTS = {
 }
 MEMORY = ("bounded", "as torch leaves it")
 QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
-    ("training_peers", "training: times as fast", "Hugging Face's Marian in bf16, same weights and batches",
-     lambda record: "; ".join(f"{row['d_model']}: {spread(row['ratio'])}" for row in record["measurements"])),
+    ("training_peers",
+     "training: times as fast, and how many times as long as its products at the machine's peak",
+     "Hugging Face's Marian in bf16, same weights and batches",
+     lambda record: "; ".join(
+         f"{row['d_model']}: {spread(row['ratio'])}, {row['times_the_products_at_peak']:.1f}"
+         for row in record["measurements"])),
     ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
      "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding_text),
     ("translate_peer", "translate.py by CTranslate2, 1,000 lines, one thread: times as fast",
