@@ -167,9 +167,11 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def in_product_type(x: Tensor) -> Tensor:
     """x in the type that products take under autocast, which would else convert it for each of them; x itself
-    elsewhere."""
+    elsewhere, and in float64, which autocast leaves alone."""
     device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+    if x.dtype == torch.float32 and torch.is_autocast_enabled(device):
+        return x.to(torch.get_autocast_dtype(device))
+    return x
 
 
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

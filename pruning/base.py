@@ -74,7 +74,7 @@ def open_base(source: str, options: SourceOptions) -> RunFolder:
     return folder
 
 
-UNLESS_SET = {"finetune.dropout": "model.dropout"}  # what a setting is that is None
+UNLESS_SET = {"finetune.dropout": "model.dropout"}  # what is taken where the first is None
 
 
 def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
@@ -82,7 +82,6 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
     what was changed, in words. Raises ValueError at a setting that is the base's alone."""
     recorded = base.config()
     own = flat(recorded)
-    had = own | {name: own.get(of) for name, of in UNLESS_SET.items() if own.get(name) is None}
     changed = []
     for name, value in given.items():
         if name.split(".")[0] in OF_THE_BASE or name in ("text.vocab_size", "text.joint"):
@@ -92,8 +91,11 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
                     f"{flag} {value} contradicts {base.path}, which has {own.get(name)}; leave {flag} out, "
                     "or train another base"
                 )
-        elif name not in OF_THE_COMMAND and had.get(name) != value:
-            before = "not set" if had.get(name) is None else had[name]
+        elif name not in OF_THE_COMMAND and own.get(name) != value:
+            before = own.get(name)
+            if before is None:
+                other = UNLESS_SET.get(name)
+                before = f"{other}, {own.get(other)}" if other else "not set"
             changed.append(f"{name} {value} (the base: {before})")
     plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
     return from_dict(Settings, merged(merged(recorded, plain), nested(given))), changed

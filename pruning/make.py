@@ -227,8 +227,9 @@ def measure(
         speeds = Planning(run, run.text.source(run.base), recipe).speeds(predictor)
         found = speeds[facts["speed"]["runtime"]]
         row.speed = facts["speed"] | found | {"runtimes": speeds}
-        predicted = f", predicted {facts['speed']['predicted']:.2f}" * isinstance(recipe.budget, Speed)
+        predicted = f", predicted {facts['speed']['predicted']:.2f}"
         predicted += other_words(facts["speed"].get("predicted_on_other_lines"))
+        predicted *= isinstance(recipe.budget, Speed)
         say(f"{found['measured']['median']:.2f} times as fast by {facts['speed']['timed']}{predicted}")
 
 

@@ -62,6 +62,7 @@ from headgates.pruning.runtime_cost import (
 )
 from headgates.pruning.scores import head_scores, ranked, request_of
 from headgates.pruning.shortlisting import LinkedPieces, mean_rows
+from headgates.records.fingerprint import trains
 from headgates.records.folder import plain
 from headgates.records.provenance import device_name
 from headgates.records.row import Interval, other_words
@@ -124,9 +125,9 @@ class Planning:
 
     @cached_property
     def bf16(self) -> bool:
-        """Whether losses are computed in bf16: where training is, as steps were timed on this machine. At
-        d=256 they took half of the time, and were wrong by 0.0002 nats."""
-        return self.run.lab.precision == "bf16"
+        """Whether losses are computed in bf16: where what is planned is trained in it afterwards. At d=256
+        they took half of the time, and were wrong by 0.0002 nats."""
+        return trains(self.recipe) and self.run.lab.precision == "bf16"
 
     def loss(self, model: Any, batch: Any) -> Tensor:
         """The task's, by which widths, layers and plans are compared."""
@@ -186,7 +187,7 @@ class Planning:
         word = ("heads" if {*kinds} <= {*KINDS} else "all") + "-bf16" * self.bf16
         return f"speed/levels-{word}-s{self.recipe.seed}.json", {
             "weights": self.source.weights,
-            "bf16": self.bf16,
+            **({"precision": "bf16"} if self.bf16 else {}),
             "kinds": sorted({*kinds}),
             "layers": "together" if together else None,
             "calibration": [settings.calibration_sentences, settings.calibration_targets],

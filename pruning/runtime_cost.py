@@ -57,7 +57,7 @@ TIMED = 200  # lines that suffice for them
 START = 2  # tokens of the shortest search
 SHORTEST = 0.05  # seconds of an opening's passes at least: a faster one is made in more rounds
 SLOW = 2.0  # seconds of a batch from which on one batch is timed
-SLOW_TEXT = 1.0  # of all of them, in turns, from which on two openings do that agree
+SLOW_TEXT = 1.0  # of all batches of a text: from there on it is timed by two openings, if they agree
 SLOW_OPENINGS = 2
 TimedPair = tuple[list[list[list[int]]], dict[str, Any]]  # the outputs of two models, and what was measured
 

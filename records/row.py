@@ -27,8 +27,8 @@ class Ratio(TypedDict):
 
 
 class RuntimeRecord(TypedDict):
-    """By one runtime. other_lines: what the speed may be on as many others. milliseconds: a line, of this
-    model and of the unpruned one, whose metrics `unpruned` has; this model's own stand beside."""
+    """By one runtime. other_lines: 95% interval of the speed on as many other lines. milliseconds: a line,
+    of this model and of the unpruned one, whose metrics `unpruned` has; this model's own stand beside."""
 
     measured: Ratio
     other_lines: NotRequired[Interval | None]

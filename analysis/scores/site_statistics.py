@@ -31,7 +31,7 @@ from headgates.gates.sites import device_of, warn_of_neurons
 
 BYTES_AT_ONCE = 2**30  # of all sums that share a pass over the text, at most
 SHARE_AT_ONCE = 0.5  # and so many of the model's bytes, but for those of one site
-FEW_BYTES = 2**27  # that any model's may have: with 13 million parameters two passes in place of seven
+FEW_BYTES = 2**27  # sums may always take this much: with 13 million parameters two passes in place of seven
 
 
 class Projection(NamedTuple):

@@ -66,7 +66,9 @@ def test_logits_far_beyond_the_range_of_exp_stay_finite():
 def test_bfloat16_autocast_agrees_to_its_own_precision(wide, monkeypatch):
     monkeypatch.setattr(loss_module, "CHUNK", 64)
     monkeypatch.setattr(loss_module, "WIDE", wide)
-    monkeypatch.setattr(loss_module, "WIDE_CHUNK_LOGITS", 100 * V)  # chunks of 64 rows, too
+    monkeypatch.setattr(loss_module, "WIDE_CHUNK_LOGITS", 200 * V)  # a chunk of all rows
+    padded, chunks = loss_module.F.pad, list[int]()
+    monkeypatch.setattr(loss_module.F, "pad", lambda x, *how: chunks.append(len(x)) or padded(x, *how))
     hidden, weight, targets = case(101, dtype=torch.float32)  # 152 tokens: rows are added
     bias = torch.linspace(-1, 1, V).requires_grad_()
     inputs = (hidden, weight, bias)
@@ -75,6 +77,7 @@ def test_bfloat16_autocast_agrees_to_its_own_precision(wide, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         loss = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1, bias=bias)
     grads = torch.autograd.grad(loss, inputs)
+    assert len(chunks) == (1 if wide == D else 3)
     assert loss.dtype == torch.float32
     assert abs(loss.item() / exact.item() - 1) < 0.01
     for ours, theirs in zip(grads, exact_grads, strict=True):

@@ -327,8 +327,8 @@ def test_a_share_of_the_parameters_is_met_and_not_by_far(made, shared, at_once, 
 
 def test_losses_where_training_is_in_bf16_are_rounded_and_kept_apart_from_those_in_fp32(tiny, at_once):
     rises = []
-    for share, precision in ((0.8, "32"), (0.81, "bf16")):
-        made_on(tiny, Recipe("plan", Share("params", share), ALL_KINDS), precision=precision)
+    for precision in ("32", "bf16"):
+        made_on(tiny, Recipe("plan", Share("params", 0.8), ALL_KINDS, epochs=1), precision=precision)
         name = f"levels-all{'-bf16' * (precision != '32')}-s1.json"
         rows = RunFolder(tiny / BASE).read_json(f"speed/{name}")["widths"].items()
         rises.append([rise for site, own in rows for units, rise in own.items()])
