@@ -516,7 +516,7 @@ COSTS = {
 MEMORY = ("bounded", "as torch leaves it")
 QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
     ("training_peers",
-     "training: times as fast, and how many times as long as its products at the machine's peak",
+     "training: times as fast, and how many times as long as its products at the fastest product's speed",
      "Hugging Face's Marian in bf16, same weights and batches",
      lambda record: "; ".join(
          f"{row['d_model']}: {spread(row['ratio'])}, {row['times_the_products_at_peak']:.1f}"

@@ -62,7 +62,7 @@ def find_sites(model: nn.Module, kinds: Iterable[str] | None = None) -> dict[Hea
             )
         twice |= {site} & found.keys()
         found[site] = modules[path]
-    # of several feed-forward layers in one layer none is told from the others
+    # several feed-forward layers in one layer cannot be distinguished
     found = {
         replace(site, heads=heads_of(module, rule_of(module))): module
         for site, module in found.items()

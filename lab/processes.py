@@ -79,7 +79,7 @@ def join(devices: int = 1, nodes: int = 1) -> tuple[int, int]:
 
     quiet_lightning()
     cuda = torch.cuda.is_available()
-    # numbers of the CPU too: files and decisions are told by it
+    # numbers on the CPU too: ranks send each other files and decisions by them
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     strategy = DDPStrategy(process_group_backend=backend, timeout=MEETING)
     fabric = Fabric(

@@ -108,8 +108,9 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[TableRow]:
     for group in in_order(compared):
         for row in group.rows:
             alone = Group([row], group.counts)
-            told = not group.is_base and group.epochs in compared.shown_epochs
-            own = {alone: alone.minus(compared.reference(group.epochs))} if told else {}
+            own = {}
+            if not group.is_base and group.epochs in compared.shown_epochs:
+                own[alone] = alone.minus(compared.reference(group.epochs))
             which: TableRow = {"run": row.run.path.name, "system": row.result.system}
             which |= {"seed": row.recipe.seed if row.recipe else None}
             rows.append(which | entries(comparison_columns(compared, metrics, own), alone))

@@ -111,7 +111,7 @@ def test_the_snippets_of_the_readme_run_as_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (prune, printed), (learn, told) = re.findall(
+    (prune, printed), (learn, kept) = re.findall(
         r"```python\n(.*?)```\n\n```\n(.*?)```", TEXTS["README.md"], re.DOTALL
     )
     found: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def test_the_snippets_of_the_readme_run_as_printed(
     loss = found["model"].eval()(**found["batch"]).loss
     assert loss < 0.3, "it has learned nothing; all heads or none would do as well"
     exec(compile(learn, "README.md", "exec"), found)
-    assert told.partition(" (")[0] in capsys.readouterr().out  # which heads stay may differ between machines
+    assert kept.partition(" (")[0] in capsys.readouterr().out  # which heads stay may differ between machines
     assert len(list(tmp_path.glob("*/config.json"))) == 2, "both models are saved"
 
 
