@@ -170,7 +170,7 @@ def at_cost(run: Run, recipe: Recipe) -> Choice:
     seconds = choose_on_frozen(run, "plan-learned: choice", predictor, bank)
     opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
     detach(predictor.model)
-    found = planning.lowest_first(shares_of_blocks(opened))
+    found = planning.once(lambda: planning.lowest_first(shares_of_blocks(opened)))
     found.seconds += seconds
     return found
 

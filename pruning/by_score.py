@@ -37,7 +37,7 @@ def by_score(run: Run, recipe: Recipe) -> Choice:
     if isinstance(budget, Speed | Share):
         planning = Planning(run, source, recipe)
         planning.tell_time(losses=False)
-        return planning.lowest_first(planning.order(recipe.choose))
+        return planning.once(lambda: planning.lowest_first(planning.order(recipe.choose)))
     request = request_of(run, recipe, source)
     scores = scores_of(recipe, request, source)
     seconds, begin = scoring_seconds(recipe.choose, request), time.perf_counter()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -82,6 +82,14 @@ RUNTIME_LABELS = {
     "int8": "CTranslate2 int8",
 }
 T = TypeVar("T")
+
+
+class ChoiceRecord(TypedDict):
+    """What a Choice of parts says; subnet: `Subnet.to_json`."""
+
+    subnet: dict[str, Any]
+    facts: dict[str, Any]
+    seconds: float
 
 
 class Planning:
@@ -211,11 +219,14 @@ class Planning:
         return folder.cached(name, shape, cache_key, make, fresh=fresh)
 
     @cached_property
+    def links(self) -> LinkedPieces:
+        return LinkedPieces(self.run, self.source, self.recipe.seed)
+
+    @cached_property
     def outputs(self) -> OutputLayers:
         """The output layers that a plan may have. A plan for a speed has the shortlist that was asked for;
         else it has the base's output layer or, where that has no shortlist yet, one with a list."""
-        recipe, links = self.recipe, LinkedPieces(self.run, self.source, self.recipe.seed)
-        asked = getattr(recipe.budget, "shortlist", None)
+        asked = getattr(self.recipe.budget, "shortlist", None)
         costs = UNCHANGED
         if self.looks_at_lists:
             name, key = self.lists_file
@@ -224,11 +235,11 @@ class Planning:
                 say(f"timing shortlists of the output layer: {self.search}")
                 names = [asked] if asked else map(str, LIST_SIZES)
                 share = 1.0 if asked else LONGEST_LIST
-                return list_costs(links, names, self.timer, self.valid, share=share)
+                return list_costs(self.links, names, self.timer, self.valid, share=share)
 
             found = (make() if asked else self.kept(name, ListCosts, key, make))["lists"]
             costs = found if asked else {**UNCHANGED, **found}
-        return OutputLayers(self.translator, links, costs)
+        return OutputLayers(self.translator, self.links, costs)
 
     @property
     def looks_at_lists(self) -> bool:
@@ -347,6 +358,23 @@ class Planning:
                 "allow more, or give smaller speeds with --speedup"
             )
         return found
+
+    def once(self, choose: Callable[[], Choice]) -> Choice:
+        """What is chosen, kept in the run's folder: a resumed run goes on with the model that it trained,
+        where timings of now would choose another one."""
+
+        def make() -> ChoiceRecord:
+            begin, found = time.perf_counter(), choose()
+            assert found.subnet is not None
+            seconds = time.perf_counter() - begin
+            return {"subnet": found.subnet.to_json(), "facts": found.facts, "seconds": seconds}
+
+        record = self.run.folder.cached("choice.json", ChoiceRecord, {"weights": self.source.weights}, make)
+        listed = record["facts"]["speed"].get("shortlist")
+        predictor = self.translator
+        if listed:
+            predictor = predictor.with_shortlist(self.links.shortlist(listed["by"]))
+        return Choice(predictor, Subnet.from_json(record["subnet"]), record["seconds"], facts=record["facts"])
 
     def planned(self, planner: Planner, budget: float) -> Plan:
         """The plan for what a model may cost, timed where the budget is a speed."""

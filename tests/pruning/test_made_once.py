@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headgates.configs.cli import config_hash
-from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Units
+from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Units
 from headgates.gates import ALL_KINDS
 from headgates.lab.evaluation import Evaluation
 from headgates.lightning_modules.module import StageModule
@@ -17,6 +17,7 @@ from headgates.models.checkpoint import load_file
 from headgates.models.translator import Translator
 from headgates.pruning import scores
 from headgates.pruning.make import recipe_key
+from headgates.pruning.planning import Planning
 from tests.worlds.made_runs import lab_on, made_by_a_process, made_on
 
 NINE = Units(heads=9)
@@ -87,6 +88,17 @@ def test_a_run_that_is_cut_off_resumes_as_if_it_had_not_been(shared_runs, contin
     assert (resumed.result.subnet, resumed.result.path) == (whole.result.subnet, whole.result.path)
     names = [{path.relative_to(row.run.path) for path in row.run.path.rglob("*")} for row in (whole, resumed)]
     assert names[0] == names[1]
+
+
+def test_a_plan_that_is_cut_off_while_it_trains_is_not_made_again(continued, monkeypatch):
+    # timings of now would give another shape, which the trained weights do not fit
+    recipe = Recipe("plan", Share("params", 0.8), ALL_KINDS, refit="out", epochs=1)
+    with monkeypatch.context() as patch:
+        cut_power(patch, StageModule, "training_step", 3)
+        with pytest.raises(PowerCut):
+            made_on(continued, recipe, checkpoint_steps=2)
+    monkeypatch.setattr(Planning, "searched", None)
+    assert made_on(continued, recipe, resume=True).result.subnet is not None
 
 
 def test_a_run_that_is_cut_off_in_its_evaluation_trains_nothing_again(continued, monkeypatch, stages):
