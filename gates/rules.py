@@ -404,9 +404,11 @@ def layout_of(module: nn.Module) -> SiteRule | None:
     if type(module) is nn.Sequential:
         layouts: tuple[SiteRule, ...] = IN_SEQUENCE if is_two_layers(module) else ()
     else:
-        named = "attention" in type(module).__name__.lower()
-        layouts = (*LAYOUTS, *FEED_FORWARD_LAYOUTS) if named else FEED_FORWARD_LAYOUTS
-    return next((rule for rule in layouts if has_projections(module, rule) and fits(module, rule)), None)
+        attends = "attention" in type(module).__name__.lower()
+        layouts = (*LAYOUTS, *FEED_FORWARD_LAYOUTS) if attends else FEED_FORWARD_LAYOUTS
+    parts = module._modules.keys()
+    named = (rule for rule in layouts if rule.out.partition(".")[0] in parts)
+    return next((rule for rule in named if has_projections(module, rule) and fits(module, rule)), None)
 
 
 def is_two_layers(sequence: nn.Sequential) -> bool:

@@ -29,15 +29,21 @@ _OUT = (
 def unknown_attentions(model: nn.Module, known: Collection[str]) -> list[nn.Module]:
     """One attention of every class that has no rule, among those neither inside nor around an attention that
     has one. known: the paths of these."""
-    modules = dict(model.named_modules())
-    found: dict[type, nn.Module] = {}
-    for path, module in modules.items():
-        around = not path or any(other.startswith(f"{path}.") for other in known)
-        inside = any(f"{path}.".startswith(f"{other}.") for other in known)
+    attentions, found = set(known), dict[type, nn.Module]()
+    around = {above for path in attentions for above in parents(path)}
+    for path, module in model.named_modules():
+        if path in around or not attentions.isdisjoint([path, *parents(path)]):
+            continue
         named = "attention" in type(module).__name__.lower()
-        if not around and not inside and (named or (heads_name(module) and output_name(module))):
+        if path and (named or (heads_name(module) and output_name(module))):
             found.setdefault(type(module), module)
     return list(found.values())
+
+
+def parents(path: str) -> list[str]:
+    """The paths of the modules that one lies in, without the model's own."""
+    parts = path.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def heads_name(module: nn.Module) -> str:
