@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import torch
 # marian:/a/b); not of ../a/b or http://a/b
 _FOLDERS = re.compile(r"(?<![\w.~/])(?!(?<=:)//)/[^,'\"\s]*/")
 _PACKAGES = ("torch", "pytorch-lightning", "sentencepiece", "sacrebleu", "numpy")
+version_of = cache(version)
 
 
 def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
     """What made a number: command, commit, seed, device, versions, time. Machine names and paths are left
     out."""
-    versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+    versions = {"python": platform.python_version()} | {name: version_of(name) for name in _PACKAGES}
     script, *rest = Path(sys.argv[0]).name, *sys.argv[1:]
     program = script if script.startswith("headgates ") else f"python {shlex.quote(script)}"
     return {
@@ -37,8 +39,10 @@ def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
     }
 
 
+@cache
 def commit() -> str:
-    """The checked-out commit, with + where files differ from it; 'unknown' outside a git checkout."""
+    """The commit that was checked out when this was first asked, with + where files differed from it;
+    'unknown' outside a git checkout."""
     checkout = Path(__file__).resolve().parent
     try:
         head, dirty = (
