@@ -107,8 +107,9 @@ def same_number_of_threads() -> None:
 @pytest.fixture
 def called(monkeypatch, capsys) -> Callable[[ModuleType], Callable[..., tuple[int, str, str]]]:
     """called(script)(words...) -> (exit code, stdout, stderr) of a root script, in this process. Its figures
-    are small."""
-    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
+    are made and not rendered; `trained` and the tests of figures render them."""
+    for name in ("savefig", "draw_without_rendering"):
+        monkeypatch.setattr(f"headgates.report.drawing.Figure.{name}", lambda *_, **__: None)
 
     def of(script: ModuleType) -> Callable[..., tuple[int, str, str]]:
         def run(*words: object) -> tuple[int, str, str]:

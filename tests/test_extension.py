@@ -193,6 +193,7 @@ def call(root: Path, *commands: Sequence[object]) -> list[str]:
         [sys.executable, "-c", CALLS, words], cwd=root, env=environment, check=False, **streams
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stderr, "modules are imported here, and in no other test of what is said"
     return done.stdout.split("\x1e")[: len(commands)]
 
 

@@ -4,8 +4,6 @@ the second call."""
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import yaml
 
 from headgates.commands import fit
 from headgates.records.folder import RunFolder
+from tests.worlds.ranks import Command
 from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[1]
@@ -23,15 +22,6 @@ NAMES = {
 }  # fmt: skip
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml")]
 LOSS = 6.0  # nats per token on validation after both epochs; ln 800 = 6.7 without any training, 5.7 measured
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "fit.py"), *words]
-
-
-def environment() -> dict[str, str]:
-    # a copy of the machine's environment without what would change where text goes
-    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "140"}
 
 
 @pytest.fixture(scope="module")
@@ -128,29 +118,19 @@ def test_a_loss_that_is_not_a_number_is_one_line_with_what_to_change(tiny_flags,
     assert_one_line(error, "the loss is nan", "lower", "lr")
 
 
+def said(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
 def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(tiny_flags, text_folder, tmp_path):
     flags = [*tiny_flags, "--runs", str(tmp_path), "--gate", "none", "--train.epochs", "2000"]
-    process = subprocess.Popen(
-        command(*flags),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=environment(),
-        # tests started in the background inherit an ignored interrupt, which Python would then ignore too
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "epoch 1 of 2000" in line:
-            break
+    command = Command([str(ROOT / "fit.py"), *flags], tmp_path / "said")
+    while command.running() and "epoch 1 of 2000" not in said(tmp_path / "said/0.out"):
+        time.sleep(0.05)
     time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    try:
-        _, error = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 130, error
+    os.kill(command.processes[0].pid, signal.SIGINT)
+    ((code, _, error),) = command.end(within=120)
+    assert code == 130, error
     assert "Traceback" not in error
     assert "--resume continues" in error
     folder = tmp_path / f"{text_folder.name}-xx-yy-none-s1"

@@ -78,7 +78,7 @@ def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
     if way == "nodes":
         done = by_torchrun(words)
     else:
-        done = end(start(sys.executable, *words, *["--devices", "2", "--strategy", "fsdp"]))
+        done = Command([*words, "--devices", "2", "--strategy", "fsdp"], tmp_path / "started").end()
     assert [code for code, _, _ in done] == [0] * len(done), done
     said = "".join(out for _, out, _ in done)
     assert said.count("base: epoch 1 of 2") == 1

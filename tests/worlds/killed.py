@@ -2,12 +2,11 @@
 are taken out.
 
 Moments: a training step, a validation batch, and of every file that is written whole: half of it, all of it,
-its two renames. A process that is forked from one with all modules imported starts at once.
+its two renames.
 """
 
 import io
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.recipe import Recipe
+from tests.worlds.ranks import forks
 
 PLANNED = -signal.SIGKILL  # the exit code of a process that was killed as planned
 TIMES = ("seconds", "compute", "tokens_per_second", "train_tokens_per_second", "train_seconds")
@@ -89,8 +89,7 @@ class Fork:
     """Starts `fit` in processes that begin where all modules are imported."""
 
     def __init__(self) -> None:
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["tests.worlds.killed_imports"])
+        self.context = forks()
 
     def fit(self, flags: Sequence[str], recipe: Recipe, *, deadly: int = 0) -> tuple[int, int]:
         """The exit code of the run, and how many moments it had where it ended by itself."""

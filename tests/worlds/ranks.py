@@ -1,13 +1,15 @@
 """Work done by several ranks of this machine, joined by gloo as the processes of a run are, and whole
-commands of ranks. Work is done in forks of one process, which imports torch and Lightning once."""
+commands of ranks. They are forks of one process, which imports torch and Lightning once."""
 
 import os
 import pickle
+import runpy
 import signal
 import socket
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing import get_context
@@ -17,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+IMPORTED = ("commands.fit", "commands.prune", "pruning.grid", "report.compared")
 
 
 def forks() -> ForkServerContext:
     context = get_context("forkserver")
-    context.set_forkserver_preload(
-        ["tests.worlds.rank_jobs", "headgates.commands.fit", "headgates.commands.prune"]
-    )
+    context.set_forkserver_preload(["tests.worlds.rank_jobs", *(f"headgates.{name}" for name in IMPORTED)])
     return context
 
 
@@ -133,9 +134,25 @@ class Command:
 
 
 def one_command(words: list[str], place: Path, environment: dict[str, str]) -> None:
-    """In an interpreter of its own: ranks that trained in a fork waited for each other for ever, now and
-    then."""
+    """It ends without a word to what the script leaves: torch waits for ever, with Python's lock, for the
+    thread of a group of ranks that is let go of while the thread asks for that lock."""
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
     for stream, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    os.environ.clear()
+    os.environ |= environment
     os.chdir(ROOT)
-    os.execve(sys.executable, [sys.executable, *words], environment | {"OMP_NUM_THREADS": "1"})
+    sys.argv, code = words, 0
+    try:
+        _left = runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
