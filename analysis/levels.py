@@ -157,6 +157,7 @@ def text_loss(model: nn.Module, batches: Iterable[Any], loss: Loss = batch_loss)
 def level_losses(
     levels: Levels,
     batches: Sequence[Any],
+    widths: Mapping[HeadSite, Sequence[int]],
     *,
     loss: Loss = batch_loss,
     report: Callable[[HeadSite], None] = lambda site: None,
@@ -164,10 +165,10 @@ def level_losses(
 ) -> dict[tuple[HeadSite, int], float]:
     """(site, width) -> what this width of this site alone adds to the loss of a text, summed over its units.
 
-    report: is called after each site. near: a context within which the passes of a site need not repeat what
-    lies before it."""
+    widths: those to look at. report: is called after each site. near: a context within which the passes of a
+    site need not repeat what lies before it."""
     whole, rises = text_loss(levels.model, batches, loss), {}
-    for site, own in levels.widths.items():
+    for site, own in widths.items():
         with near(site):
             for units in own:
                 rises[site, units] = 0.0

@@ -34,11 +34,10 @@ from headgates.gates.on_device import on_device
 from headgates.gates.sites import device_of
 from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
 from headgates.planning.prefix import KeptOutputs
-from headgates.planning.widths import Widths
+from headgates.planning.widths import Widths, measured_numbers
 
 CROSS = "cross"  # the kind of attention that reads the source
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, and up to four plans are made for a speed
-MEASURED_NUMBERS = 6  # of layers gone in a stack, beside none
 BatchLoss = Callable[[Any, Any], Any]
 
 
@@ -91,14 +90,6 @@ def cheapest_first(layers: Sequence[int], rise: Callable[[Sequence[int]], float]
         gone.append(min(now, key=now.__getitem__))
         total += added.pop(gone[-1])
     return gone
-
-
-def measured_numbers(most: int) -> list[int]:
-    """The numbers of layers gone, up to the most, that are measured with those of the other stack: all, or of
-    many a few, more of the small ones."""
-    if most <= MEASURED_NUMBERS:
-        return [*range(most + 1)]
-    return sorted({round(most * (i / MEASURED_NUMBERS) ** 1.5) for i in range(MEASURED_NUMBERS + 1)})
 
 
 def interpolated(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) -> float:
@@ -197,6 +188,7 @@ class Planner:
             rises = level_losses(
                 self.levels,
                 self.valid,
+                {site: self.steps[site].measured for site in self.sites},
                 loss=self.loss,
                 report=lambda site: self.report(f"{site.name}: loss of each width"),
                 near=lambda site: kept.before(site.stack, site.layer),
@@ -216,7 +208,7 @@ class Planner:
         """Raises ValueError where the kept losses lack a width of the model."""
         known, found = self.known["widths"], dict[tuple[HeadSite, int], float]()
         for site in self.sites:
-            for units in self.options[site]:
+            for units in self.steps[site].measured:
                 if str(units) not in known.get(site.name, {}):
                     raise ValueError(
                         f"the kept losses lack {units} of {site.name}; --fresh measures all of them again"
@@ -398,7 +390,7 @@ class Planner:
                 [
                     Option(
                         self.table.cost(self.subnet(least | each, gone)) - floor,
-                        sum(map(self.rises.__getitem__, each.items())),
+                        sum(self.between(*width) for width in each.items()),
                     )
                     for each in own
                 ]
@@ -554,7 +546,7 @@ class Planner:
         """What a width adds to the loss, on the line between the two that were measured."""
         if (site, width) in self.rises:
             return self.rises[site, width]
-        known = self.options[site]
+        known = self.steps[site].measured
         place = min(max(1, bisect_left(known, width)), len(known) - 1)
         low, high = known[place - 1], known[place]
         share = (width - low) / (high - low)

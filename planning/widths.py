@@ -14,7 +14,15 @@ from headgates.gates.site_rule import group_of
 from headgates.gates.targets import least_of
 
 NEURON_SHARES = tuple(share / 10 for share in range(11))  # of a layer's neurons that a plan may keep
-HEAD_WIDTHS = 8  # numbers of heads that it tells apart at a site, beside the least
+MEASURED_NUMBERS = 5  # of many numbers, those that are measured beside the first
+
+
+def measured_numbers(most: int) -> list[int]:
+    """Of the numbers from 0 up to the most, those whose loss is measured: all, or of many a few, more of the
+    small ones, where losses change most."""
+    if most <= MEASURED_NUMBERS:
+        return [*range(most + 1)]
+    return sorted({round(most * (i / MEASURED_NUMBERS) ** 1.5) for i in range(MEASURED_NUMBERS + 1)})
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,13 @@ class Widths:
         if self.site.kind in FFN_KINDS:
             found = {min(heads, step * round(heads * share / step)) for share in NEURON_SHARES}
         else:
-            found = {*range(heads, -1, -step * max(1, heads // step // HEAD_WIDTHS))}
+            found = {*range(heads, -1, -step)}
         return sorted({self.least, heads} | {width for width in found if width > self.least})
+
+    @property
+    def measured(self) -> list[int]:
+        """Of them those whose loss is measured; between, it is on a straight line."""
+        return [self.all[place] for place in measured_numbers(len(self.all) - 1)]
 
     def below(self, width: int) -> int:
         """The next smaller number, in single steps; the same at the least."""

@@ -1,8 +1,8 @@
 """How a planned model may compute its output layer: all of it, or a shortlist of one of several sizes, each
 with its share of the time and with what it loses.
 
-Time. The whole model is timed with three of the lists, in turns with itself without one. Between them the
-time is a straight line over the rows that a batch of the timed text computes.
+Time. The whole model is timed with two of the lists, in turns with itself without one. Between them the time
+is a straight line over the rows that a batch of the timed text computes.
 
 Loss. A reference may have pieces that no list has, whose probability would be 0, so the model's own choice is
 looked at. Let y be the reference of x. What a list loses is how much less probable the best piece is that it
@@ -31,7 +31,7 @@ from headgates.pruning.runtime_cost import RuntimeCost
 from headgates.pruning.shortlisting import LinkedPieces, mean_rows
 
 LIST_SIZES = (10, 25, 50, 100, 200)  # pieces for each source piece
-LISTS_TIMED = 3  # the shortest, the middle and the longest
+LISTS_TIMED = 2  # the shortest and the longest
 LONGEST_LIST = 0.9  # of all rows: a list that computes more is not looked at
 
 
@@ -95,7 +95,7 @@ def list_costs(
     kept = [name for name in lists if rows[name] <= share * base.model.target_vocab]
     if not kept:
         return {"lists": {}}
-    timed = [kept[place] for place in sorted({0, len(kept) // 2, len(kept) - 1})]
+    timed = [*dict.fromkeys((kept[0], kept[-1]))]
     times = [timer(base.model, lists[name].shortlist) / timer.whole for name in timed]
     between = np.interp([rows[name] for name in kept], [rows[name] for name in timed], times)
     losses = list_losses([lists[name] for name in kept], valid)

@@ -31,9 +31,9 @@ from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
-from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner, measured_numbers
+from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner
 from headgates.planning.reached import reached
-from headgates.planning.widths import Widths
+from headgates.planning.widths import Widths, measured_numbers
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import calibration_of, close_heads, closed_heads
@@ -318,7 +318,7 @@ class Planning:
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
             passes = plans * SHAPES_LOOKED_AT
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
-                passes += sum(len(Widths.of(site, each).all) for site, each in sites.items()) / 2
+                passes += sum(len(Widths.of(site, each).measured) for site, each in sites.items()) / 2
                 passes += sum(3 * n for n in layers) + math.prod(len(measured_numbers(n - 1)) for n in layers)
             for _ in range(1 + self.bf16):  # the first pass in bf16 prepares products
                 begin = time.perf_counter()
@@ -423,8 +423,8 @@ class Planning:
 
     def speed_of(self, plan: Plan) -> tuple[float, Interval | None]:
         """How many times as fast a plan's model is. One that trains afterwards will write what the base
-        writes; any other is closed and refitted as the recipe says, and timed on what it writes itself, which
-        also tells what it may be on other lines."""
+        writes; any other is closed and refitted as the recipe says, on fewer lines, and timed on what it
+        writes itself, which also tells what it may be on other lines."""
         base, subnet, closing = self.outputs.translator(plan.output), plan.subnet, self.recipe.closing
         if self.recipe.epochs or closing == RESAMPLE:
             with subnet.removed(base.model):
@@ -432,7 +432,9 @@ class Planning:
         model = copy.deepcopy(base.model)
         if subnet != Subnet.of(model):
             with skipped(model, subnet.dropped):
-                close_heads(model, subnet.closing.select(self.recipe.kinds), closing, self.calibration)
+                # its outputs are about as long as after a refit on all lines, which takes longer than timing
+                few = replace(self.calibration, sentences=min(self.calibration.sentences or TIMED, TIMED))
+                close_heads(model, subnet.closing.select(self.recipe.kinds), closing, few)
             subnet.remove(model)
         lines = self.source.lines("valid", min(TIMED, self.valid_lines))[0]
         _, speed = self.beside_base(base.with_model(model), self.runtime, lines)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median, stdev
 from typing import Any
@@ -50,15 +50,13 @@ UNASKED = (
     "int8",
 )  # the fastest last; few machines are fast in bf16, which is for who names it
 BATCHES = 4  # that are timed
-OPENINGS = 4  # of a model and of the unpruned one, and up to MORE times as many, until the
+OPENINGS = 2  # of a model and of the unpruned one, and up to MORE times as many, until the
 KNOWN, MORE = 0.02, 3  # standard error of their ratio is no larger
 FREE_OPENINGS = 3  # of models that are free to end
 TIMED = 200  # lines that suffice for them
 START = 2  # tokens of the shortest search
 SHORTEST = 0.05  # seconds of an opening's passes at least: a faster one is made in more rounds
 SLOW = 2.0  # seconds of a batch from which on one batch is timed
-SLOW_TEXT = 1.0  # of all batches of a text: from there on it is timed by two openings, if they agree
-SLOW_OPENINGS = 2
 TimedPair = tuple[list[list[list[int]]], dict[str, Any]]  # the outputs of two models, and what was measured
 
 
@@ -88,7 +86,6 @@ class TimedText:
     batches: Sequence[TimedBatch]
     beam: int
     rounds: int = 1
-    openings: int = OPENINGS
 
     @property
     def sentences(self) -> int:
@@ -179,8 +176,7 @@ def timed_text(
         written = [[1 + len(best[0].ids) for best in run.search_batch(part, search)] for part in parts]
         seconds = clock() - begin
     batches = [TimedBatch(*pair) for pair in zip(parts, written, strict=True)]
-    rounds = max(1, round(SHORTEST / seconds))
-    return TimedText(batches, beam, rounds, SLOW_OPENINGS if seconds > SLOW_TEXT else OPENINGS)
+    return TimedText(batches, beam, max(1, round(SHORTEST / seconds)))
 
 
 @dataclass(frozen=True)
@@ -233,17 +229,21 @@ def how_searched(batch: int, beam: int, threads: int) -> str:
 
 
 def on_other_lines(over: Sequence[float], under: Sequence[float]) -> tuple[float, float] | None:
-    """95% interval of sum(over) / sum(under) on other batches than these, as many; None of one batch.
+    """95% interval of sum(over) / sum(under) on as many batches of other lines; None of one batch.
 
-    r = sum(a) / sum(b) over n batches is as uncertain as the mean of a - r b, and the other text's is too:
-    r -+ t_(n-1) sqrt(2 n / (n - 1) sum (a - r b)^2) / sum(b)"""
+    Batches are in the order of their lengths, in the other text too, so what differs by length is no luck of
+    the lines. Only neighbours are compared (von Neumann 1941). With r = sum(a) / sum(b) and d = a - r b of n
+    batches, d varies by s^2 = sum (d_i+1 - d_i)^2 / 2 (n - 1), which has about 2 (n - 1)^2 / (3 n - 4)
+    degrees of freedom, and r -+ t sqrt(2 n) s / sum(b) counts the luck of both texts."""
     from scipy import special  # type: ignore[import-untyped]
 
     if (n := len(over)) < 2:
         return None
     ratio = sum(over) / sum(under)
-    squares = sum((a - ratio * b) ** 2 for a, b in zip(over, under, strict=True))
-    margin = float(special.stdtrit(n - 1, 0.975)) * math.sqrt(2 * n / (n - 1) * squares) / sum(under)
+    left = [a - ratio * b for a, b in zip(over, under, strict=True)]
+    variance = sum((after - before) ** 2 for before, after in pairwise(left)) / (2 * (n - 1))
+    t = float(special.stdtrit(2 * (n - 1) ** 2 / (3 * n - 4), 0.975))
+    margin = t * math.sqrt(2 * n * variance) / sum(under)
     return max(0.0, ratio - margin), ratio + margin
 
 
@@ -291,7 +291,7 @@ class RuntimeCost:
         self.stack = ExitStack()  # until this goes, which may be with the process
         self.open_whole = self.stack.enter_context(exported_once(self.copied, runtime, threads))
         begin, found = time.perf_counter(), list[dict[str, list[float]]]()
-        for _ in range(text.openings):
+        for _ in range(OPENINGS):
             found.append(self.seconds({"whole": self.open_whole()}, free=True))
         whole, free = ([each for one in found for each in one[name]] for name in ("whole", "free"))
         self.rest = max(0.0, 1 - ratio_by_round(whole, free)["median"])
@@ -337,10 +337,10 @@ class RuntimeCost:
         """Milliseconds a sentence. shortlist: in place of the base's own."""
         smaller = self.copied.with_model(model)
         smaller = smaller if shortlist is None else smaller.with_shortlist(self.timed_list(shortlist))
-        shares, few = list[float](), self.text.openings
+        shares, most = list[float](), MORE * OPENINGS
         with exported_once(smaller, self.runtime, self.threads) as open_this:
             opened = {"whole": self.open_whole, "this": open_this}
-            while len(shares) < few or (len(shares) < MORE * few and standard_error(shares) > KNOWN):
+            while len(shares) < OPENINGS or (len(shares) < most and standard_error(shares) > KNOWN):
                 order = ("whole", "this") if len(shares) % 2 else ("this", "whole")  # neither always first
                 seconds = self.seconds({name: opened[name]() for name in order})
                 shares.append(ratio_by_round(seconds["this"], seconds["whole"])["median"])

@@ -64,7 +64,7 @@ def test_a_width_is_in_place_within_the_context_and_gone_after_it(model):
 
 def test_the_loss_of_a_width_is_that_of_the_model_with_it_alone(model):
     levels = levels_of(model, BATCHES)
-    rises = level_losses(levels, BATCHES)
+    rises = level_losses(levels, BATCHES, levels.widths)
     assert all(rise == 0 for (site, units), rise in rises.items() if units == site.heads)
     site, whole = next(iter(levels.widths)), text_loss(model, BATCHES)
     levels.place(site, 0)

@@ -159,7 +159,7 @@ def test_the_loss_of_a_level_is_that_of_the_model_with_its_least_squares():
     model, batch = TORCH.model(), TORCH.batch(9)
     scores = HeadMap({site: torch.arange(site.heads) for site in find_sites(model)})
     levels = Levels(model, [batch], scores, {FIRST: [6, 3]}, forward=forward, queries=every)
-    losses = level_losses(levels, [batch], loss=cubes)
+    losses = level_losses(levels, [batch], levels.widths, loss=cubes)
     slow, z = copy.deepcopy(model), inputs_of_the_first(model, batch["src"]).flatten(0, 1).double()
     out = slow.encoder.layers[0].self_attn.out_proj
     W, bias, left = out.weight.double(), out.bias.double(), slice(6, 12)  # the three heads that score highest

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from headgates.analysis.knapsack import Option
+from headgates.analysis.levels import Levels, text_loss
 from headgates.configs.settings import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
 from headgates.planning import reached as reaching
 from headgates.planning.cost_table import by_stack, cost_table, open_units, parameters
-from headgates.planning.planner import Plan, Planner, cheapest_first, interpolated, measured_numbers
+from headgates.planning.planner import Plan, Planner, cheapest_first, interpolated
 from headgates.planning.reached import reached
+from headgates.planning.widths import measured_numbers
 from headgates.pruning.by_gates import shares_of_blocks
 from headgates.pruning.smaller_model import largest_model, matrix_numbers, narrower
 from tests.planning.test_cost_table import DEEP, made_small, padded_heads
@@ -205,7 +207,15 @@ def test_a_plan_that_is_much_faster_than_asked_is_made_again_for_more(asked, mon
 
     monkeypatch.setattr(reaching, "key_of", lambda subnet: subnet.key)
     found = reached(plan, lambda plan: plan.subnet.cost, asked)
-    assert 0.97 * asked <= found.cost <= 1.01 * asked
+    assert 0.95 * asked <= found.cost <= 1.01 * asked
+
+
+def test_a_plan_that_was_not_close_enough_alone_ends_the_search_once_another_was_no_closer(monkeypatch):
+    """Timings that scatter: a first plan a twentieth faster than asked, a second one slower than that."""
+    monkeypatch.setattr(reaching, "key_of", lambda subnet: subnet)
+    costs = [95.5, 104.0, 99.0]
+    found = reached(lambda budget: Plan(budget, budget), lambda plan: costs.pop(0), 100.0)
+    assert (found.cost, costs) == (95.5, [99.0])
 
 
 def test_kept_losses_of_others_that_lack_a_width_are_refused(make_model):
@@ -361,7 +371,7 @@ def test_layers_go_in_the_order_of_all_trials_with_fewer_of_them():
 def test_what_many_layers_add_together_lies_between_those_that_were_measured():
     assert measured_numbers(5) == [0, 1, 2, 3, 4, 5]
     numbers = measured_numbers(11)
-    assert len(numbers) == 7
+    assert len(numbers) == 6
     assert {0, 1, 11} <= {*numbers}
     known = {each: 3.0 * each[0] + each[0] * each[1] for each in itertools.product(numbers, repeat=2)}
     for at in itertools.product(range(12), repeat=2):  # bilinear, so the lines between meet it
@@ -372,7 +382,9 @@ def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_
     model = random_model(make_model, **{**DEEP, "d_model": 64, "heads": 16})
     table = cost_table(model, padded_heads, unit="seconds", padded=True)
     made = planner(model, table, {})
-    widths = {site.name: {str(n): float(site.heads - n) for n in own} for site, own in made.options.items()}
+    widths = {
+        site.name: {str(n): float(site.heads - n) for n in own.measured} for site, own in made.steps.items()
+    }
     gone = [*itertools.product(*(range(len(own.layers)) for own in (model.encoder, model.decoder)))]
     made.__dict__["known"] = {
         "widths": widths,
@@ -382,13 +394,33 @@ def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_
         "dropped": [{"gone": list(each), "rise": 1e6 * sum(each)} for each in gone],
     }
     site = next(site for site in made.sites if site.kind == "cross")
-    assert 15 not in made.options[site]
+    assert 15 not in made.steps[site].measured
     assert any(fixed["cross"] == 15 for fixed in made.fixed_heads())
     budget = table.cost(made.whole) - 1.0
     (best, *_) = made.candidates(budget)
     opened = {n for site, n in open_units(best.subnet).items() if site.kind in ("dec-self", "cross")}
     assert opened in ({15}, {16})
     assert best.cost <= budget
+
+
+def test_a_number_of_heads_whose_loss_was_not_measured_is_refitted_as_it_is_alone(make_model):
+    model = random_model(make_model, encoder_layers=1, decoder_layers=1, d_model=64, heads=16).eval()
+    ids = torch.randint(3, 17, (2, 7, 11), generator=torch.Generator().manual_seed(1))
+    batch = {"source": ids[0], "target_in": ids[1]}
+    order = HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ["enc-self"])})
+
+    def loss(model, batch):
+        return model(**batch).logsumexp(-1).sum()
+
+    made = Planner(model, order, None, [batch], [batch], loss=loss, units=1, queries=lambda *_: None)
+    (site,) = made.sites
+    assert 5 not in made.steps[site].measured
+    alone = Levels(model, [batch], order, {site: [5]}, queries=lambda *_: None)
+    expected = -text_loss(model, [batch], loss)
+    with alone.placed({site: 5}):
+        expected += text_loss(model, [batch], loss)
+    assert abs(expected) > 1e-2
+    assert made.rise(made.subnet({site: 5}, {})) == pytest.approx(expected, rel=1e-3)
 
 
 def cross_heads(subnet: Subnet) -> int:

@@ -390,6 +390,7 @@ def test_a_model_that_nobody_trains_is_timed_refitted_and_one_that_trains_by_the
         return by_size(this, base, *how)
 
     monkeypatch.setattr(planning, "compared", watched)
+    monkeypatch.setattr(planning, "TIMED", 1000)  # as many lines as the model that is made is refitted on
     row = made("plan", Speed(1.25, "torch", 7), ALL_KINDS, refit="out+ffn+v")
     *candidates, _ = timed  # the last is the model that was made
     final = opened(row.run)

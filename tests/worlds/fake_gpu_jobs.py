@@ -328,7 +328,7 @@ def levels(here: Here) -> Any:
     sites = [site for site in find_sites(model, ALL_KINDS) if site.heads]
     order = weight_norm(model, kinds=ALL_KINDS)
     found = Levels(model, BATCHES, order, {site: [0, site.heads // 2] for site in sites})
-    return [level_losses(found, BATCHES)]
+    return [level_losses(found, BATCHES, found.widths)]
 
 
 # ---------------------------------------------------------------- our own Transformer
