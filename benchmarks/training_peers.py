@@ -1,4 +1,4 @@
-"""How fast do we train beside the fastest peer, Hugging Face's Marian?   The aim: 2 times, at three widths.
+"""How fast do we train beside the fastest peer, Hugging Face's Marian? A part of `peers.py`.
 
 3+3 layers at d=128 and 256, 6+6 at 512, ffn 4d, 8 heads, tied vocabulary of 8,000, dropout 0.1 and none of
 attention weights. The peer has random weights, eager attention (its sdpa is slower on short sentences on a
@@ -8,10 +8,8 @@ compute the same from the same weights: equal losses and gradient norms. Beside 
 ours is from the machine: a step's seconds over those of its products alone, at the fastest product timed.
 """
 
-import argparse
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,20 +20,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.benchmark import Answer, Flag, count_flag, run
 from benchmarks.product_step import product_step
 from headgates.bridges.hf import MODEL_TYPES, our_settings, our_tensor
 from headgates.configs.settings import ModelConfig, Settings, TextConfig
 from headgates.configs.stages import StageConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
-from headgates.lab.measure import alternate, median_and_range, ratio_by_round, spread_text
+from headgates.lab.measure import alternate, median_and_range, ratio_by_round
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.multiply_adds import decoding
 from headgates.models.transformer import Transformer
 from headgates.records.provenance import device_name
 
-AIM, TRAINING_SEED, VOCABULARY_SIZE, PADDING = 2.0, 1, 8000, 0
+TRAINING_SEED, VOCABULARY_SIZE, PADDING = 1, 8000, 0
 MAX_TOKENS = 2350  # of a batch, padding counted: about 2,000 target tokens
 OURS, PEER, PEER_32 = "ours", "Marian bf16", "Marian fp32"
 
@@ -210,41 +207,17 @@ def measure_width(width: int, batches: list[Batch], *, precision: str, rounds: i
     }
 
 
-def answer(options: argparse.Namespace) -> Answer:
-    width = max(options.widths)
+def measure_training(widths: Sequence[int], *, steps: int, rounds: int) -> list[dict[str, Any]]:
+    """`measure_width` of each, in the precision that training takes by itself, with how many times as long a
+    step takes as its products."""
+    width = max(widths)
     sizes = Settings(model=ModelConfig(d_model=width, ffn=4 * width), text=TextConfig(max_tokens=MAX_TOKENS))
-    precision, batches = resolve_precision(sizes, device_name()), make_batches(options.steps)
-    results = [
-        measure_width(width, batches, precision=precision, rounds=options.rounds) for width in options.widths
-    ]
+    precision, batches = resolve_precision(sizes, device_name()), make_batches(steps)
+    results = [measure_width(width, batches, precision=precision, rounds=rounds) for width in widths]
     # other work slows some of the products down, so the fastest of all widths is the machine's
     fastest = max(result["peak"] for result in results)
     for result in results:
         speed = result["tokens_per_second"][OURS]["median"]
+        result["precision"] = precision
         result["times_the_products_at_peak"] = fastest / (result["multiply_adds_per_token"] * speed)
-    rows = [
-        [
-            result["d_model"],
-            *(f"{speed['median']:,.0f}" for speed in result["tokens_per_second"].values()),
-            spread_text(result["ratio"]),
-            f"{result['times_the_products_at_peak']:.1f}",
-        ]
-        for result in results
-    ]
-    header = ["d, tokens/s", OURS, PEER, PEER_32, f"ours / its faster one, at least {AIM:g}", "from peak"]
-    clock = "CPU" if torch.get_num_threads() == 1 else "wall"
-    numbers = {"aim": AIM, "measurements": results, "rounds": options.rounds, "seconds": clock}
-    return Answer(numbers, header, rows, precision=precision, seed=TRAINING_SEED)
-
-
-QUESTION = (
-    "training: target tokens/s of ours over Hugging Face's Marian, same batches and weights: at least 2"
-)
-FLAGS: list[Flag] = [
-    ("--widths", {"type": int, "nargs": "+", "default": [128, 256, 512]}),
-    count_flag("--steps", 5, "steps, and batches, of a block"),
-    count_flag("--rounds", 5, "timed blocks of each trainer"),
-]
-
-if __name__ == "__main__":
-    sys.exit(run("training_peers", QUESTION, __doc__, FLAGS, answer, peers=["transformers"]))
+    return results
