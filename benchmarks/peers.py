@@ -99,8 +99,14 @@ def learned_bert() -> tuple[Any, list[dict[str, Tensor]]]:
     import transformers
 
     torch.manual_seed(1)
-    sizes = {"hidden_size": BERT_WIDTH, "num_hidden_layers": 6, "num_attention_heads": 8}
-    config = transformers.BertConfig(vocab_size=32, num_labels=32, intermediate_size=4 * BERT_WIDTH, **sizes)
+    config = transformers.BertConfig(
+        vocab_size=32,
+        num_labels=32,
+        hidden_size=BERT_WIDTH,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        intermediate_size=4 * BERT_WIDTH,
+    )
     model = transformers.BertForTokenClassification(config)
     words = torch.randint(3, 32, (STEPS, 32, 16))
     batches = [{"input_ids": each, "labels": each[:, :1].repeat(1, 16)} for each in words]
