@@ -32,13 +32,14 @@ from torch import Tensor
 
 from benchmarks.any_model import SHARES, made, share_for, speeds, torch_pruning
 from benchmarks.benchmark import ROOT, Answer, Flag, count_flag, run
+from benchmarks.peers_table import HEADER, ROWS, peer_rows
 from benchmarks.search_peers import measure_search
 from benchmarks.toy_bases import loss_of
 from benchmarks.training_peers import marian, measure_training
 from headgates import prune
 from headgates.bridges.ct2 import write
 from headgates.bridges.formats import copy_vocabs
-from headgates.lab.measure import alternate, median_and_range, ratio_by_round, spread_text
+from headgates.lab.measure import alternate, median_and_range, ratio_by_round
 from headgates.records.source import open_source
 
 QUESTION = "how many times as fast as its peers does headgates train, search, start and plan?"
@@ -147,66 +148,6 @@ def choice_at_speed(whole: Any, batches: Sequence[Mapping[str, Any]]) -> Any:
     return models[-1]
 
 
-def training_rows(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            "training",
-            f"d={row['d_model']}, {row['precision']}",
-            row["fastest_peer"],
-            spread_text(row["ratio"]),
-            f"{row['tokens_per_second']['ours']['median']:,.0f} target tokens/s, "
-            f"{row['times_the_products_at_peak']:.1f} times as long as the products",
-        ]
-        for row in found
-    ]
-
-
-def search_rows(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            "search",
-            f"d={row['d_model']}, batch {row['batch']}, beam {row['beam']}",
-            peer,
-            spread_text(ratio),
-            f"{row['sentences_per_second']['ours']['median']:.1f} sentences/s",
-        ]
-        for row in found
-        for peer, ratio in row["over"].items()
-    ]
-
-
-def start_rows(found: Mapping[str, Any]) -> list[list[str]]:
-    own = {"CTranslate2": "int8", "HF generate": "torch"}
-    return [
-        [
-            "start",
-            f"one line by {own[peer]}",
-            peer,
-            spread_text(ratio),
-            f"{found['seconds']['ours, ' + own[peer]]['median']:.1f} s",
-        ]
-        for peer, ratio in found["over"].items()
-    ]
-
-
-def plan_rows(found: Mapping[str, Any]) -> list[list[str]]:
-    said = ", ".join(
-        f"{name} {each['median']:.2f} times as fast at loss {found['losses'][name]:.3f}"
-        for name, each in found["reached"].items()
-    )
-    label, own = f"BERT, d={BERT_WIDTH}, speedup={SPEEDUP:g}", f"{found['seconds']['ours']:.0f} CPU s; {said}"
-    return [["plan", label, "Torch-Pruning", f"{found['over']:.2f}", own]]
-
-
-ROWS: dict[str, Callable[[Any], list[list[str]]]] = {
-    "training": training_rows,
-    "search": search_rows,
-    "start": start_rows,
-    "plan": plan_rows,
-}
-HEADER = ("what", "of", "peer", "times as fast", "ours")
-
-
 def answer(options: argparse.Namespace) -> Answer:
     rounds = options.rounds
     parts: dict[str, Callable[[], Any]] = {
@@ -221,12 +162,8 @@ def answer(options: argparse.Namespace) -> Answer:
         "start": lambda: measure_start(rounds),
         "plan": measure_plan,
     }
-    measured, rows = {}, list[list[str]]()
-    for name in options.parts:
-        measured[name] = parts[name]()
-        rows += ROWS[name](measured[name])
-    numbers = {"measured": measured, "rounds": rounds, "header": HEADER, "rows": rows}
-    return Answer(numbers, HEADER, rows)
+    measured = {name: parts[name]() for name in options.parts}
+    return Answer({"measured": measured, "rounds": rounds}, HEADER, peer_rows(measured))
 
 
 FLAGS: list[Flag] = [

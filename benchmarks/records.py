@@ -18,6 +18,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.atom_mapping import first_two
+from benchmarks.peers_table import HEADER, peer_rows, spread
 from benchmarks.planted import USUAL_RELATIONS, selector_table
 from headgates.records.table import markdown_table
 
@@ -402,6 +403,11 @@ def measured_table() -> Table:
     )
 
 
+def peers_table() -> Table:
+    """The newest run of benchmarks/peers.py."""
+    return HEADER, peer_rows(record_lines("peers")[-1]["measured"])
+
+
 def planted() -> Table:
     """What every selector of headgates found, by the newest line that has a planting."""
     newest: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -494,19 +500,6 @@ def known_head() -> Table:
     )
 
 
-def spread(ratio: dict[str, Any]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
-
-
-def decoding_text(record: dict[str, Any]) -> str:
-    rows = [row for each_width in record["measurements"] for row in each_width["rows"]]
-    texts = []
-    for peer in rows[0]["over"]:
-        medians = [row["over"][peer]["median"] for row in rows]
-        texts.append(f"{peer}: {min(medians):.2f} to {max(medians):.2f}")
-    return "; ".join(texts)
-
-
 COSTS = {
     "gates": "a training step with gates: times as long",
     "importance": "importance of all heads: times as long",
@@ -515,14 +508,6 @@ COSTS = {
 }
 MEMORY = ("bounded", "as torch leaves it")
 QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
-    ("training_peers",
-     "training: times as fast, and how many times as long as its products at the fastest product's speed",
-     "Hugging Face's Marian in bf16, same weights and batches",
-     lambda record: "; ".join(
-         f"{row['d_model']}: {spread(row['ratio'])}, {row['times_the_products_at_peak']:.1f}"
-         for row in record["measurements"])),
-    ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
-     "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding_text),
     ("translate_peer", "translate.py by CTranslate2, 1,000 lines, one thread: times as fast",
      "a program that calls CTranslate2 itself",
      lambda record: "; ".join(f"{row['compute_type']}, beam {row['beam']}: {spread(row['ratio'])}"
@@ -556,6 +541,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     ),
     "student": student,
     "measured": measured_table,
+    "peers": peers_table,
     "planted": planted,
     "any-model": any_model,
     "own": own_models,
@@ -571,7 +557,7 @@ def filled_page(page: str) -> str:
     def fill(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"no table {match[2]!r}; add it to TABLES in benchmarks/records.py")
-        left = 4 if match[2] == "measured" else 1  # columns of words
+        left = {"measured": 4, "peers": 5}.get(match[2], 1)  # columns of words
         return match[1] + "\n".join(markdown_table(*TABLES[match[2]](), left)) + match[3]
 
     return MARKED.sub(fill, page)
