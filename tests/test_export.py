@@ -1,5 +1,4 @@
-"""export.py as its user meets it: the plain command, what it refuses and how, and that exporters do not flood
-the terminal."""
+"""export.py as its user meets it: the plain command, and what it refuses and how."""
 
 import json
 import re
@@ -20,7 +19,6 @@ from headgates.gates import HeadMap, attach, find_sites
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
 from tests.worlds.families import BY_NAME
-from tests.worlds.ranks import Command
 from tests.worlds.runs import assert_one_line, well, write_run
 from tests.worlds.translators import as_checkpoint
 
@@ -89,20 +87,6 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     )
     well(export_here(run.path, "--to", "onnx", "--system", "base"))
     assert read_export(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
-
-
-def test_onnx_comes_with_no_words_but_ours(run, tmp_path):
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    words = [str(ROOT / "export.py"), str(run.path), "--to", "onnx", "--threads", "1"]
-    ((code, out, error),) = Command(words, tmp_path / "said", COLUMNS="140").end()
-    assert (code, error) == (0, "")
-    assert len(out.splitlines()) == 5
-    assert set(read_export(run / "exported/l0-onnx")["files"]) == {
-        "encoder.onnx",
-        "decoder.onnx",
-        "vocab.model",
-    }
 
 
 def test_a_ctranslate2_export_gives_the_alignments_of_the_toy_language(tmp_path, export_here, monkeypatch):

@@ -1,7 +1,10 @@
 """The programs of --to onnx: they say what the model says, and onnxruntime alone can run them."""
 
 import json
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -32,12 +35,15 @@ CASES = {  # the first layer of "empty layers" has no self-attention, the second
 
 @pytest.fixture(scope="module")
 def exported(make_translator, tmp_path_factory):
-    """exported("ssru") -> the translator and its folder, written once."""
+    """exported("ssru") -> the translator and its folder, written once; what was said is beside it."""
 
     @cache
     def find(name):
         translator, folder = make_translator(**CASES[name]), tmp_path_factory.mktemp("onnx") / "out"
-        export(translator, "onnx", folder, lines=SOURCES, references=TARGETS, provenance={})
+        said = StringIO()
+        with redirect_stdout(said), redirect_stderr(said), warnings.catch_warnings(record=True) as caught:
+            export(translator, "onnx", folder, lines=SOURCES, references=TARGETS, provenance={})
+        folder.with_name("said").write_text(said.getvalue() + "".join(str(each.message) for each in caught))
         return translator, folder
 
     return find
@@ -53,6 +59,12 @@ def test_one_line_or_none_with_a_wide_beam_is_translated_as_by_the_model(exporte
     )
     assert [one.text for one in found[0]] == [one.text for one in expected[0]]
     assert FORMATS["onnx"].open(folder).translate([]) == []
+
+
+def test_exporters_do_not_flood_the_terminal(exported):
+    _, folder = exported("empty layers")
+    assert folder.with_name("said").read_text() == ""
+    assert set(read_export(folder)["files"]) == {"encoder.onnx", "decoder.onnx", "vocab.model"}
 
 
 def test_onnx_graphs_translate_without_torch(exported):

@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 
 @given(content=st.dictionaries(TEXTS, VALUES, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_written_is_read_again(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("yaml") / "config.yaml"
     path.write_text(dump_yaml(content), encoding="utf-8")

@@ -72,7 +72,7 @@ def make_dense(tmp_path) -> Callable[..., Source]:
         torch.manual_seed(seed)
         model = stirred(Transformer(ModelConfig(**SETTINGS), len(vocab), len(vocab)), 0.3)
         translator = Translator(
-            model, vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=61)
+            model, vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=199)
         )
         if planted is not None:
             keep_alone(translator, *planted)
