@@ -12,7 +12,6 @@ EFFECT_COLUMNS = {  # of a head's row -> in words
     "effect": "closing it costs",
     "patch": "patched",
     "direct": "directly",
-    "into": "into",
 }
 
 
@@ -33,8 +32,8 @@ def contrast_table(result: AnalysisResult) -> None:
     ]
     title, *sentences = contrast_sentences(facts)
     print(title)
-    words = [facts["into"] if column == "into" else EFFECT_COLUMNS[column] for column in known[1:]]
-    columns = ["head", EFFECT_COLUMNS["effect"], "95%", "p", "p (Holm)", *words]
+    effect, *patches = (EFFECT_COLUMNS[column] for column in known)
+    columns = ["head", effect, "95%", "p", "p (Holm)", *patches]
     show(f"the {len(cells)} heads that {facts['name']} needs most, in nats", columns, cells)
     for sentence in sentences:
         print(sentence)
@@ -88,6 +87,5 @@ def contrast_data(result: AnalysisResult) -> dict[str, Any]:
         "name": facts["name"],
         "title": title,
         "sentences": sentences,
-        "into": facts.get("into"),
         "rows": effect_rows(result),
     }
