@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.atom_mapping import first_two
 from benchmarks.peers_table import HEADER, peer_rows, spread
 from benchmarks.planted import USUAL_RELATIONS, selector_table
 from headgates.records.table import markdown_table
@@ -484,23 +483,6 @@ def any_model_bases() -> Table:
     return made_table(rows, columns)
 
 
-def known_head() -> Table:
-    """The head that is right most often and the one that is missed most: of all runs of the layer together,
-    then of each run."""
-    return made_table(
-        record_lines("atom_mapping")[-1]["rows"],
-        {
-            "layer": lambda row: str(row["runs"]),
-            "right most often": lambda row: f"head {first_two(row['heads']['right'])[0]}",
-            "right": lambda row: "{1:.1%}".format(*first_two(row["heads"]["right"])),
-            "next head": lambda row: "{2:.1%}".format(*first_two(row["heads"]["right"])),
-            "largest effect": lambda row: f"head {first_two(row['heads']['effect'])[0]}",
-            "effect": lambda row: "{1:.3f}".format(*first_two(row["heads"]["effect"])),
-            "next head's": lambda row: "{2:.3f}".format(*first_two(row["heads"]["effect"])),
-        },
-    )
-
-
 COSTS = {
     "gates": "a training step with gates: times as long",
     "importance": "importance of all heads: times as long",
@@ -547,7 +529,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "any-model": any_model,
     "own": own_models,
     "any-model-bases": any_model_bases,
-    "atom-mapping": known_head,
     "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
 }
 
