@@ -20,9 +20,9 @@ from headgates.tasks.base import Task
 @pytest.mark.parametrize("name", LEARNED)
 def test_gates_are_there_take_every_option_of_their_own_and_start_open(name):
     learned = LEARNED[name]
-    told = {} if learned.by_price else {"target_heads": 3}
-    gate = GATES[learned.gate](7, **learned.gate_options(GateConfig()), **told)
-    assert told or torch.equal(gate.eval()(), torch.ones(7))
+    number = {} if learned.by_price else {"target_heads": 3}
+    gate = GATES[learned.gate](7, **learned.gate_options(GateConfig()), **number)
+    assert number or torch.equal(gate.eval()(), torch.ones(7))
     flags = {setting.name: setting for setting in all_settings(Settings)}
     for option in fields(learned.options):
         assert flags[f"gates.{option.name}"].default == option.default

@@ -164,7 +164,7 @@ def test_rows_many_times_as_large_as_their_file_are_not_written_out(tmp_path, mo
     monkeypatch.setattr(
         headgates.data.rows,
         "check_unpacked",
-        lambda *told: (seen.append(pa.total_allocated_bytes()), check_unpacked(*told)),
+        lambda *given: (seen.append(pa.total_allocated_bytes()), check_unpacked(*given)),
     )
     with pytest.raises(DataError, match=r"train\.\w+ cannot be read .* says to have [\d,]+ bytes, and holds"):
         load_corpus(tmp_path, src="en", tgt="de")

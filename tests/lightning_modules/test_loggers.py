@@ -58,13 +58,13 @@ def test_a_resumed_stage_keeps_its_earlier_rows_and_forgets_those_it_takes_again
 
 
 def test_tensorboard_and_a_tracker_stand_beside_the_csv(tmp_path):
-    told = []
-    loggers = make_loggers("tensorboard", tmp_path, "gates", lambda *row: told.append(row))
+    logged = []
+    loggers = make_loggers("tensorboard", tmp_path, "gates", lambda *row: logged.append(row))
     for logger in loggers:
         logger.log_metrics({"val/loss": 2.0}, 1)
         logger.save()
         logger.finalize("success")
     assert read(tmp_path / "metrics.csv")[0]["val/loss"] == "2.0"
-    assert told == [("gates", {"val/loss": 2.0}, 1)]
+    assert logged == [("gates", {"val/loss": 2.0}, 1)]
     (events,) = (tmp_path / "tensorboard" / "gates").glob("events.out.tfevents.*")
     assert events.stat().st_size > 0

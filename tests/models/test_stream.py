@@ -77,13 +77,13 @@ def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(raw, part
 
 
 def test_a_line_of_other_bytes_is_left_empty_and_told_but_not_another_kind_of_file():
-    told = []
+    said = []
     raw = b"(\xb5m)\na\nx\xe4y\r\nc"  # which begins as Zstandard does, for two bytes
-    assert list(split_lines([raw], name="in.txt", left_empty=told.append)) == ["", "a", "", "c"]
-    assert [words.partition(":")[0] for words in told] == ["in.txt, line 1", "in.txt, line 3"]
-    assert told[1].endswith("byte 2 (0xe4) is not UTF-8; its translation is left empty")
+    assert list(split_lines([raw], name="in.txt", left_empty=said.append)) == ["", "a", "", "c"]
+    assert [words.partition(":")[0] for words in said] == ["in.txt, line 1", "in.txt, line 3"]
+    assert said[1].endswith("byte 2 (0xe4) is not UTF-8; its translation is left empty")
     with pytest.raises(DataError, match="UTF-16"):
-        list(split_lines(["a\n".encode("utf-16")], left_empty=told.append))
+        list(split_lines(["a\n".encode("utf-16")], left_empty=said.append))
 
 
 def test_text_without_line_ends_is_refused_before_it_fills_the_memory(monkeypatch):
@@ -138,11 +138,11 @@ def test_a_line_of_too_many_pieces_is_named_after_the_lines_before_it():
 
 
 def test_lines_of_too_many_pieces_can_be_left_empty_and_are_told():
-    told: list[str] = []
-    found = translated(Upper(), [["a", "b c d"], ["e f", "g h i", "j"]], longest=2, left_empty=told.append)
+    said: list[str] = []
+    found = translated(Upper(), [["a", "b c d"], ["e f", "g h i", "j"]], longest=2, left_empty=said.append)
     assert texts(found) == ["A", "", "E F", "", "J"]
-    assert [text.split(" has")[0] for text in told] == ["standard input, line 2", "standard input, line 4"]
-    assert all(text.endswith("its translation is left empty") for text in told)
+    assert [text.split(" has")[0] for text in said] == ["standard input, line 2", "standard input, line 4"]
+    assert all(text.endswith("its translation is left empty") for text in said)
 
 
 # ---------------------------------------------------------------- translations to text

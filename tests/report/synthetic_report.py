@@ -153,8 +153,8 @@ def lines(systems: list[Data]) -> Data:
         line = {"number": 7 * i, "source": f"Two young men play, line {i}.", "reference": outputs[0]}
         of = [0] + [bool(wrong) * 1] * (len(systems) - 1)
         found.append({**line, "outputs": outputs, "of": of})
-    told = [{"system": "pruned", "own": True, "value": 38.0} | each for each in systems]
-    return {"total": 1000, "src": "en", "tgt": "de", "systems": told, "lines": found}
+    known = [{"system": "pruned", "own": True, "value": 38.0} | each for each in systems]
+    return {"total": 1000, "src": "en", "tgt": "de", "systems": known, "lines": found}
 
 
 def contrast(name: str, order: list[Place], worth: dict[Place, float]) -> Data:

@@ -31,8 +31,8 @@ def test_each_line_has_what_each_system_wrote_of_that_source(base):
     scored = RunFolder(base.path.parent / "toy-importance-42-s1")
     scored.write_outputs("base-continued", ["the same"] * 400)
     found = lines_of(base)
-    told = [(system["run"], system["label"], system["own"]) for system in found["systems"]]
-    assert told == [
+    systems = [(system["run"], system["label"], system["own"]) for system in found["systems"]]
+    assert systems == [
         (base.path.name, "unpruned", True),
         (scored.path.name, "unpruned, trained as long", False),
         (scored.path.name, "importance, 42 heads, seed 1", True),

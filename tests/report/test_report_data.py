@@ -1,4 +1,4 @@
-"""What the page is told of the runs on a base, of single heads and of sentences."""
+"""What the page is found of the runs on a base, of single heads and of sentences."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -44,8 +44,8 @@ def test_states_are_all_runs_and_curves_those_that_no_gates_learned_and_the_cont
     assert [each["beam"] for each in curves.values()] == [4, 4]
     analysed = AnalysedModel.open([str(base.path)], Analyses(siblings=True, threads=1), lambda text: None)
     states = report_data(analysed, {}, Findings(), with_examples=False)["states"]
-    told = [(each["series"], each["label"], each["learned"], each["heads_open"]) for each in states]
-    assert told == [
+    found = [(each["series"], each["label"], each["learned"], each["heads_open"]) for each in states]
+    assert found == [
         ("learned gates, 1 epoch", "λ 0.015", True, 30),
         ("importance", "42 heads", False, 42),
         ("importance", "36 heads", False, 36),
