@@ -20,7 +20,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, NotRequired, TypedDict
@@ -235,27 +235,26 @@ class Planner:
     def drop_losses(self) -> tuple[dict[str, list[int]], list[DropRecord]]:
         """The order in which each stack's layers go, and what numbers of them add with numbers of the other
         stack's."""
-        base = self.base  # before anything is skipped
+        base, kept = self.base, KeptOutputs(self.model, self.valid, self.loss)  # before anything is skipped
 
-        def rise(gone: Mapping[str, Sequence[int]]) -> float:
-            with skipped(self.model, gone):
+        @cache
+        def rise(gone: frozenset[Layer]) -> float:
+            with skipped(self.model, by_stack(gone)):
                 return text_loss(self.model, self.valid, self.loss) - base
 
         def rise_of(stack: str, gone: Sequence[int]) -> float:
-            return rise({stack: gone})
+            return rise(frozenset((stack, n) for n in gone))
 
         orders: dict[str, list[int]] = {}
         for stack, left in by_stack(layer for layer in self.layers if self.may_go(layer)).items():
-            gone = orders[stack] = cheapest_first(left, partial(rise_of, stack))
+            with kept.before(stack, 0):
+                gone = orders[stack] = cheapest_first(left, partial(rise_of, stack))
             self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
-        numbers = itertools.product(*(measured_numbers(len(gone)) for gone in orders.values()))
-        dropped = [
-            DropRecord(
-                gone=list(each),
-                rise=rise({stack: gone[:n] for (stack, gone), n in zip(orders.items(), each, strict=True)}),
-            )
-            for each in numbers
-        ]
+        dropped = list[DropRecord]()
+        for each in itertools.product(*(measured_numbers(len(gone)) for gone in orders.values())):
+            first = zip(orders.items(), each, strict=True)
+            together = frozenset((stack, n) for (stack, gone), count in first for n in gone[:count])
+            dropped.append(DropRecord(gone=list(each), rise=rise(together)))
         return orders, dropped
 
     # ---------------------------------------------------------------- the knapsack

@@ -12,6 +12,7 @@ from headgates.analysis.levels import Levels, text_loss
 from headgates.configs.settings import ModelConfig
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
+from headgates.gates.site_walk import SKIPPED
 from headgates.planning import reached as reaching
 from headgates.planning.cost_table import by_stack, cost_table, open_units, parameters
 from headgates.planning.planner import Plan, Planner, cheapest_first, interpolated
@@ -125,7 +126,11 @@ def test_layers_that_go_together_are_measured_together_against_the_whole_model(m
     ids = torch.randint(3, 17, (2, 3, 5), generator=torch.Generator().manual_seed(1))
     batch = {"source": ids[0], "target_in": ids[1]}
 
+    passes = list[tuple[bool, ...]]()
+
     def loss(model, batch):
+        layers = itertools.chain(model.encoder.layers, model.decoder.layers)
+        passes.append(tuple(getattr(layer, SKIPPED, False) for layer in layers))
         return model(**batch).logsumexp(-1).sum()
 
     plan = Planner(
@@ -138,6 +143,8 @@ def test_layers_that_go_together_are_measured_together_against_the_whole_model(m
         units=1,
     )
     plan.__dict__["known"] = dict(zip(("drop_order", "dropped"), plan.drop_losses(), strict=True))
+    with_gone = [*filter(any, passes)]
+    assert len(with_gone) == len({*with_gone}) > 8, "no layers are looked at twice"
     with torch.no_grad():
         whole = float(loss(model, batch))
         rises = {}
