@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from headgates.configs.cli import config_hash
 from headgates.configs.recipe import Recipe
 from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
@@ -63,7 +64,7 @@ def stage_seed(seed: int, stage: str) -> int:
 
 
 class Lab:
-    """What all runs of one command share: settings, text, machine, tracker and locks."""
+    """What all runs of one command share: settings, text, machine and tracker."""
 
     def __init__(self, settings: Settings, text: ExperimentText | None = None, asked: Recipe | None = None):
         """text: that of the settings, where it has been read already. asked: the recipe that the command is
@@ -74,7 +75,6 @@ class Lab:
         self.settings, self.asked = settings, asked
         self.text = ExperimentText(settings) if text is None else text.with_settings(settings)
         self.task = self.text.task
-        self.locks = RunLocks()
         self.tracker = make_tracker(settings.logger, self.provenance(settings.seed))
 
     @cached_property
@@ -104,37 +104,44 @@ class Lab:
         settings, asked = self.settings, recipe == self.asked
         seed = settings.seed if recipe is None else recipe.seed
         named = settings.name if asked and settings.name else name
-        folder, done = first(
-            lambda: claim_run(
-                replace(settings, seed=seed),
-                named,
-                dict(key),
-                facts=self.provenance(seed),
-                locks=self.locks,
-                files=self.task.tokenizer_files,
-                base=on,
-                recipe=recipe,
-                fresh=settings.fresh and (asked or (self.asked is None and recipe is not None)),
-                strict=asked and not settings.unique,
+        with RunLocks() as locks:  # its own: another run may be made within this one
+            folder, done = first(
+                lambda: claim_run(
+                    replace(settings, seed=seed),
+                    named,
+                    dict(key),
+                    facts=self.provenance(seed),
+                    locks=locks,
+                    files=self.task.tokenizer_files,
+                    base=on,
+                    recipe=recipe,
+                    fresh=settings.fresh and (asked or (self.asked is None and recipe is not None)),
+                    strict=asked and not settings.unique,
+                )
             )
-        )
-        again = "; --fresh repeats it" if asked else ""
-        if done:
-            first(lambda: measure_again(folder, self.task, self.text.test))
-        say(f"{kind if kind in (BASE, CONTINUED) else 'run'}: {folder.path}" + f" (finished{again})" * done)
-        if done and asked and settings.name not in (None, folder.path.name):
-            say(f"--name {settings.name} is not needed: the same model is finished as {folder.path.name}")
-        run = Run(self, folder, on or folder, kind, recipe, done)
-        try:
-            yield run
-        except ValueError:
-            if not done and is_first():
-                abandon_run(folder, self.task.tokenizer_files)
-            raise
-        if done or run.made:
-            self.locks.release()  # others may now build on it
+            again = "; --fresh repeats it" if asked else ""
+            if done:
+                first(lambda: measure_again(folder, self.task, self.text.test))
+            say(
+                f"{kind if kind in (BASE, CONTINUED) else 'run'}: {folder.path}"
+                + f" (finished{again})" * done
+            )
+            if done and asked and settings.name not in (None, folder.path.name):
+                say(f"--name {settings.name} is not needed: the same model is finished as {folder.path.name}")
+            run = Run(self, folder, on or folder, kind, recipe, done)
+            try:
+                yield run
+            except ValueError:
+                if not done and is_first():
+                    abandon_run(folder, self.task.tokenizer_files)
+                raise
         if run.made and run.tracked:
             self.tracker.finish(self.text.test)
+
+    def is_made_elsewhere(self, key: Mapping[str, Any]) -> bool:
+        """Whether another process makes the run of this key now."""
+        with RunLocks() as locks:
+            return first(lambda: not locks.hold(Path(self.settings.runs), config_hash(key), wait=False))
 
     def own_row(self, run: RunFolder) -> tuple[RunFolder, ResultRow]:
         """The row of a finished run's own model on the test lines, and with the search, of this command, and
@@ -175,7 +182,6 @@ class Lab:
 
     def close(self) -> None:
         self.tracker.close()
-        self.locks.release()
 
 
 class Run:

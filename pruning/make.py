@@ -64,25 +64,26 @@ def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
     of this base."""
     check_chooser("--by", recipe.choose)
     own = CONTINUED if recipe.choose == UNPRUNED else PRUNED
-    continued = None
-    if recipe.epochs and own == PRUNED:
-        continued = make(lab, base, recipe.trained_as_long).run
+    as_long = recipe.trained_as_long if recipe.epochs and own == PRUNED else None
+    # what another process makes is waited for only where it is compared with
+    elsewhere = as_long is not None and lab.is_made_elsewhere(recipe_key(lab, base, as_long))
+    continued = make(lab, base, as_long).run if as_long and not elsewhere else None
     name = "-".join([lab.text.prefix, *recipe.file_words])
     key = recipe_key(lab, base, recipe)
     with lab.run(name, own, key, on=base, recipe=recipe) as run:
         if not run.done:
             predictor = run.load()
             check_closing(recipe.closing, predictor.model)
-            if own == PRUNED:
+            if own == PRUNED and not elsewhere:
                 run.compare_with(continued, predictor)
-            else:
+            elif own == CONTINUED:
                 run.begin_rows(predictor)
             if recipe.choose == PIECES:
                 run.finish(own, trimmed=trimmed(run, recipe))
             elif recipe.choose == SHORTLIST:
                 run.finish(own, shortlisted=shortlisted(run, recipe))
             else:
-                made(run, recipe, own)
+                made(run, recipe, own, as_long if elsewhere else None)
     return row_of(run.folder, lab)
 
 
@@ -126,8 +127,9 @@ def row_of(run: RunFolder, lab: Lab, system: str | None = None) -> Row:
 # ---------------------------------------------------------------- the steps
 
 
-def made(run: Run, recipe: Recipe, own: str) -> None:
-    """Choose, close and refit, remove, train, measure, write."""
+def made(run: Run, recipe: Recipe, own: str, waits_for: Recipe | None) -> None:
+    """Choose, close and refit, remove, train, measure, write. waits_for: what the rows begin with once it is
+    made."""
     choice: Choice = imported(how(recipe.choose))(run, recipe)
     if recipe.closing == RESAMPLE:
         measured_closed(run, recipe, choice)
@@ -144,6 +146,8 @@ def made(run: Run, recipe: Recipe, own: str) -> None:
         result = run.train_on(name, predictor, stage, prefix="training-", seeded_as=seed_key(recipe))
     weights = run.folder / "best.pt"
     run.task.save_model(weights, predictor)
+    if waits_for:
+        run.compare_with(make(run.lab, run.base, waits_for).run, predictor)
     measure(run, recipe, own, choice, result, refit)
     run.finish(own)
     for file in (*run.folder.path.glob("*-best.pt"), *run.folder.path.glob("*-last.pt")):

@@ -24,27 +24,37 @@ from headgates.records.heartbeat import Heartbeat, machine
 
 
 class RunLocks:
-    """The runs that this process is making. The system gives a lock back when the process ends, however it
-    ends."""
+    """The runs that this process is making, until the block ends. The system gives a lock back when the
+    process ends, however it ends."""
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
         self.beats: list[Heartbeat] = []
 
-    def hold(self, root: Path, run_hash: str) -> None:
-        """Wait until no other process makes the run of this hash, then keep others from it until
-        `release`."""
+    def __enter__(self) -> "RunLocks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def hold(self, root: Path, run_hash: str, *, wait: bool = True) -> bool:
+        """Wait until no other process makes the run of this hash, then keep others from it until `release`.
+        Without `wait`, False where another does."""
         try:
             import fcntl
         except ImportError:  # Windows has none: there, do not start two at once
-            return
+            return True
         descriptor = open_lock(hashlib.sha256(f"{root.resolve()} {run_hash}".encode()).hexdigest()[:16])
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                os.close(descriptor)
+                return False
             say(f"another process is making the run {run_hash} in {root}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         self.descriptors.append(descriptor)
+        return True
 
     def occupy(self, folder: Path, run_hash: str) -> Literal["ours", "waited", "another's"]:
         """Keep the processes of other machines, and other runs, from writing this folder until `release`: see

@@ -12,12 +12,14 @@ from headgates.configs.cli import config_hash
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Units
 from headgates.gates import ALL_KINDS
 from headgates.lab.evaluation import Evaluation
+from headgates.lab.lab import Run
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_file
 from headgates.models.translator import Translator
 from headgates.pruning import scores
 from headgates.pruning.make import recipe_key
 from headgates.pruning.planning import Planning
+from headgates.records.run_lock import RunLocks
 from tests.worlds.made_runs import lab_on, made_by_a_process, made_on
 
 NINE = Units(heads=9)
@@ -136,6 +138,27 @@ def test_two_processes_do_not_make_one_run_twice(continued):
     found = sorted(results.get(timeout=5) for _ in both)
     assert found[0][0] == 0 < found[1][0]
     assert found[0][1:] == found[1][1:]
+
+
+def test_a_run_trains_while_another_process_makes_what_it_is_compared_with(
+    tiny, tmp_path, monkeypatch, stages
+):
+    whole = made_on(Path(shutil.copytree(tiny, tmp_path / "in turn")), TRAINED)
+    (lab, base), elsewhere = lab_on(tiny), RunLocks()
+    elsewhere.hold(tiny, config_hash(recipe_key(lab, base, TRAINED.trained_as_long)))
+    train_on = Run.train_on
+
+    def freed(*given, **how):
+        result = train_on(*given, **how)
+        elsewhere.release()
+        return result
+
+    monkeypatch.setattr(Run, "train_on", freed)
+    made = made_on(tiny, TRAINED)
+    assert stages == ["base-continued", "training", "training", "base-continued"]
+    rows = [[(each.system, each.measures, each.loss) for each in row.run.rows()] for row in (made, whole)]
+    assert rows[0] == rows[1]
+    assert made.result.reference == whole.result.reference
 
 
 # ---------------------------------------------------------------- what a run is found by
