@@ -1,7 +1,6 @@
 """A recipe's run is made once: found again by what it depends on, resumed where it was cut off, and waited
 for while another process makes it."""
 
-import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from headgates.pruning.make import recipe_key
 from headgates.pruning.planning import Planning
 from headgates.records.run_lock import RunLocks
 from tests.worlds.made_runs import lab_on, made_by_a_process, made_on
+from tests.worlds.ranks import forks
 
 NINE = Units(heads=9)
 TRAINED = Recipe("importance", NINE, refit="out", epochs=1)
@@ -126,8 +126,7 @@ def test_what_cannot_be_made_leaves_no_folder(tiny):
 
 
 def test_two_processes_do_not_make_one_run_twice(continued):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.worlds.made_runs"])
+    context = forks()
     results = context.Queue()
     both = [context.Process(target=made_by_a_process, args=(continued, TRAINED, results)) for _ in range(2)]
     for process in both:
