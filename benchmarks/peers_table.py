@@ -4,18 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from headgates.lab.measure import spread_text
+
 HEADER = ["what", "of", "peer", "times as fast", "ours"]
-
-
-def spread(ratio: Mapping[str, Any]) -> str:
-    return "{median:.2f} ({lowest:.2f} to {highest:.2f})".format_map(ratio)
 
 
 def training_rows(found: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     for row in found:
         own = f"{row['tokens_per_second']['ours']['median']:,.0f} target tokens/s"
         own += f"; a step takes {row['times_the_products_at_peak']:.1f} times as long as its products"
-        yield [f"d={row['d_model']}, {row['precision']}", row["fastest_peer"], spread(row["ratio"]), own]
+        yield [f"d={row['d_model']}, {row['precision']}", row["fastest_peer"], spread_text(row["ratio"]), own]
 
 
 def search_rows(found: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
@@ -33,7 +31,7 @@ def start_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
     runtimes = {"CTranslate2": "int8", "HF generate": "torch"}
     for peer, ratio in found["over"].items():
         own = f"{found['seconds']['ours, ' + runtimes[peer]]['median']:.1f} s"
-        yield [f"one line by {runtimes[peer]}", peer, spread(ratio), own]
+        yield [f"one line by {runtimes[peer]}", peer, spread_text(ratio), own]
 
 
 def plan_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:

@@ -17,8 +17,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.peers_table import HEADER, peer_rows, spread
+from benchmarks.peers_table import HEADER, peer_rows
 from benchmarks.planted import USUAL_RELATIONS, selector_table
+from headgates.lab.measure import spread_text
 from headgates.records.table import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -361,10 +362,10 @@ def curve_table() -> Table:
         for record in record_lines("batch_curves")
         for row in record["measured"]
     }
-    batches, cell = sorted({batch for *_, batch in found}), "{median:.2f} ({lowest:.2f} to {highest:.2f})"
+    batches = sorted({batch for *_, batch in found})
     rows = [
         [f"{best}" if best else "none", f"{beam}"]
-        + [cell.format(**found[best, beam, batch]) for batch in batches]
+        + [spread_text(found[best, beam, batch]) for batch in batches]
         for best, beam in sorted({(best, beam) for best, beam, _ in found})
     ]
     return ["pieces listed", "beam", *(f"batch {batch}" for batch in batches)], rows
@@ -390,7 +391,7 @@ def measured_table() -> Table:
         newest |= {each["what"]: each["ratio"] for each in record["measured"]}
     rows = [(name, asked, peer, answer(record_lines(name)[-1])) for name, asked, peer, answer in QUESTIONS]
     for what, text in COSTS.items():
-        ratios = "; ".join(f"{name}: {spread(ratio)}" for name, ratio in newest[what].items())
+        ratios = "; ".join(f"{name}: {spread_text(ratio)}" for name, ratio in newest[what].items())
         rows.append(("costs", text, "a plain pass", ratios))
     return made_table(
         rows,
@@ -493,13 +494,13 @@ MEMORY = ("bounded", "as torch leaves it")
 QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
     ("translate_peer", "translate.py by CTranslate2, 1,000 lines, one thread: times as fast",
      "a program that calls CTranslate2 itself",
-     lambda record: "; ".join(f"{row['compute_type']}, beam {row['beam']}: {spread(row['ratio'])}"
+     lambda record: "; ".join(f"{row['compute_type']}, beam {row['beam']}: {spread_text(row['ratio'])}"
                               for row in record["measurements"])),
     ("memory", "training in bf16 on a CPU: CPU time of bounded memory", "memory as torch leaves it",
-     lambda record: f"{spread(record['ratio'])}; peak "
+     lambda record: f"{spread_text(record['ratio'])}; peak "
      + " against ".join(f"{record['measured'][each]['peak_mb']:,} MB" for each in MEMORY)),
     ("big_corpus", "steps on a corpus of 10 million pairs: times as long", "text in memory",
-     lambda record: f"{spread(record['throughput']['slower'])}; "
+     lambda record: f"{spread_text(record['throughput']['slower'])}; "
      f"{record['private_mb_above_model']['second']:.0f} MB above the model"),
     ("fuzz", "damaged and hostile files that our readers are given", "one clear error each",
      lambda record: "; ".join(f"{name}: {count:,}" for name, count in record["all"].items())),
