@@ -38,6 +38,7 @@ from headgates.analysis.contrasts import mean_changes, pair_values, set_effects
 from headgates.analysis.interactions import interactions
 from headgates.analysis.levels import Levels, level_losses
 from headgates.analysis.lrp import relevance, relevance_score
+from headgates.analysis.optimal_ablation import fold_optimal
 from headgates.analysis.patching import Patching
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
@@ -287,10 +288,11 @@ def closings(here: Here) -> Any:
             model, closed, batches, forward, positions=query_tokens, sublayers=sublayers, values=True
         ),
         lambda model, closed: fold_mean(model, closed, batches, forward, positions=query_tokens),
+        lambda model, closed: fold_optimal(model, closed, BATCHES, forward, positions=query_tokens, steps=3),
     ]
     for close in ways:
         model = here(random_model().double())
-        closed = second(model, ALL_KINDS)
+        closed = second(model, ALL_KINDS) if close is not ways[-1] else second(model)
         found.append(close(model, closed))
         found += [state(model), remove(model, closed), batch_loss(model, batches[0])]
     model = here(random_model())
