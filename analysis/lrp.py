@@ -19,8 +19,9 @@ cancel; by size, each head counts for what it does either way:
     share            |R_h| / sum_h' |R_h'|      in [0, 1]
     share_signed     R_h / sum_h' R_h'          the paper's; unbounded where the sum is small
 
-As in the paper, shares are taken at every generation step, and then their mean over all steps of all
-sentences.
+    step   the share at every generation step, then the mean over all steps of all sentences: the paper's
+    sum    R_h summed over all steps of all sentences, then one share: the steps go back together, for the
+           price of one; steps of which one says yes and the other no take each other away
 
 What the papers leave open, and we chose:
     - the seed is 1 at the logit (as in Voita et al.'s later code) and 0 elsewhere, so steps count alike; the
@@ -44,7 +45,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -62,9 +63,11 @@ from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
+from headgates.gates.names import check_name
 from headgates.gates.on_device import on_device
 from headgates.gates.sites import device_of
 
+Aggregation = Literal["step", "sum"]
 ALMOST_NOTHING = 1e-300  # a denominator of 0 becomes this
 # of the largest tensor on the way back; generation steps go back together while they stay below
 TENSOR_NUMBERS = 2**23
@@ -106,7 +109,8 @@ ENDS = ("source", "target", "biases", "eps")  # where else a walk may say that r
 class Ledger:
     """Where relevance ended, a generation step: source + target + biases + eps = 1.
 
-    error: the largest |source + target + biases + eps - seed| / seed of any step."""
+    error: the largest |source + target + biases + eps - seed| / seed of any step (of any sentence for
+    "sum")."""
 
     source: float
     target: float
@@ -120,7 +124,8 @@ class Relevance:
     """The relevance of every head, as a share of its layer's and as it is.
 
     share: by size, in [0, 1]. share_signed: the paper's, with the sign. Each sums to 1 in every layer, and is
-    0 where no head has relevance. signed: the mean of R_h over generation steps."""
+    0 where no head has relevance. signed: the mean of R_h over generation steps, the same for both
+    aggregations."""
 
     share: HeadMap
     share_signed: HeadMap
@@ -142,6 +147,7 @@ def relevance(
     batches: Iterable[Any],
     *,
     walk: Callable[[nn.Module, Any], Walk] | None = None,
+    aggregation: Aggregation = "step",
     kinds: Iterable[str] | None = None,
     logits: TopLogits = top_logits,
     queries: Queries = query_tokens,
@@ -153,7 +159,8 @@ def relevance(
     walk (model, batch): the ratio rule in place of the gate's gradient; it conserves relevance to 1e-4
     in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
     processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
-    ValueError at kinds without a head, or no generation step at all."""
+    ValueError at an unknown name, kinds without a head, or no generation step at all."""
+    check_name("aggregation", aggregation, get_args(Aggregation))
     sites = sites_of(model, kinds)
     device = device_of(model)
     make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)
@@ -165,7 +172,7 @@ def relevance(
         for batch in shared(batches, ranks):
             batch = on_device(batch, device)
             there = make(model, batch)
-            for rows in starts(there.real, there.numbers):
+            for rows in starts(there.real, aggregation, there.numbers):
                 found = there.back(rows.to(there.logits))
                 seed = rows.sum(2).cpu()  # (C, B)
                 real = seed > 0  # the others are padding
@@ -186,13 +193,18 @@ def relevance(
         name: HeadMap(dict(zip(sites, total.split(heads), strict=True)))
         for name, total in zip(FORMS, summed(sums, ranks) / count, strict=True)
     }
+    if aggregation == "sum":
+        means = {name: means["signed"].map(form) for name, form in FORMS.items()}
     ended = Ledger(*[*(ends / count).tolist(), float(error)])
     return Relevance(**means, ledger=None if walk is None else ended, steps=count)
 
 
-def starts(real: Tensor, numbers: int) -> Iterator[Tensor]:
-    """Yield the real positions (B, T) as rows (C, B, T) of where relevance starts: one a row, as many at once
-    as `numbers` of a row allow."""
+def starts(real: Tensor, aggregation: Aggregation, numbers: int) -> Iterator[Tensor]:
+    """Yield the real positions (B, T) as rows (C, B, T) of where relevance starts: all in one row, or one a
+    row, as many at once as `numbers` of a row allow."""
+    if aggregation == "sum":
+        yield real[None]
+        return
     each = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)  # (T, T)
     for row in each.split(max(1, TENSOR_NUMBERS // numbers)):
         yield row[:, None] & real

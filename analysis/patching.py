@@ -4,12 +4,17 @@ while the model reads another.   Wang et al. 2023 (arXiv:2211.00593), section 3.
     patching = Patching(model, batch, other, value)  # batch is x, other is x'
     patching.activation(heads)                       # x, these heads as on x', all after them anew
     patching.path(heads)                             # x, these heads as on x', all other heads as on x
+    patching.path(heads, into={"v": receivers})      # that pass gives the receivers' v; then x with it
 
 In a path, norms, feed-forward parts and whatever else is no head are computed anew, so that nothing is taken
-to be linear: paths are exact with norms before and after the sums. The change of the value is the heads'
-direct effect. Letters: H heads, K head width.
+to be linear: paths are exact with norms before and after the sums, and from the encoder's heads through the
+memory into the k and v of cross-attention. Read at the output, a path is the direct effect. Read at
+receivers, everything after them is computed as usual. Letters: H heads, K head width, L positions.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +24,13 @@ from headgates.analysis.batches import Value, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.exchange import exchanged
+from headgates.gates.names import check_name
 from headgates.gates.on_device import on_device
+from headgates.gates.rules import rule_of
+from headgates.gates.site_rule import columns_of, heads_per_key, projection, rows_of, sizes_of
 from headgates.gates.sites import device_of
+
+RECEIVER_PARTS = ("q", "k", "v")
 
 
 class Patching:
@@ -82,15 +92,24 @@ class Patching:
         with exchanged({site: self.sites[site] for site in masks}, exchange):
             return self.measured()
 
-    def path(self, senders: HeadMap) -> Tensor:
-        """The value where the senders (True) give out what they do on the other input, and all other heads
-        what they do on this one."""
+    def path(self, senders: HeadMap, *, into: Mapping[str, HeadMap] | None = None) -> Tensor:
+        """The value where the senders (True) reach the output directly or, with `into` ("q", "k" or "v" ->
+        heads), the receivers' q, k or v.
+
+        Raises ValueError at an unknown part, and where receivers share a key head with heads that are
+        none."""
         masks = self.masks(senders)
         frozen = {
             site: torch.where(masks[site], self.other[site], own) if site in masks else own
             for site, own in self.own.items()
         }
-        with exchanged(self.sites, lambda site, z: frozen[site]):
+        if into is None:
+            with exchanged(self.sites, lambda site, z: frozen[site]):
+                return self.measured()
+        blocks = self.blocks(into)
+        with exchanged(self.sites, lambda site, z: frozen[site]), self.projected(blocks, {}) as found:
+            self.measured()
+        with self.projected(blocks, found):
             return self.measured()
 
     def masks(self, heads: HeadMap) -> dict[HeadSite, Tensor]:
@@ -103,3 +122,54 @@ class Patching:
                     f"{', '.join(each.name for each in self.sites)}"
                 )
         return {site: row[:, None].to(self.own[site].device) for site, row in heads.items() if row.any()}
+
+    # ------------------------------------------------------------ receivers
+
+    def blocks(self, into: Mapping[str, HeadMap]) -> dict[nn.Module, list[bool]]:
+        """Projection -> for each of its outputs, whether it is a receiver's. Errors are those of
+        `path`."""
+        found: dict[nn.Module, list[bool]] = {}
+        for part, heads in into.items():
+            check_name("part of a receiver", part, RECEIVER_PARTS)
+            for site in self.masks(heads):
+                module, rule = self.sites[site], rule_of(self.sites[site])
+                shared = 1 if part == "q" else heads_per_key(module, rule)
+                groups = heads[site].view(-1, shared)
+                if (groups.any(1) != groups.all(1)).any():
+                    raise ValueError(
+                        f"{site.name}: {shared} heads share a key head, so their {part} is one; name all of "
+                        "them as receivers"
+                    )
+                name = getattr(rule, part)
+                where = projection(module, name)
+                width = columns_of(projection(module, rule.out), rule) // site.heads
+                rows = sizes_of(where, rule)[0]
+                own = [
+                    kind == part and bool(groups[number].all())
+                    for kind, number in rows_of(module, rule, name, site.heads, rows=rows, width=width)
+                ]
+                found[where] = [a or b for a, b in zip(own, found.get(where, own), strict=True)]
+        return found
+
+    @contextmanager
+    def projected(
+        self, blocks: Mapping[nn.Module, list[bool]], given: Mapping[nn.Module, Tensor]
+    ) -> Iterator[dict[nn.Module, Tensor]]:
+        """The outputs of these projections, filled in by a pass. given: of some the outputs of an earlier
+        pass, which take the place of their own in the receivers' blocks."""
+        found: dict[nn.Module, Tensor] = {}
+
+        def after(module: nn.Module, _: Any, output: Tensor, *, receives: list[bool]) -> Tensor | None:
+            found[module] = output
+            if module not in given:
+                return None
+            return torch.where(torch.tensor(receives, device=output.device), given[module], output)
+
+        handles = []
+        try:
+            for module, receives in blocks.items():
+                handles.append(module.register_forward_hook(partial(after, receives=receives)))
+            yield found
+        finally:
+            for handle in handles:
+                handle.remove()

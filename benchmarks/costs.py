@@ -88,8 +88,8 @@ def relevances(config: Settings, model: Transformer, batches: Sequence[Batch]) -
     plain = product_step(copy.deepcopy(model), config.train, "32")
     return {
         PLAIN: lambda: plain.block(batches),
-        "gate-gradient": lambda: relevance(model, batches, walk=None),
-        "ratio": lambda: relevance(model, batches, walk=RatioWalk),
+        "gate-gradient": lambda: relevance(model, batches, walk=None, aggregation="sum"),
+        "ratio": lambda: relevance(model, batches, walk=RatioWalk, aggregation="sum"),
     }
 
 

@@ -58,6 +58,17 @@ class Analyses(SourceOptions):
         "Also measure what every head does for the right of two outputs: toy:case, en-de:number and others "
         "(docs/explain.md), or a file.",
     )
+    contrast_heads: list[str] = setting(
+        [],
+        "contrast: heads that are closed, and kept alone, such as decoder.0.cross.3; default those that "
+        "every other contrast shows.",
+        rare=True,
+    )
+    contrast_into: str | None = setting(
+        None,
+        "contrast: the q, k or v of a head that paths lead into, such as decoder.0.cross.3.v.",
+        rare=True,
+    )
     parses: str | None = setting(
         None,
         "Dependency trees for syntax: spacy:MODEL_OR_PATH, conllu:FILE, or gold (the toy languages' own).",
@@ -78,6 +89,12 @@ class Analyses(SourceOptions):
         "lrp: how relevance is shared: by one backward pass, or step by step (ratio, the paper).",
         rare=True,
     )
+    lrp_aggregation: Literal["step", "sum"] = setting(
+        "step",
+        "lrp: step takes shares at every generation step and then their mean (the paper); sum adds the steps "
+        "first, which takes less time.",
+        rare=True,
+    )
     examples: int = setting(3, "Sentences of the text whose attention the page draws.", at_least=0)
     examples_from: str | None = setting(
         None, f"File of up to {MOST_EXAMPLES} source lines whose attention the page draws first."
@@ -88,7 +105,7 @@ class Analyses(SourceOptions):
     def __post_init__(self) -> None:
         check_ranges(self)
         check_plain_name("--name", self.name)
-        asked = {"--causes": self.causes}
+        asked = {"--causes": self.causes, "--contrast": self.contrast is not None}
         asked |= {f"--what {name}": not self.what or name in self.what for name in ("syntax", "rare", "lrp")}
         for name, needed in NEEDS.items():
             if getattr(self, name) != getattr(Analyses, name, []) and not asked[needed]:
@@ -112,8 +129,11 @@ class Analyses(SourceOptions):
 NEEDS = {  # a setting -> what it is a setting of
     "causes_sentences": "--causes",
     "pair_heads": "--causes",
+    "contrast_heads": "--contrast",
+    "contrast_into": "--contrast",
     "parses": "--what syntax",
     "labels": "--what syntax",
     "rare_rank": "--what rare",
     "lrp_rule": "--what lrp",
+    "lrp_aggregation": "--what lrp",
 }

@@ -169,6 +169,7 @@ def start_lrp(analysed: AnalysedModel) -> StartedAnalysis:
             analysed.predictor.model,
             analysed.batches("lrp"),
             walk=partial(RatioWalk, logits=logits) if config.lrp_rule == "ratio" else None,
+            aggregation=config.lrp_aggregation,
             kinds=config.attention,
             logits=logits,
             ranks=ranks,
@@ -232,7 +233,10 @@ def causes_settings(analysed: AnalysedModel) -> dict[str, Any]:
 
 ANALYSES: dict[str, Analysis] = {
     "confidence": Analysis(start_confidence),
-    "lrp": Analysis(start_lrp, lambda analysed: {"rule": analysed.config.lrp_rule}),
+    "lrp": Analysis(
+        start_lrp,
+        lambda analysed: {"rule": analysed.config.lrp_rule, "aggregation": analysed.config.lrp_aggregation},
+    ),
     "positions": Analysis(start_positions),
     "syntax": Analysis(start_syntax, syntax_settings, ("enc-self",)),
     "rare": Analysis(start_rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),

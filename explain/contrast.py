@@ -7,13 +7,14 @@ p and p by Holm:
     effect   m(all heads) - m(the head closed)
     patch    m(source) - m(source, the head as on the corrupted source): what it carries of the difference
     direct   the same with all other heads as on the source: what it carries to the output itself
+    into     the same where it reaches one receiver's q, k or v alone (`contrast_into`)
 
-The last two where there are corrupted sources, over contrasts whose two sources have as many pieces. Heads
-of which closing costs something by every other contrast are then closed, and left alone open, on the
-contrasts between these: necessity and sufficiency, compared with random sets of as many heads at the same
-sites."""
+The last three where there are corrupted sources, over contrasts whose two sources have as many pieces. Heads
+of which closing costs something by every other contrast (or `contrast_heads`) are then closed, and left alone
+open, on the contrasts between these: necessity and sufficiency, beside random sets of as many heads at the
+same sites."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -28,6 +29,7 @@ from headgates.analysis.results import AnalysisResult
 from headgates.analysis.significance import LEVEL
 from headgates.analysis.without_heads import all_heads, closing
 from headgates.configs.cli import config_hash
+from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.batch import pad
 from headgates.data.contrast import NAMED, Contrast, read_contrasts, without_mark
 from headgates.data.special_tokens import MOST_UNKNOWN
@@ -133,7 +135,7 @@ class EncodedContrasts:
 
 def contrast(analysed: AnalysedModel) -> AnalysisResult:
     """The effects of every head on the contrasts of --contrast. Raises ValueError at contrasts that are not
-    in the model's languages."""
+    in the model's languages, and at heads or a receiver that it lacks."""
     config = analysed.config
     assert config.contrast is not None
     name, slug = config.contrast, contrast_slug(config.contrast)
@@ -142,6 +144,9 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
     encoded = EncodedContrasts.of(analysed.source.translator, contrasts, name)
     model = analysed.predictor.model
     heads = [head for head in all_heads(model) if head[0].kind in config.attention]
+    by_name = {head_name(head): head for head in all_heads(model)}
+    named = [known(by_name, each) for each in config.contrast_heads]
+    receiver = receiver_of(by_name, config.contrast_into)
     numbers = range(len(encoded))
     analysed.report(f"contrast {name}: {len(encoded)} contrasts without each of {len(heads)} heads")
     everything = closing(all_heads(model))
@@ -165,18 +170,23 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
                 f"--contrast {name}: the two sources of no contrast have as many pieces, and a head is "
                 "patched between equal lengths; leave the corrupted sources out, or choose other words"
             )
-        patched, corrupted = patches(analysed, encoded, equal, heads)
+        patched, corrupted = patches(analysed, encoded, equal, heads, receiver)
         changes |= patched
         units |= dict.fromkeys(patched, encoded.units(equal))
-        facts |= {"patched": len(equal), "corrupted": corrupted}
+        facts |= {"patched": len(equal), "corrupted": corrupted, "into": config.contrast_into}
+    elif receiver is not None:
+        raise ValueError(f"contrast_into needs corrupted sources, and {name} has none: give 4 columns a line")
     rows = head_rows(heads, changes, units)
-    first = numbers[::2]
-    half = mean_changes(changes["effect"][:, ::2], least_resamples(len(heads)), encoded.units(first))
-    named = [
-        head for head, row in zip(heads, half, strict=True) if row["p_value_holm"] < LEVEL and row["mean"] > 0
-    ]
+    if not named:
+        first = numbers[::2]
+        half = mean_changes(changes["effect"][:, ::2], least_resamples(len(heads)), encoded.units(first))
+        named = [
+            head
+            for head, row in zip(heads, half, strict=True)
+            if row["p_value_holm"] < LEVEL and row["mean"] > 0
+        ]
     facts["named"] = [head_name(head) for head in named]
-    if 0 < len(named) < len(all_heads(model)):
+    if 0 < len(named) < len(by_name):
         held_out = range(1, len(encoded), 2)
         analysed.report(f"contrast {name}: {len(named)} heads and random sets on {len(held_out)} contrasts")
         effects = set_effects(model, encoded.batches(held_out), closing(named), preference)
@@ -190,17 +200,32 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
 
 
 def contrast_settings(analysed: AnalysedModel) -> dict[str, Any]:
-    name = analysed.config.contrast
-    contrasts = [vars(each) for each in read_contrasts(name or "")]
-    return {"contrast": name, "contrasts": config_hash({"contrasts": contrasts})}
+    config = analysed.config
+    contrasts = [vars(each) for each in read_contrasts(config.contrast or "")]
+    return {
+        "contrast": config.contrast,
+        "contrasts": config_hash({"contrasts": contrasts}),
+        "into": config.contrast_into,
+        "named": config.contrast_heads,
+    }
 
 
 def patches(
-    analysed: AnalysedModel, encoded: EncodedContrasts, numbers: Sequence[int], heads: Sequence[Head]
+    analysed: AnalysedModel,
+    encoded: EncodedContrasts,
+    numbers: Sequence[int],
+    heads: Sequence[Head],
+    receiver: tuple[str, Head] | None,
 ) -> tuple[dict[str, Tensor], float]:
     """What each head carries, by column, (heads, contrasts), and the mean preference on corrupted sources."""
     model = analysed.predictor.model
-    columns = {"patch": Patching.activation, "direct": Patching.path}
+    columns: dict[str, Callable[[Patching, HeadMap], Tensor]] = {
+        "patch": Patching.activation,
+        "direct": Patching.path,
+    }
+    if receiver is not None:
+        into = {receiver[0]: closing([receiver[1]])}
+        columns["into"] = lambda patching, head: patching.path(head, into=into)
     found: dict[str, list[Tensor]] = {column: [] for column in columns}
     corrupted: list[float] = []
     both = zip(encoded.batches(numbers), encoded.batches(numbers, corrupted=True), strict=True)
@@ -233,7 +258,7 @@ def head_map(heads: Sequence[Head], means: Tensor) -> HeadMap:
     return HeadMap(rows)
 
 
-# ---------------------------------------------------------------- what --contrast names
+# ---------------------------------------------------------------- what the settings name
 
 
 def contrast_slug(name: str) -> str:
@@ -254,3 +279,21 @@ def check_language(analysed: AnalysedModel, name: str) -> None:
             f"--contrast {name} is for a run on {prefix} text; {analysed.folder.path} is {own} on "
             f"{analysed.corpus.name}: give a file of contrasts"
         )
+
+
+def known(by_name: dict[str, Head], name: str) -> Head:
+    if name not in by_name:
+        raise ValueError(f"the model has no head {name!r}{did_you_mean(name, by_name)}; heads count from 0")
+    return by_name[name]
+
+
+def receiver_of(by_name: dict[str, Head], text: str | None) -> tuple[str, Head] | None:
+    """The part and the head of a receiver such as decoder.0.cross.3.v."""
+    if text is None:
+        return None
+    name, _, part = text.rpartition(".")
+    if part not in ("q", "k", "v"):
+        raise ValueError(
+            f"contrast_into: expected a head's q, k or v, such as decoder.0.cross.3.v, got {text!r}"
+        )
+    return part, known(by_name, name)

@@ -12,8 +12,9 @@ function drawContrasts() {
 function contrastPart(contrast) {
   const rows = contrast.rows.map((row) => ({ ...row, name: `${row.site}.${row.head}` })).filter(({ name }) => headByName.has(name));
   const of = new Map(rows.map((row) => [row.name, row]));
+  const names = { ...CONTRAST_COLUMNS, into: `into ${contrast.into}` };
   const columns = [{ words: "head", get: (head) => head.name, order: data.heads.map((head) => head.name) }];
-  for (const [key, words] of Object.entries(CONTRAST_COLUMNS).filter(([key]) => rows.some((row) => isNumber(row[key])))) {
+  for (const [key, words] of Object.entries(names).filter(([key]) => rows.some((row) => isNumber(row[key])))) {
     const value = (head) => of.get(head.name)[key];
     const ends = (head) => [of.get(head.name)[key + "_low"], of.get(head.name)[key + "_high"]].map((end) => signed(end, 2)).join(" to ");
     columns.push({ words, get: value, digits: 2 }, { words: "95%", get: ends });

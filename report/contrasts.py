@@ -12,6 +12,7 @@ EFFECT_COLUMNS = {  # of a head's row -> in words
     "effect": "closing it costs",
     "patch": "patched",
     "direct": "directly",
+    "into": "into",
 }
 
 
@@ -32,8 +33,8 @@ def contrast_table(result: AnalysisResult) -> None:
     ]
     title, *sentences = contrast_sentences(facts)
     print(title)
-    effect, *patches = (EFFECT_COLUMNS[column] for column in known)
-    columns = ["head", effect, "95%", "p", "p (Holm)", *patches]
+    words = [facts["into"] if column == "into" else EFFECT_COLUMNS[column] for column in known[1:]]
+    columns = ["head", EFFECT_COLUMNS["effect"], "95%", "p", "p (Holm)", *words]
     show(f"the {len(cells)} heads that {facts['name']} needs most, in nats", columns, cells)
     for sentence in sentences:
         print(sentence)
@@ -87,5 +88,6 @@ def contrast_data(result: AnalysisResult) -> dict[str, Any]:
         "name": facts["name"],
         "title": title,
         "sentences": sentences,
+        "into": facts.get("into"),
         "rows": effect_rows(result),
     }

@@ -102,7 +102,10 @@ def test_the_heads_of_cross_attention_carry_all_of_a_contrast_between_them(trans
     torch.testing.assert_close(patching.path(decoder), patching.corrupted, atol=1e-3, rtol=1e-4)
     (mirror,) = leads(translator, mirrored([contrasts[number] for number in numbers]))
     torch.testing.assert_close(patching.corrupted, -mirror, atol=1e-3, rtol=1e-4)
+    into = {part: cross for part in "kv"}
     encoder = closing([head for head in heads if head[0].stack == "encoder"])
+    carried = patching.clean - patching.path(encoder, into=into)
+    assert carried.mean() > 1, "the encoder's heads reach the decoder by the memory"
     torch.testing.assert_close(patching.path(encoder), patching.clean, atol=1e-3, rtol=1e-4)
 
 
@@ -113,10 +116,10 @@ def written(path: Path, contrasts: list[Contrast]) -> Path:
 
 
 def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(run, called, translator):
-    analyze_here = called(analyze)
+    analyze_here, receiver = called(analyze), ["--set", "contrast_into=decoder.1.cross.3.v"]
     contrasts = read_contrasts("toy:case")[:100]
     mine = written(run.path.parent / "case.tsv", contrasts)
-    out = well(analyze_here(run.path, "--contrast", mine, *FEW))
+    out = well(analyze_here(run.path, "--contrast", mine, *receiver, *FEW))
     assert "the right output is" in out
     assert "Necessary and enough? On 50 contrasts" in out
     content = run.read_json("analysis/base/contrast-runs-case.json")
@@ -138,10 +141,13 @@ def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(r
     assert row["effect_low"] < row["effect"] < row["effect_high"]
     assert row["effect_p_value"] <= row["effect_p_value_holm"] < 0.01
     assert row["patch"] == pytest.approx(row["direct"], abs=1e-4)  # the last attention
-    assert "contrast: there already" in well(analyze_here(run.path, "--contrast", mine, *FEW))
+    assert abs(row["into"]) < 1e-6 < abs(by_name["encoder.0.enc-self.6"]["into"])
+    assert "contrast: there already" in well(analyze_here(run.path, "--contrast", mine, *receiver, *FEW))
     few = [replace(each, corrupted=None) for each in read_contrasts("toy:order")[:7]]
     other = written(run.path.parent / "order.tsv", few)
-    out = well(analyze_here(run.path, "--contrast", other, *FEW))
+    named = ["--set", "contrast_heads=decoder.0.cross.1,decoder.1.cross.5"]
+    out = well(analyze_here(run.path, "--contrast", other, *named, *FEW))
+    assert "The heads: decoder.0.cross.1, decoder.1.cross.5." in out
     assert "Patched" not in out
     shown = [(each["name"], len(each["rows"])) for each in page_data(run)["contrasts"]]
     assert shown == [(str(mine), 48), (str(other), 48)]
@@ -153,6 +159,11 @@ def test_the_command_says_which_heads_a_contrast_needs_and_the_page_keeps_each(r
         (["--contrast", "toy:cas"], "did you mean 'case'"),
         (["--contrast", "en-de:numbr"], "did you mean 'number'"),
         (["--contrast", "nowhere.tsv"], "no file nowhere.tsv"),
+        (
+            ["--contrast", "toy:case", "--set", "contrast_into=decoder.1.cross.3"],
+            "expected a head's q, k or v",
+        ),
+        (["--contrast", "toy:case", "--set", "contrast_heads=decoder.1.cross.8"], "the model has no head"),
         (["--contrast", "toy:case", "--text", str(EXAMPLE / "command.txt")], "leave --system, --text"),
     ],
 )
@@ -160,6 +171,12 @@ def test_what_cannot_be_contrasted_is_one_line(run, called, words, said):
     code, _, error = called(analyze)(run.path, *words, *FEW)
     assert code == 1
     assert_one_line(error, said)
+
+
+def test_settings_without_a_contrast_are_refused(run, called):
+    code, _, error = called(analyze)(run.path, "--set", "contrast_into=decoder.1.cross.3.v")
+    assert code == 2
+    assert "contrast_into is for --contrast: add it" in error
 
 
 def test_files_are_named_by_the_contrast():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headgates.analysis import lrp
-from headgates.analysis.lrp import Relevance, relevance
+from headgates.analysis.lrp import Relevance, head_shares, relevance, share_signed
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch
 from headgates.gates import HeadMap, attach, find_sites, remove
@@ -32,6 +32,7 @@ def ratio(eps: float) -> Any:
 
 
 either_rule = pytest.mark.parametrize("rule", [None, RatioWalk])  # the gate's gradient, and the ratio rule
+aggregations = pytest.mark.parametrize("aggregation", ["step", "sum"])
 
 
 def batches(size: int = len(PAIRS), pairs: list = PAIRS) -> list[Batch]:
@@ -73,11 +74,12 @@ EMPTY = "encoder.1.enc-self", "decoder.1.cross", "decoder.0.dec-self"
         (LIBRARIES["as T5"], UNEVEN),
     ],
 )
-def test_relevance_is_conserved(make_model, rule, settings, gone):
-    """Embeddings + biases + eps = seed at every step, each term summed by itself."""
+@aggregations
+def test_relevance_is_conserved(make_model, rule, settings, gone, aggregation):
+    """Embeddings + biases + eps = seed, at every step or in every sentence, each term summed by itself."""
     model = make_model(**settings)
     remove(model, shut(model, *gone))
-    found = relevance(model.double(), batches(), walk=rule)
+    found = relevance(model.double(), batches(), walk=rule, aggregation=aggregation)
     *ends, error = astuple(found.ledger)
     assert error <= 1e-10
     assert sum(ends) == pytest.approx(1, rel=1e-4)
@@ -89,7 +91,8 @@ def test_relevance_is_conserved(make_model, rule, settings, gone):
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_the_gates_gradient_is_the_walk_without_its_stabiliser(make_model, gated):
+@aggregations
+def test_the_gates_gradient_is_the_walk_without_its_stabiliser(make_model, gated, aggregation):
     model = make_model(norm="post", positions="learned", max_positions=11)
     if gated:
         bank = attach(model, gate="mask", kinds=["cross", "enc-self"])
@@ -97,24 +100,29 @@ def test_the_gates_gradient_is_the_walk_without_its_stabiliser(make_model, gated
     else:
         remove(model, shut(model, *UNEVEN))
     model.double()
-    ours, walk = (relevance(model, batches(), walk=walk) for walk in (None, ratio(1e-14)))
+    ours, walk = (
+        relevance(model, batches(), walk=walk, aggregation=aggregation) for walk in (None, ratio(1e-14))
+    )
     assert_same(ours, walk, rtol=1e-7)
 
 
 @either_rule
-def test_neither_batches_nor_how_many_steps_go_back_at_a_time_count(make_model, rule, monkeypatch):
+@aggregations
+def test_neither_batches_nor_how_many_steps_go_back_at_a_time_count(
+    make_model, rule, aggregation, monkeypatch
+):
     model = make_model().double()
-    found = relevance(model, batches(), walk=rule)
+    found, other = (relevance(model, batches(), walk=rule, aggregation=each) for each in (aggregation, "sum"))
     assert found.steps == sum(len(target) + 1 for _, target in PAIRS)
-    step = relevance(model, batches(1, [([21], [])]), walk=rule)  # an empty target: its end alone
-    for site, row in step.signed.items():
-        torch.testing.assert_close(step.share[site], row.abs() / row.abs().sum())
-        torch.testing.assert_close(step.share_signed[site], row / row.sum())
-    assert_same(relevance(model, batches(1), walk=rule), found)
-    assert_same(relevance(model, batches(3, PAIRS[::-1]), walk=rule), found)
+    torch.testing.assert_close(found.signed.flat(), other.signed.flat(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(dict(other.share), dict(other.signed.map(head_shares)))
+    torch.testing.assert_close(dict(other.share_signed), dict(other.signed.map(share_signed)))
+    assert (aggregation == "sum") is torch.allclose(found.share.flat(), other.share.flat(), rtol=0.001)
+    assert_same(relevance(model, batches(1), walk=rule, aggregation=aggregation), found)
+    assert_same(relevance(model, batches(3, PAIRS[::-1]), walk=rule, aggregation=aggregation), found)
     for numbers in (1500, 1):  # the first: two steps of five sentences of seven tokens of width 21
         monkeypatch.setattr(lrp, "TENSOR_NUMBERS", numbers)
-        assert_same(relevance(model, batches(), walk=rule), found)
+        assert_same(relevance(model, batches(), walk=rule, aggregation=aggregation), found)
 
 
 @either_rule
@@ -158,9 +166,11 @@ def test_a_logit_of_exactly_zero_loses_its_seed_to_eps_and_eps_must_be_positive(
         RatioWalk(model, batch, eps=0.0)
 
 
-def test_no_text_is_refused(make_model):
+def test_no_text_and_a_misspelt_aggregation_are_refused(make_model):
     with pytest.raises(ValueError, match="relevance starts at target tokens, got no batch with one"):
         relevance(make_model(), [])
+    with pytest.raises(ValueError, match="unknown aggregation 'steps'; did you mean 'step'"):
+        relevance(make_model(), [], aggregation="steps")
 
 
 def test_the_ratio_rule_does_not_depend_on_the_kernel_of_attention(make_model, monkeypatch):

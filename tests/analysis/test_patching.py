@@ -1,6 +1,7 @@
 """Patching against passes whose outputs of heads are exchanged by hooks at paths written out by hand."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -34,18 +35,21 @@ def small(**settings) -> Transformer:
 
 @torch.no_grad()
 def passed(model, batch, change) -> Tensor:
-    """The logits, where change(path, x) stands for what each W_O reads."""
+    """The logits, where change(path, x) stands for what each W_O reads and each projection to q, k or v
+    gives."""
     model = copy.deepcopy(model)
     for path, module in model.named_modules():
-        if path.endswith("out_proj"):
+        if path.endswith(("out_proj", "attn.c_proj")):
             module.register_forward_pre_hook(lambda _, inputs, path=path: (change(path, inputs[0]),))
+        elif path.endswith(("q_proj", "k_proj", "v_proj", "c_attn")):
+            module.register_forward_hook(lambda _, __, output, path=path: change(path, output))
     return logits(model, batch)
 
 
-def place(site: HeadSite, head: int) -> tuple[str, slice]:
-    """Where our model has a head's output: the path of the projection, and columns."""
+def place(site: HeadSite, head: int, part: str = "out") -> tuple[str, slice]:
+    """Where our model has a head's output, q, k or v: the path of the projection, and columns."""
     attention = f"{site.stack}.layers.{site.layer}.{'cross' if site.kind == 'cross' else 'self'}_attention"
-    return f"{attention}.out_proj", slice(K * head, K * head + K)
+    return f"{attention}.{part}_proj", slice(K * head, K * head + K)
 
 
 def taking(given: dict[str, Tensor], path: str, columns: slice):
@@ -58,6 +62,12 @@ def taking(given: dict[str, Tensor], path: str, columns: slice):
         return x
 
     return change
+
+
+def freezing(own: dict[str, Tensor], senders, seen: dict[str, Tensor]):
+    """The change by which all heads give what is their own, changed by `senders`; q, k and v go into
+    `seen`."""
+    return lambda at, x: senders(at, own[at]) if "out_" in at or "c_proj" in at else seen.setdefault(at, x)
 
 
 def both() -> tuple:
@@ -79,15 +89,35 @@ def test_a_patch_exchanges_that_output_and_a_path_keeps_all_other_heads_as_they_
     passed(model, batch, ours.setdefault)
     passed(model, other, theirs.setdefault)
     for sender in places(model):
-        senders, exchange = closing([sender]), taking(theirs, *place(*sender))
+        senders, exchange, seen = closing([sender]), taking(theirs, *place(*sender)), {}
         found = patching.activation(senders)
         torch.testing.assert_close(found, passed(model, batch, exchange))
         moved = max(moved, float((found - patching.clean).abs().max()))
-        direct = passed(model, batch, lambda at, x, exchange=exchange: exchange(at, ours[at]))
+        direct = passed(model, batch, freezing(ours, exchange, seen))
         torch.testing.assert_close(patching.path(senders), direct)
         if sender[0].stack == "encoder":  # only through the heads of cross-attention
             torch.testing.assert_close(direct, patching.clean)
+        for receiver, part in product(places(model)[sender[1] :: 13], "qkv"):
+            found = patching.path(senders, into={part: closing([receiver])})
+            expected = passed(model, batch, taking(seen, *place(*receiver, part)))
+            torch.testing.assert_close(found, expected)
     assert moved > 1e-2
+
+
+def test_a_receiver_in_a_weight_of_q_k_and_v_is_its_own_columns():
+    model, ours, theirs, seen = BY_NAME["GPT-2"].model(), {}, {}, {}
+    ids = torch.randint(3, 31, (2, 7), generator=torch.Generator().manual_seed(5))
+    batch, other = {"input_ids": ids}, {"input_ids": ids.flip(1)}
+    passed(model, batch, ours.setdefault)
+    passed(model, other, theirs.setdefault)
+    senders = taking(theirs, "transformer.h.0.attn.c_proj", slice(None))
+    passed(model, batch, freezing(ours, senders, seen))
+    v_of_head_1 = taking(seen, "transformer.h.1.attn.c_attn", slice(2 * 12 + 4, 2 * 12 + 8))
+    expected, (first, second) = passed(model, batch, v_of_head_1), sites_of(model, None)
+    patching = Patching(model, batch, other, logits)
+    found = patching.path(closing((first, head) for head in range(3)), into={"v": closing([(second, 1)])})
+    torch.testing.assert_close(found, expected)
+    assert (expected - patching.clean).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("name", ["our own Transformer", "BART", "T5", "GPT-2", "Llama", "BERT"])
@@ -105,6 +135,8 @@ def test_all_heads_carry_all_but_the_word_itself_and_no_head_nothing(name):
     for patch in (patching.activation, patching.path):
         torch.testing.assert_close(patch(every(model, False)), patching.clean, **close)
         torch.testing.assert_close(patch(every(model)), patching.corrupted, **close)
+    nobody = patching.path(every(model, False), into=dict.fromkeys("qkv", every(model)))
+    torch.testing.assert_close(nobody, patching.clean, **close)
     torch.testing.assert_close(value(model, batch), patching.clean)  # no hook stays
 
 
@@ -115,8 +147,20 @@ def test_what_cannot_be_patched_is_refused_in_words():
     with pytest.raises(ValueError, match="calls the output projection of MultiHeadAttention 2 times"):
         Patching(model, batch, other, lambda *given: logits(*given) - logits(*given))
     patching = Patching(model, batch, other, logits)
+    with pytest.raises(ValueError, match=r"part of a receiver.*'z'"):
+        patching.path(every(model), into={"z": every(model)})
     with pytest.raises(ValueError, match=r"no decoder\.7\.cross of 3 heads"):
         patching.activation(HeadMap({HeadSite.at("cross", 7, 3): [True] * 3}))
     attach(model, gate="mask")
     with pytest.raises(ValueError, match=r"0 times.*Detach gates first"):
         Patching(model, batch, other, logits)
+
+
+def test_receivers_that_share_a_key_head_are_named_together():
+    model = BY_NAME["Llama"].model()  # two heads to a key head
+    site, *_ = sites_of(model, None)
+    ids = torch.randint(3, 31, (2, 5))
+    patching = Patching(model, {"input_ids": ids}, {"input_ids": ids.flip(0)}, logits)
+    with pytest.raises(ValueError, match="2 heads share a key head"):
+        patching.path(every(model), into={"k": closing([(site, 0)])})
+    patching.path(every(model), into={"q": closing([(site, 0)]), "k": closing([(site, 0), (site, 1)])})

@@ -44,7 +44,7 @@ def cards(*, layers: int = 3, heads: int = 8) -> Data:
         "metric": "BLEU",
         "base_value": 38.74,
         "made": {"command": "headgates analyze RUN --siblings", "seed": 1, "versions": {"torch": "2.6.0"}},
-        "settings": {"split": "valid", "rare_rank": 500, "lrp": {"rule": "ratio"}},
+        "settings": {"split": "valid", "rare_rank": 500, "lrp": {"rule": "ratio", "aggregation": "step"}},
         "heads": [card(place, worth[place], gated, draw) for place in places],
         "examples": [example(SOURCE, TARGET, places, draw), example(*SHORT, places, draw)],
         "states": gated + steps,

@@ -233,7 +233,8 @@ def lead(model: Any, batch: Any) -> Tensor:
 @job
 def relevances(here: Here) -> Any:
     model = here(random_model().double())
-    return [relevance(model, BATCHES, walk=walk).head_maps() for walk in (None, RatioWalk)]
+    found = [relevance(model, BATCHES, aggregation=each).head_maps() for each in ("step", "sum")]
+    return [*found, relevance(model, BATCHES, walk=RatioWalk).head_maps()]
 
 
 @job
@@ -241,8 +242,9 @@ def patches(here: Here) -> Any:
     batch, other = in_batches([PAIRS[1]], 1)[0], in_batches([(PAIRS[1][0][::-1], PAIRS[1][1])], 1)[0]
     model = here(random_model())
     patching = Patching(model, batch, other, lead)
-    first = closing(all_heads(model)[:1])
-    return [patching.activation(first), patching.path(first)]
+    first, *_, last = all_heads(model)
+    paths = [patching.path(closing([first]), into={part: closing([last])}) for part in "qkv"]
+    return [patching.activation(closing([first])), patching.path(closing([first])), paths]
 
 
 class Tree(NamedTuple):
