@@ -72,6 +72,7 @@ SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the faste
 PLANS = 2  # of them that are usually enough
 FAR = 1.1  # times faster than asked from which on it is said
 LONG = 10.0  # seconds of which a word is said
+MANY = 1.2  # pieces for each of the base's: who writes so many has lost what ends a sentence
 VALID = 300  # lines of validation text that a plan's losses are of, and for larger models so many that
 VALID_PASS, FEWEST = 2e10, 30  # lines times parameters are no more, but at least a few
 REFIT_PASSES = 17  # over as many lines that a refit takes
@@ -398,10 +399,14 @@ class Planning:
             say(plan.subnet.words)
             return plan
 
-        speeds = list[float]()
+        speeds, endless = list[float](), False
+
+        def plan_within(budget: float) -> Plan | None:
+            return None if endless else plan_for(budget)
 
         def timed(plan: Plan) -> float:
-            speed, interval = self.speed_of(plan)
+            nonlocal endless
+            speed, interval, pieces = self.speed_of(plan)
             speeds.append(speed)
             # a table that was kept may be of an hour when the machine was faster or slower: ratios hold
             cost = self.full / speed
@@ -409,9 +414,14 @@ class Planning:
                 self.on_other_lines[cost] = interval
             words = plan.subnet.words + self.outputs.words(plan.output)
             say(f"{speed:.2f} times as fast{other_words(interval)}: {words}")
+            if endless := pieces > MANY:
+                say(
+                    f"it writes {pieces:.1f} times as many pieces as the base, so no smaller model is tried: "
+                    "--epochs trains it"
+                )
             return cost
 
-        found = reached(plan_for, timed, target)
+        found = reached(plan_within, timed, target)
         if found is None:
             raise ValueError(planner.too_small(target))
         asked = self.full / target
@@ -421,14 +431,15 @@ class Planning:
             say(f"no plan was found between {slower:.2f} and {faster:.2f} times as fast: its steps are large")
         return found
 
-    def speed_of(self, plan: Plan) -> tuple[float, Interval | None]:
-        """How many times as fast a plan's model is. One that trains afterwards will write what the base
+    def speed_of(self, plan: Plan) -> tuple[float, Interval | None, float]:
+        """How many times as fast a plan's model is, that on other lines, and the pieces that it writes for
+        each of the base's. One that trains afterwards will write what the base
         writes; any other is closed and refitted as the recipe says, on fewer lines, and timed on what it
         writes itself, which also tells what it may be on other lines."""
         base, subnet, closing = self.outputs.translator(plan.output), plan.subnet, self.recipe.closing
         if self.recipe.epochs or closing == RESAMPLE:
             with subnet.removed(base.model):
-                return self.timer.whole / self.timer(base.model, base.shortlist), None
+                return self.timer.whole / self.timer(base.model, base.shortlist), None, 1.0
         model = copy.deepcopy(base.model)
         if subnet != Subnet.of(model):
             with skipped(model, subnet.dropped):
@@ -438,7 +449,7 @@ class Planning:
             subnet.remove(model)
         lines = self.source.lines("valid", min(TIMED, self.valid_lines))[0]
         _, speed = self.beside_base(base.with_model(model), self.runtime, lines)
-        return float(speed["measured"]["median"]), speed["other_lines"]
+        return speed["measured"]["median"], speed["other_lines"], speed["tokens"]
 
     def beside_base(self, smaller: Translator, runtime: str, lines: Sequence[str]) -> TimedPair:
         """`compared` with the base, on these lines; by one opening alone where the runtime is not that which

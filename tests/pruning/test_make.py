@@ -403,6 +403,19 @@ def test_a_model_that_nobody_trains_is_timed_refitted_and_one_that_trains_by_the
     assert len(timed) == 1
 
 
+def test_no_smaller_plan_is_tried_after_one_whose_outputs_do_not_end(made, at_once, monkeypatch, capsys):
+    def endless(this, base, *how):
+        outputs, speed = by_size(this, base, *how)
+        slow = {name: 1.0 for name in ("median", "lowest", "highest")}
+        return outputs, speed | {"tokens": 1.5, "measured": speed["measured"] | slow}
+
+    monkeypatch.setattr(planning, "compared", endless)
+    made("plan", Speed(1.25, "torch", 7, NO_SHORTLIST), ALL_KINDS)
+    said = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("1.00 times as fast (") for line in said) == 1
+    assert any("it writes 1.5 times as many pieces as the base" in line for line in said)
+
+
 @pytest.mark.parametrize(
     ("choose", "first"), [("importance", "planning.head_scores"), ("l0", "by_gates.choose_on_frozen")]
 )
