@@ -405,8 +405,12 @@ def measured_table() -> Table:
 
 
 def peers_table() -> Table:
-    """The newest run of benchmarks/peers.py."""
-    return HEADER, peer_rows(record_lines("peers")[-1]["measured"])
+    """What benchmarks/peers.py measured, by one thread and by several."""
+    rows = []
+    for record in record_lines("peers"):
+        threads = f", {record['threads']} threads" * (record["threads"] > 1)
+        rows += [[f"{name}{threads}", *cells] for name, *cells in peer_rows(record["measured"])]
+    return HEADER, sorted(rows, key=lambda row: not row[0].startswith("training"))
 
 
 def planted() -> Table:

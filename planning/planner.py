@@ -37,7 +37,7 @@ from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths, measured_numbers
 
 CROSS = "cross"  # the kind of attention that reads the source
-SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, and up to four plans are made for a speed
+SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, for each of a few plans
 BatchLoss = Callable[[Any, Any], Any]
 
 
