@@ -10,7 +10,8 @@ with one r for all widths, so that the refit to fewer columns is that of the ref
 order in which they stay make all widths from one Cholesky factor, C + r I = R R^T: what goes between two
 widths hands down to the columns before it, W_S += W_G M with M = R_GS R_SS^-1. These M alone are kept, far
 smaller than a weight for each width. One pass of statistics serves every width of every layer, and each width
-takes one pass of the loss. Letters: H heads of a site or neurons, K columns of each, D model width.
+that is looked at takes one pass of the loss. Letters: H heads of a site or neurons, K columns of each, D
+model width.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -139,7 +139,10 @@ class Lab:
             self.tracker.finish(self.text.test)
 
     def is_made_elsewhere(self, key: Mapping[str, Any]) -> bool:
-        """Whether another process makes the run of this key now."""
+        """Whether another process of this machine makes the run of this key now. Never with W&B, which
+        follows one run at a time, so that none can be made within another."""
+        if self.settings.logger != "csv":
+            return False
         with RunLocks() as locks:
             return first(lambda: not locks.hold(Path(self.settings.runs), config_hash(key), wait=False))
 

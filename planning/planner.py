@@ -1,8 +1,8 @@
 """Which heads, neurons and layers to close for a speed: a plan.
 
-1. What each width of each layer costs in loss (analysis/levels.py), and what layers cost that are dropped
-   together: in each stack the next to go is that which adds least beside those that are gone, and numbers
-   of layers gone in one stack are measured with numbers in the other.
+1. What widths of each layer cost in loss (analysis/levels.py), on lines between those measured, and what
+   layers cost that are dropped together: in each stack the next to go is that which adds least beside those
+   that are gone, and numbers of layers gone in one stack are measured with numbers in the other.
 2. What it costs in time, parameters or multiply-adds (cost_table.py).
 3. For every budget, and all layers that may be gone, the widths of least summed loss: a knapsack over the
    layers left, each of which has the widths of its sub-layers together (analysis/knapsack.py).
@@ -102,7 +102,7 @@ def interpolated(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) ->
             low, high = max(n for n in numbers if n < value), min(n for n in numbers if n > value)
             first, last = (interpolated(known, (*at[:axis], n, *at[axis + 1 :])) for n in (low, high))
             return first + (last - first) * (value - low) / (high - low)
-    raise ValueError(f"the kept losses lack {at} layers gone; --fresh measures all of them again")
+    raise ValueError(f"the kept losses lack {at} layers gone; delete the file of them")
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,7 @@ class Planner:
         for site in self.sites:
             for units in self.steps[site].measured:
                 if str(units) not in known.get(site.name, {}):
-                    raise ValueError(
-                        f"the kept losses lack {units} of {site.name}; --fresh measures all of them again"
-                    )
+                    raise ValueError(f"the kept losses lack {units} of {site.name}; delete the file of them")
                 found[site, units] = known[site.name][str(units)]
         return found
 

@@ -36,8 +36,12 @@ def by_score(run: Run, recipe: Recipe) -> Choice:
     budget = recipe.budget
     if isinstance(budget, Speed | Share):
         planning = Planning(run, source, recipe)
-        planning.tell_time(losses=False)
-        return planning.once(lambda: planning.lowest_first(planning.order(recipe.choose)))
+
+        def lowest_first() -> Choice:
+            planning.tell_time(losses=False)
+            return planning.lowest_first(planning.order(recipe.choose))
+
+        return planning.once(lowest_first)
     request = request_of(run, recipe, source)
     scores = scores_of(recipe, request, source)
     seconds, begin = scoring_seconds(recipe.choose, request), time.perf_counter()

@@ -2,8 +2,10 @@
 models are.
 
     speed/costs-RUNTIME-bBATCH-kBEAM-tTHREADS.json   a CostTable of milliseconds, with the machine's name
-    speed/levels-KINDS[-bf16]-sSEED.json             what each width of each layer adds to the loss
+    speed/levels-KINDS[-bf16]-sSEED.json             what some widths of each layer add to the loss
     speed/lists-RUNTIME-bBATCH-kBEAM-tTHREADS.json   what shortlists take off the time, and lose
+
+In the run's own folder, choice.json is what was chosen for a speed or a size.
 """
 
 import copy
@@ -33,7 +35,7 @@ from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
 from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner
 from headgates.planning.reached import reached
-from headgates.planning.widths import Widths, measured_numbers
+from headgates.planning.widths import MEASURED_NUMBERS, Widths, measured_numbers
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
 from headgates.pruning.closing import calibration_of, close_heads, closed_heads
@@ -198,6 +200,7 @@ class Planning:
             "weights": self.source.weights,
             **({"precision": "bf16"} if self.bf16 else {}),
             "kinds": sorted({*kinds}),
+            "widths": MEASURED_NUMBERS,
             "layers": "together" if together else None,
             "calibration": [settings.calibration_sentences, settings.calibration_targets],
             "text": self.source.corpus.digest(),
@@ -370,8 +373,11 @@ class Planning:
             seconds = time.perf_counter() - begin
             return {"subnet": found.subnet.to_json(), "facts": found.facts, "seconds": seconds}
 
-        record = self.run.folder.cached("choice.json", ChoiceRecord, {"weights": self.source.weights}, make)
-        listed = record["facts"]["speed"].get("shortlist")
+        folder = self.run.folder
+        record = folder.cached("choice.json", ChoiceRecord, {"run": folder.run_hash()}, make)
+        if not isinstance(speed := record["facts"].get("speed"), dict):
+            raise folder.foreign("choice.json", "it has no speed")
+        listed = speed.get("shortlist")
         predictor = self.translator
         if listed:
             predictor = predictor.with_shortlist(self.links.shortlist(listed["by"]))
@@ -399,10 +405,10 @@ class Planning:
             say(plan.subnet.words)
             return plan
 
-        speeds, endless = list[float](), False
+        speeds, endless = list[float](), 0.0  # what the largest plan costs whose outputs do not end
 
         def plan_within(budget: float) -> Plan | None:
-            return None if endless else plan_for(budget)
+            return None if budget <= endless else plan_for(budget)
 
         def timed(plan: Plan) -> float:
             nonlocal endless
@@ -414,7 +420,8 @@ class Planning:
                 self.on_other_lines[cost] = interval
             words = plan.subnet.words + self.outputs.words(plan.output)
             say(f"{speed:.2f} times as fast{other_words(interval)}: {words}")
-            if endless := pieces > MANY:
+            if pieces > MANY:
+                endless = max(endless, plan.cost)
                 say(
                     f"it writes {pieces:.1f} times as many pieces as the base, so no smaller model is tried: "
                     "--epochs trains it"
@@ -433,9 +440,8 @@ class Planning:
 
     def speed_of(self, plan: Plan) -> tuple[float, Interval | None, float]:
         """How many times as fast a plan's model is, that on other lines, and the pieces that it writes for
-        each of the base's. One that trains afterwards will write what the base
-        writes; any other is closed and refitted as the recipe says, on fewer lines, and timed on what it
-        writes itself, which also tells what it may be on other lines."""
+        each of the base's. One that trains afterwards will write what the base writes; any other is closed
+        and refitted as the recipe says, on fewer lines, and timed on what it writes itself."""
         base, subnet, closing = self.outputs.translator(plan.output), plan.subnet, self.recipe.closing
         if self.recipe.epochs or closing == RESAMPLE:
             with subnet.removed(base.model):

@@ -159,12 +159,12 @@ def claim_run(
 
 
 def abandon_run(folder: RunFolder, files: str) -> None:
-    """Delete what `claim_run` wrote, the tokenizer (`files`, a pattern) and the rows of the bases: nothing
-    was trained, and the folder would block the corrected command. Other files stay, and so does a run that
-    was being resumed."""
+    """Delete what `claim_run` wrote, the tokenizer (`files`, a pattern), the choice and the rows of the
+    bases: nothing was trained, and the folder would block the corrected command. Other files stay, and so
+    does a run that was being resumed."""
     if folder.was_begun():
         return
-    names = ("config.yaml", "command.txt", "systems.json", "hypotheses/base*.txt", files)
+    names = ("config.yaml", "command.txt", "systems.json", "choice.json", "hypotheses/base*.txt", files)
     for path in (path for name in names for path in folder.path.glob(name)):
         path.unlink(missing_ok=True)
     with suppress(OSError):

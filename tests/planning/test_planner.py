@@ -229,7 +229,7 @@ def test_kept_losses_of_others_that_lack_a_width_are_refused(make_model):
     model = random_model(make_model, encoder_layers=1, decoder_layers=1)
     order = HeadMap({site: torch.rand(site.heads) for site in find_sites(model, ["cross"])})
     made = Planner(model, order, None, [], [], loss=None, units=1, kept=lambda make: {"widths": {}})
-    with pytest.raises(ValueError, match=r"lack 0 of decoder\.0\.cross; --fresh measures"):
+    with pytest.raises(ValueError, match=r"lack 0 of decoder\.0\.cross; delete the file"):
         _ = made.rises
 
 

@@ -92,15 +92,27 @@ def test_a_run_that_is_cut_off_resumes_as_if_it_had_not_been(shared_runs, contin
     assert names[0] == names[1]
 
 
-def test_a_plan_that_is_cut_off_while_it_trains_is_not_made_again(continued, monkeypatch):
+@pytest.mark.parametrize("choose", ["plan", "importance"])
+def test_a_choice_that_is_cut_off_while_it_trains_is_not_made_again(continued, monkeypatch, choose):
     # timings of now would give another shape, which the trained weights do not fit
-    recipe = Recipe("plan", Share("params", 0.8), ALL_KINDS, refit="out", epochs=1)
+    recipe = Recipe(choose, Share("params", 0.8), ALL_KINDS, refit="out", epochs=1)
     with monkeypatch.context() as patch:
         cut_power(patch, StageModule, "training_step", 3)
         with pytest.raises(PowerCut):
             made_on(continued, recipe, checkpoint_steps=2)
-    monkeypatch.setattr(Planning, "searched", None)
+    for name in ("searched", "lowest_first"):
+        monkeypatch.setattr(Planning, name, None)
     assert made_on(continued, recipe, resume=True).result.subnet is not None
+
+
+def test_a_choice_whose_training_ended_in_an_error_leaves_nothing(continued, monkeypatch):
+    def refused(*_):
+        raise ValueError("the loss is no number")
+
+    monkeypatch.setattr(StageModule, "training_step", refused)
+    with pytest.raises(ValueError, match="no number"):
+        made_on(continued, Recipe("plan", Share("params", 0.8), ALL_KINDS, epochs=1))
+    assert not [*continued.rglob("choice.json")]  # which the next run of that name would take
 
 
 def test_a_run_that_is_cut_off_in_its_evaluation_trains_nothing_again(continued, monkeypatch, stages):

@@ -4,17 +4,20 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from headgates.configs.recipe import NO_SHORTLIST, Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
-from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, Subnet, find_sites
+from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, find_sites
 from headgates.lab.lab import Lab, Run
+from headgates.planning.planner import Plan
 from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
+from headgates.pruning.planning import Planning
 from headgates.records.folder import RunFolder
 from tests.worlds.made_runs import BASE, by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
 
@@ -406,7 +409,7 @@ def test_a_model_that_nobody_trains_is_timed_refitted_and_one_that_trains_by_the
 def test_no_smaller_plan_is_tried_after_one_whose_outputs_do_not_end(made, at_once, monkeypatch, capsys):
     def endless(this, base, *how):
         outputs, speed = by_size(this, base, *how)
-        slow = {name: 1.0 for name in ("median", "lowest", "highest")}
+        slow = dict.fromkeys(("median", "lowest", "highest"), 1.0)
         return outputs, speed | {"tokens": 1.5, "measured": speed["measured"] | slow}
 
     monkeypatch.setattr(planning, "compared", endless)
@@ -414,6 +417,26 @@ def test_no_smaller_plan_is_tried_after_one_whose_outputs_do_not_end(made, at_on
     said = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("1.00 times as fast (") for line in said) == 1
     assert any("it writes 1.5 times as many pieces as the base" in line for line in said)
+
+
+def test_larger_plans_are_tried_after_one_whose_outputs_do_not_end():
+    site, timed = HeadSite.at("enc-self", 0, 10), []
+
+    def plan_for(budget):
+        units = HeadMap({site: torch.arange(10) < int(budget // 10)})
+        return Plan(Subnet(units, {"encoder": (True,)}), cost=10.0 * int(budget // 10), loss=-budget)
+
+    def speed_of(plan):
+        timed.append(plan.cost)
+        return (3.0, None, 1.5) if plan.cost <= 80 else (1.25, None, 1.0)
+
+    outputs = SimpleNamespace(words=lambda output: "")
+    usual = SimpleNamespace(
+        budget="speedup", full=100.0, on_other_lines={}, outputs=outputs, speed_of=speed_of
+    )
+    found = Planning.reached(usual, None, plan_for, 80.0)
+    assert timed[0] == 80
+    assert max(timed) > 80 == found.cost
 
 
 @pytest.mark.parametrize(
