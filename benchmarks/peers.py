@@ -163,7 +163,8 @@ def answer(options: argparse.Namespace) -> Answer:
         "plan": measure_plan,
     }
     measured = {name: parts[name]() for name in options.parts}
-    return Answer({"measured": measured, "rounds": rounds}, HEADER, peer_rows(measured))
+    precision = measured["training"][0]["precision"] if "training" in measured else "32"
+    return Answer({"measured": measured, "rounds": rounds}, HEADER, peer_rows(measured), precision=precision)
 
 
 FLAGS: list[Flag] = [

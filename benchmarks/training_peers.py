@@ -10,7 +10,6 @@ ours is from the machine: a step's seconds over those of its products alone, at 
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from headgates.lab.measure import alternate, median_and_range, ratio_by_round
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.multiply_adds import decoding
 from headgates.models.transformer import Transformer
+from headgates.pruning.runtime_cost import clock_of
 from headgates.records.provenance import device_name
 
 TRAINING_SEED, VOCABULARY_SIZE, PADDING = 1, 8000, 0
@@ -102,14 +102,12 @@ class MarianLoop:
     """One optimiser step of the peer a call. bf16: under autocast."""
 
     def __init__(self, model: Any, stage: StageConfig, *, bf16: bool):
-
         self.model, self.stage, self.bf16 = model.train(), stage, bf16
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=stage.lr, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
 
     def loss(self, batch: Batch) -> Tensor:
-
         logits = self.model(
             input_ids=batch.source,
             attention_mask=batch.source != PADDING,
@@ -125,7 +123,6 @@ class MarianLoop:
         )
 
     def __call__(self, batch: Batch) -> Tensor:
-
         with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self.bf16):
             loss = self.loss(batch)
         self.optimizer.zero_grad()
@@ -190,8 +187,7 @@ def measure_width(width: int, batches: list[Batch], *, precision: str, rounds: i
         model = marian(width, 0.1)
         model.load_state_dict(start.state_dict())
         blocks[name] = partial(MarianLoop(model, stage, bf16=name == PEER).block, batches)
-    # beside other work only the process's own seconds count; several threads would count those they wait
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    clock = clock_of(0)
     seconds = alternate(blocks, rounds=rounds, clock=clock)
     tokens = sum(batch.target_tokens for batch in batches)
     speeds = {name: median_and_range([tokens / s for s in each]) for name, each in seconds.items()}

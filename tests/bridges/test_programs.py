@@ -1,10 +1,10 @@
 """The programs of --to onnx: they say what the model says, and onnxruntime alone can run them."""
 
 import json
+import os
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,22 @@ CASES = {  # the first layer of "empty layers" has no self-attention, the second
 }
 
 
+@contextmanager
+def overheard(path):
+    """Write into a file what is written to the terminal, also by what is no Python, or bound its stream
+    before."""
+    terminal = [os.dup(stream) for stream in (1, 2)]
+    with path.open("w") as file, redirect_stdout(file), redirect_stderr(file):
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+        try:
+            yield
+        finally:
+            for stream, own in zip((1, 2), terminal, strict=True):
+                os.dup2(own, stream)
+                os.close(own)
+
+
 @pytest.fixture(scope="module")
 def exported(make_translator, tmp_path_factory):
     """exported("ssru") -> the translator and its folder, written once; what was said is beside it."""
@@ -40,10 +56,9 @@ def exported(make_translator, tmp_path_factory):
     @cache
     def find(name):
         translator, folder = make_translator(**CASES[name]), tmp_path_factory.mktemp("onnx") / "out"
-        said = StringIO()
-        with redirect_stdout(said), redirect_stderr(said), warnings.catch_warnings(record=True) as caught:
+        with overheard(folder.with_name("said")), warnings.catch_warnings(record=True) as caught:
             export(translator, "onnx", folder, lines=SOURCES, references=TARGETS, provenance={})
-        folder.with_name("said").write_text(said.getvalue() + "".join(str(each.message) for each in caught))
+        folder.with_name("warned").write_text("".join(str(each.message) for each in caught))
         return translator, folder
 
     return find
@@ -63,7 +78,7 @@ def test_one_line_or_none_with_a_wide_beam_is_translated_as_by_the_model(exporte
 
 def test_exporters_do_not_flood_the_terminal(exported):
     _, folder = exported("empty layers")
-    assert folder.with_name("said").read_text() == ""
+    assert [folder.with_name(name).read_text() for name in ("said", "warned")] == ["", ""]
     assert set(read_export(folder)["files"]) == {"encoder.onnx", "decoder.onnx", "vocab.model"}
 
 

@@ -2,6 +2,7 @@
 for while another process makes it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,14 +93,15 @@ def test_a_run_that_is_cut_off_resumes_as_if_it_had_not_been(shared_runs, contin
     assert names[0] == names[1]
 
 
-@pytest.mark.parametrize("choose", ["plan", "importance"])
-def test_a_choice_that_is_cut_off_while_it_trains_is_not_made_again(continued, monkeypatch, choose):
+@pytest.mark.parametrize(("choose", "step"), [("plan", 3), ("importance", 3), ("l0", 9)])  # after its gates
+def test_a_choice_that_is_cut_off_while_it_trains_is_not_made_again(continued, monkeypatch, choose, step):
     # timings of now would give another shape, which the trained weights do not fit
     recipe = Recipe(choose, Share("params", 0.8), ALL_KINDS, refit="out", epochs=1)
     with monkeypatch.context() as patch:
-        cut_power(patch, StageModule, "training_step", 3)
+        cut_power(patch, StageModule, "training_step", step)
         with pytest.raises(PowerCut):
             made_on(continued, recipe, checkpoint_steps=2)
+    assert [*continued.rglob("choice.json")]
     for name in ("searched", "lowest_first"):
         monkeypatch.setattr(Planning, name, None)
     assert made_on(continued, recipe, resume=True).result.subnet is not None
@@ -170,6 +172,16 @@ def test_a_run_trains_while_another_process_makes_what_it_is_compared_with(
     rows = [[(each.system, each.measures, each.loss) for each in row.run.rows()] for row in (made, whole)]
     assert rows[0] == rows[1]
     assert made.result.reference == whole.result.reference
+
+
+def test_with_wandb_no_run_is_left_to_be_made_within_another(tiny):
+    (lab, base), elsewhere = lab_on(tiny), RunLocks()
+    key = recipe_key(lab, base, TRAINED.trained_as_long)
+    elsewhere.hold(tiny, config_hash(key))
+    assert lab.is_made_elsewhere(key)
+    lab.settings = replace(lab.settings, logger="wandb")
+    assert not lab.is_made_elsewhere(key)
+    elsewhere.release()
 
 
 # ---------------------------------------------------------------- what a run is found by

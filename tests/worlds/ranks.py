@@ -143,7 +143,7 @@ def one_command(words: list[str], place: Path, environment: dict[str, str]) -> N
     for stream, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{place}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.environ.clear()
-    os.environ |= environment
+    os.environ |= environment | {"OMP_NUM_THREADS": "1"}  # for the ranks that Lightning starts too
     os.chdir(ROOT)
     sys.argv, code = words, 0
     try:
