@@ -381,7 +381,11 @@ class Planning:
         predictor = self.translator
         if listed:
             predictor = predictor.with_shortlist(self.links.shortlist(listed["by"]))
-        return Choice(predictor, Subnet.from_json(record["subnet"]), record["seconds"], facts=record["facts"])
+        try:
+            subnet = Subnet.from_json(record["subnet"])
+        except ValueError as error:
+            raise folder.foreign("choice.json", str(error)) from None
+        return Choice(predictor, subnet, record["seconds"], facts=record["facts"])
 
     def planned(self, planner: Planner, budget: float) -> Plan:
         """The plan for what a model may cost, timed where the budget is a speed."""

@@ -101,7 +101,12 @@ def test_a_choice_that_is_cut_off_while_it_trains_is_not_made_again(continued, m
         cut_power(patch, StageModule, "training_step", step)
         with pytest.raises(PowerCut):
             made_on(continued, recipe, checkpoint_steps=2)
-    assert [*continued.rglob("choice.json")]
+    (kept,) = continued.rglob("choice.json")
+    whole = kept.read_text()
+    kept.write_text(json.dumps(json.loads(whole) | {"subnet": {}}))
+    with pytest.raises(ValueError, match=r"choice\.json is not what this program writes: expected a subnet"):
+        made_on(continued, recipe, resume=True)
+    kept.write_text(whole)
     for name in ("searched", "lowest_first"):
         monkeypatch.setattr(Planning, name, None)
     assert made_on(continued, recipe, resume=True).result.subnet is not None
