@@ -1,6 +1,7 @@
 """A recipe's run is made once: found again by what it depends on, resumed where it was cut off, and waited
 for while another process makes it."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
