@@ -336,7 +336,9 @@ def answer(options: argparse.Namespace) -> Answer:
     columns = ("base", "what", "speed", "loss", "accuracy", "trained_loss")
     table = [[row.get(column, "") for column in columns] for row in rows]
     table = [[f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row] for row in table]
-    return Answer({"speedups": options.speedup, "rows": rows}, columns, table)
+    return Answer(
+        {"speedups": options.speedup, "rows": rows}, columns, table, peers=["transformers", "torch-pruning"]
+    )
 
 
 def main() -> int:
@@ -356,7 +358,7 @@ def main() -> int:
         ("--speedup", {"type": float, "nargs": "+", "default": [2.0, 1.5, 3.0], "help": about_speeds}),
     ]
     question = "which smaller model has the least loss at the same measured speed?"
-    return run("any_model", question, __doc__, flags, answer, ["transformers", "torch-pruning"])
+    return run("any_model", question, __doc__, flags, answer)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ THREADS: Flag = (
 @dataclass(frozen=True)
 class Answer:
     """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of
-    random weights and batches."""
+    random weights and batches; peers: packages whose versions are recorded too."""
 
     numbers: Mapping[str, Any]
     header: Sequence[str]
@@ -46,6 +46,7 @@ class Answer:
     title: str = ""
     precision: str = "32"
     seed: int = 1
+    peers: Sequence[str] = ()
 
 
 def run(
@@ -54,14 +55,12 @@ def run(
     about: str,
     flags: Sequence[Flag],
     answer: Callable[[argparse.Namespace], Answer | None],
-    peers: Sequence[str] = (),
 ) -> int:
     """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table, and with
     --record adds a line to results/NAME.jsonl. Returns 1 after a ValueError.
 
-    about: the text of --help; flags: those beside --record and --threads; peers: packages whose versions are
-    recorded too; answer: takes the parsed flags, and returns None in a worker process, which has nothing to
-    record."""
+    about: the text of --help; flags: those beside --record and --threads; answer: takes the parsed flags, and
+    returns None in a worker process, which has nothing to record."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=about.strip(),
@@ -86,7 +85,7 @@ def run(
     if found is not None and options.record:
         made_by = provenance(device_name(), found.precision, found.seed)
         made_by["command"] = made_by["command"].replace(f"{name}.py", f"-m benchmarks.{name}", 1)
-        made_by["versions"] |= {peer: version(peer) for peer in peers}
+        made_by["versions"] |= {peer: version(peer) for peer in found.peers}
         entry = {"benchmark": name, "question": question, **found.numbers, "load_average_before": load}
         line = json.dumps(entry | made_by, ensure_ascii=False, allow_nan=False)
         path = Path(options.record)

@@ -162,7 +162,7 @@ def answer(options: argparse.Namespace) -> Answer | None:
         ["steps on stored text over text in memory", spread_text(paths["slower"]), ""],
     ]
     title = f"{options.pairs:,} pairs; stores of {stored:,.0f} MB; throughput on {options.small:,} pairs"
-    return Answer(numbers, ["", "first", "second"], rows, title=title, seed=COSTS_SEED)
+    return Answer(numbers, ["", "first", "second"], rows, title=title, seed=COSTS_SEED, peers=PEERS)
 
 
 QUESTION = (
@@ -181,4 +181,4 @@ FLAGS: list[Flag] = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(run("big_corpus", QUESTION, __doc__, FLAGS, answer, PEERS))
+    sys.exit(run("big_corpus", QUESTION, __doc__, FLAGS, answer))

@@ -138,7 +138,13 @@ def answer(options: argparse.Namespace) -> Answer:
         for name, ratio in each["ratio"].items()
     ]
     header = ["what", "size", "", "times as long as plain (lowest to highest)"]
-    return Answer({"measured": measured, "rounds": options.rounds}, header, rows, seed=COSTS_SEED)
+    return Answer(
+        {"measured": measured, "rounds": options.rounds},
+        header,
+        rows,
+        seed=COSTS_SEED,
+        peers=["pytorch-lightning"],
+    )
 
 
 QUESTION = "seconds of our passes over those of a plain pass on the same sentences"
@@ -152,4 +158,4 @@ FLAGS: list[Flag] = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(run("costs", QUESTION, __doc__, FLAGS, answer, peers=["pytorch-lightning"]))
+    sys.exit(run("costs", QUESTION, __doc__, FLAGS, answer))

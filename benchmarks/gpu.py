@@ -221,7 +221,9 @@ def answer(options: argparse.Namespace) -> Answer:
         [f"prune to {each['speedup']:g}, {each['sentences']} sentences", shown(each["measured"]), "1"]
         for each in numbers["prune"]
     ]
-    return Answer(numbers, ["", "ours", "transformers"], rows, precision="bf16", seed=SEED)
+    return Answer(
+        numbers, ["", "ours", "transformers"], rows, precision="bf16", seed=SEED, peers=["transformers"]
+    )
 
 
 def shown(times: float | None) -> str:
@@ -243,4 +245,4 @@ FLAGS: list[Flag] = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(run("gpu", QUESTION, __doc__, FLAGS, answer, peers=["transformers"]))
+    sys.exit(run("gpu", QUESTION, __doc__, FLAGS, answer))

@@ -45,6 +45,12 @@ from headgates.records.source import open_source
 QUESTION = "how many times as fast as its peers does headgates train, search, start and plan?"
 TOY = ROOT / "examples/toy_run/toy-en-de-none-s1"
 LINE = "the old cat sees a dog"
+PACKAGES = {
+    "training": ["transformers"],
+    "search": ["transformers", "ctranslate2"],
+    "start": ["transformers", "ctranslate2"],
+    "plan": ["transformers", "torch-pruning"],
+}
 SPEEDUP, BERT_WIDTH, STEPS = 2.0, 256, 90
 BY_CTRANSLATE2 = """
 import sys, ctranslate2, sentencepiece
@@ -164,7 +170,9 @@ def answer(options: argparse.Namespace) -> Answer:
     }
     measured = {name: parts[name]() for name in options.parts}
     precision = measured["training"][0]["precision"] if "training" in measured else "32"
-    return Answer({"measured": measured, "rounds": rounds}, HEADER, peer_rows(measured), precision=precision)
+    packages = sorted({package for name in measured for package in PACKAGES[name]})
+    numbers = {"measured": measured, "rounds": rounds}
+    return Answer(numbers, HEADER, peer_rows(measured), precision=precision, peers=packages)
 
 
 FLAGS: list[Flag] = [
@@ -176,5 +184,4 @@ FLAGS: list[Flag] = [
 ]
 
 if __name__ == "__main__":
-    peers = ["transformers", "ctranslate2", "torch-pruning"]
-    sys.exit(run("peers", QUESTION, __doc__, FLAGS, answer, peers))
+    sys.exit(run("peers", QUESTION, __doc__, FLAGS, answer))
