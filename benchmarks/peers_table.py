@@ -13,7 +13,8 @@ def training_rows(found: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     for row in found:
         own = f"{row['tokens_per_second']['ours']['median']:,.0f} target tokens/s"
         own += f"; a step takes {row['times_the_products_at_peak']:.1f} times as long as its products"
-        yield [f"d={row['d_model']}, {row['precision']}", row["fastest_peer"], spread_text(row["ratio"]), own]
+        precision = row["precision"].replace("32", "fp32")  # Lightning's name
+        yield [f"d={row['d_model']}, {precision}", row["fastest_peer"], spread_text(row["ratio"]), own]
 
 
 def search_rows(found: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

@@ -405,11 +405,13 @@ def measured_table() -> Table:
 
 
 def peers_table() -> Table:
-    """What benchmarks/peers.py measured, by one thread and by several."""
+    """What benchmarks/peers.py measured: by one thread, by several, and on machines other than the first."""
+    records = record_lines("peers")
     rows = []
-    for record in record_lines("peers"):
+    for record in records:
         threads = f", {record['threads']} threads" * (record["threads"] > 1)
-        rows += [[f"{name}{threads}", *cells] for name, *cells in peer_rows(record["measured"])]
+        device = f", {record['device'].split(',')[0]}" * (record["device"] != records[0]["device"])
+        rows += [[f"{name}{threads}{device}", *cells] for name, *cells in peer_rows(record["measured"])]
     return HEADER, sorted(rows, key=lambda row: not row[0].startswith("training"))
 
 
