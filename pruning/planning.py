@@ -423,7 +423,8 @@ class Planning:
             if interval is not None:
                 self.on_other_lines[cost] = interval
             words = plan.subnet.words + self.outputs.words(plan.output)
-            say(f"{speed:.2f} times as fast{other_words(interval)}: {words}")
+            rise = "" if plan.loss is None else f", loss {plan.loss:+.2f}"
+            say(f"{speed:.2f} times as fast{other_words(interval)}{rise}: {words}")
             if pieces > MANY:
                 endless = max(endless, plan.cost)
                 say(
