@@ -1,2 +1,2 @@
-"""Measurements, a question each: `python -m benchmarks.costs` prints a table and adds a line to results/.
+"""Measurements, a question each: `python -m benchmarks.peers` prints a table and adds a line to results/.
 `python -m benchmarks.records` fills the tables of the pages from these files."""

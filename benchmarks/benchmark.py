@@ -54,13 +54,12 @@ def run(
     question: str,
     about: str,
     flags: Sequence[Flag],
-    answer: Callable[[argparse.Namespace], Answer | None],
+    answer: Callable[[argparse.Namespace], Answer],
 ) -> int:
     """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table, and with
     --record adds a line to results/NAME.jsonl. Returns 1 after a ValueError.
 
-    about: the text of --help; flags: those beside --record and --threads; answer: takes the parsed flags, and
-    returns None in a worker process, which has nothing to record."""
+    about: the text of --help; flags: those beside --record and --threads; answer: takes the parsed flags."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=about.strip(),
@@ -80,9 +79,8 @@ def run(
     except ValueError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
-    if found is not None:
-        show(found.title or question, found.header, [list(map(str, row)) for row in found.rows])
-    if found is not None and options.record:
+    show(found.title or question, found.header, [list(map(str, row)) for row in found.rows])
+    if options.record:
         made_by = provenance(device_name(), found.precision, found.seed)
         made_by["command"] = made_by["command"].replace(f"{name}.py", f"-m benchmarks.{name}", 1)
         made_by["versions"] |= {peer: version(peer) for peer in found.peers}

@@ -1,8 +1,8 @@
 """The product's own training step without Lightning's Trainer, so that it can be timed alone, batch by batch.
 
 What a step is in `fit.py`: forward under autocast and loss (`training_step`), gradients, clipping, AdamW, the
-schedule, and what the module does at the end of a batch (every LOG_EVERY steps it reads the loss and, with
-gates, the gates). Validation, checkpoints, progress bars and the running average of the weights are left out.
+schedule, and what the module does at the end of a batch (every LOG_EVERY steps it reads the loss).
+Validation, checkpoints, progress bars and the running average of the weights are left out.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,8 @@ from typing import Any
 import torch
 from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 
-from headgates.configs.learned import LEARNED
-from headgates.configs.stages import GateConfig, StageConfig
+from headgates.configs.stages import StageConfig
 from headgates.data.batch import Batch
-from headgates.gates import attach
-from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -82,30 +79,11 @@ class ProductStep:
             self(batch)
 
 
-def product_step(
-    model: Transformer, stage: StageConfig, precision: str, gating: Gating | None = None
-) -> ProductStep:
+def product_step(model: Transformer, stage: StageConfig, precision: str) -> ProductStep:
     """The steps of a model without vocabularies, since nothing is encoded or translated here."""
     source_vocab, target_vocab = (
         SimpleNamespace(specials=specials) for specials in (model.source_specials, model.target_specials)
     )
     translator = Translator(model, source_vocab, target_vocab)
-    return ProductStep(
-        Alone(Translation(), translator, stage, seed=1, gating=gating).to(model.output.weight.device),
-        precision,
-    )
-
-
-def gated_step(
-    model: Transformer,
-    stage: StageConfig,
-    gates: GateConfig,
-    *,
-    lam: float,
-    precision: str,
-) -> ProductStep:
-    """Attach Hard Concrete gates to the model and return its steps."""
-    options = LEARNED["l0"].gate_options(gates)
-    bank = attach(model, gate="l0", lam=lam, warmup=gates.lambda_warmup, **options)
-    gating = Gating(gates, bank, epochs=stage.epochs)
-    return product_step(model, stage, precision, gating)
+    module = Alone(Translation(), translator, stage, seed=1)
+    return ProductStep(module.to(model.output.weight.device), precision)
