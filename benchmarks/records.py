@@ -6,44 +6,28 @@ A table lies between `<!-- table NAME -->` and `<!-- end -->`. TABLES makes each
 around it repeats no digit, so it stays true when a digit changes."""
 
 import argparse
-import csv
 import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.benchmark import ROOT
 from benchmarks.peers_table import HEADER, peer_rows
 from benchmarks.planted import USUAL_RELATIONS, selector_table
 from headgates.lab.measure import spread_text
 from headgates.records.table import markdown_table
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-CHOICES = "compare-multi30k-choices"
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PAGES = [
     str(path.relative_to(ROOT))
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *RESULTS.glob("*.md")])
     if MARKED.search(path.read_text(encoding="utf-8"))
 ]
-METHOD_LABELS = {  # what tables call the rows of version 0.2, by the names that the records have
-    "base": "unpruned",
-    "base-continued": "unpruned, trained as long",
-    "l0": "learned gates by λ",
-    "l0-target": "learned gates",
-    "importance:trained": "importance, trained as long",
-    "importance:out+ffn+v:trained": "importance, out+ffn+v refitted, trained as long",
-    "plan": "planned",
-    "plan-heads": "heads alone, planned",
-    "plan-importance": "lowest importance",
-    "plan-learned": "learned gates at the speed",
-    "uniform": "a smaller model from random weights",
-}
 LARGE_RUNS = {  # a part of a run's name -> what the table of speeds calls it
     "plan-2.2x": "planned, 2.2 asked",
     "plan-2.5x": "planned, 2.5 asked",
@@ -53,7 +37,7 @@ LARGE_RUNS = {  # a part of a run's name -> what the table of speeds calls it
     "uniform-2.5x": "a smaller model from random weights",
     "unpruned": "unpruned, trained as long",
 }
-ENDS = ((min, "lowest"), (max, "highest"))
+ENDS: dict[str, Callable[[Iterable[float]], float]] = {"median": median, "lowest": min, "highest": max}
 SHOWN_LISTS = (0, 10)
 WHOLE_SET = 1000  # lines of flickr 2017
 LATER_NAMES = {"l0-target": "l0"}  # of selectors in older lines
@@ -67,180 +51,32 @@ def made_table(rows: Iterable[Any], columns: Mapping[str, Cell]) -> Table:
     return [*columns], [[cell(row) for cell in columns.values()] for row in rows]
 
 
-# ---------------------------------------------------------------- files
-
-
-def result_rows(name: str) -> list[dict[str, str]]:
-    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def record_lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text("utf-8").splitlines()]
 
 
-Points = dict[tuple[str, int], list[dict[str, str]]]
-
-
-def points(folder: str, trained: bool) -> Points:
-    """(method, open heads) -> the rows of a comparison, one for each seed."""
-    found = defaultdict(list)
-    for row in result_rows(f"{folder}/compare.csv"):
-        if (row["epochs"] != "0") == trained and not row["method"].startswith("base"):
-            method = ":".join(filter(None, (row["method"], row["reconstruct"])))
-            found[method, round(float(row["heads_asked"]))].append(row)
-    return found
-
-
-def speed_groups() -> list[dict[str, Any]]:
-    """The models of each method for a speed and so much training, those of most seeds."""
-    groups: dict[tuple[float, int, int], dict[str, Any]] = {}
-    order = [*METHOD_LABELS]
-    for path in RESULTS.glob("compare-multi30k-256-*/compare.json"):
-        for group in json.loads(path.read_text("utf-8"))["groups"]:
-            key = group.get("speedup", 1.0), order.index(group["method"]), group["epochs"]
-            groups[key] = max(group, groups.get(key, group), key=itemgetter("seeds"))
-    return [groups[key] for key in sorted(groups)]
-
-
-# ---------------------------------------------------------------- cells
-
-
-def difference(row: FileRow, prefix: str = "", form: str = "+.2f") -> str:
-    """-0.60 (-1.49 to +0.25), or `reference` for the row that the others are compared with."""
-    names = [f"{prefix}difference{end}" for end in ("", "_low", "_high")]
-    value, low, high = (float(row[name]) for name in names)
-    return "reference" if value == low == high == 0 else f"{value:{form}} ({low:{form}} to {high:{form}})"
-
-
 def number_cell(name: str, form: str = ".2f") -> Cell:
-    return lambda row: f"{float(row[name]):{form}}" if name in row else ""
-
-
-def mean_text(rows: Sequence[FileRow], metric: str = "bleu") -> str:
-    return f"{fmean(float(row[metric]) for row in rows):.2f}"
-
-
-def with_seeds(rows: Sequence[FileRow]) -> str:
-    """The mean (lowest to highest seed)."""
-    bleu = [float(row["bleu"]) for row in rows]
-    return mean_text(rows) + (f" ({min(bleu):.2f} to {max(bleu):.2f})" if len(rows) > 1 else "")
-
-
-def at(
-    found: Points, heads: int, cell: Callable[[Sequence[FileRow]], str] = mean_text, refit: str = ""
-) -> Cell:
-    """What a cell says of a method with so many heads."""
-    return lambda method: cell(found[method + refit, heads])
-
-
-# ---------------------------------------------------------------- tables
-
-
-def multi30k() -> Table:
-    """The systems of fit.py on Multi30k, without an importance that closes nothing."""
-    rows = [
-        row
-        for row in result_rows("multi30k-en-de.csv")
-        if row["system"] in ("base", "base-continued", "l0", "importance", "importance:trained")
-        and (row["heads_open"] < row["heads_total"] or not row["system"].startswith("importance"))
-    ]
-    columns: dict[str, Cell] = {
-        "system": lambda row: METHOD_LABELS.get(row["system"], row["system"]),
-        "λ": itemgetter("lambda"),
-        "heads": lambda row: f"{row['heads_open']}/{row['heads_total']}",
-        **{kind: itemgetter(kind) for kind in ("enc-self", "dec-self", "cross")},
-        "BLEU": number_cell("bleu"),
-        "chrF": number_cell("chrf"),
-        "BLEU difference, 95%": difference,
-    }
-    return made_table(rows, columns)
-
-
-def trained_table(
-    folder: str, total: int, counts: Sequence[int], bleu: Callable[[Sequence[FileRow]], str] = with_seeds
-) -> Table:
-    """A line for each method: BLEU and chrF at each number of heads."""
-    found, columns = points(folder, trained=True), dict[str, Cell](method=str)
-    for count in counts:
-        columns[f"{count} of {total}"] = at(found, count, bleu)
-        columns[f"{count} of {total} chrF"] = at(found, count, lambda rows: mean_text(rows, "chrf"))
-    return made_table(dict.fromkeys(method for method, _ in found), columns)
-
-
-def further() -> Table:
-    """A line for each method: BLEU at two numbers of heads on each test set, the one of the runs first."""
-    folders = {"flickr 2016": "", "flickr 2017": "/flickr-2017", "Tatoeba": "/tatoeba", "noisy": "/noisy"}
-    found = {name: points(f"{CHOICES}{folder}", trained=True) for name, folder in folders.items()}
-    columns = {f"{heads}: {name}": at(own, heads) for heads in (36, 9) for name, own in found.items()}
-    return made_table(dict.fromkeys(method for method, _ in found["flickr 2016"]), {"method": str, **columns})
-
-
-def searched() -> Table:
-    """The choices of one seed, and the best that a search found."""
-    (found,) = record_lines("choices")
-    return made_table(
-        [{"name": name, **choice} for name, choice in found["choices"].items()],
-        {
-            "choice of 9 heads": itemgetter("name"),
-            "refitted loss, searched half": number_cell("searched_half", ".3f"),
-            "other half": number_cell("other_half", ".3f"),
-            "trained: loss": number_cell("trained_loss", ".3f"),
-            "BLEU": number_cell("test"),
-            "shared": number_cell("shared"),
-        },
-    )
-
-
-SPEED_COLUMNS: dict[str, Cell] = {
-    "method": lambda group: METHOD_LABELS[group["method"]],
-    "times as fast: asked": number_cell("speedup", "g"),
-    "epochs": lambda group: "" if group["method"] in ("base", "uniform") else f"{group['epochs']}",
-    "predicted": number_cell("predicted"),
-    "by int8": number_cell("int8_measured"),
-    "by own search": number_cell("torch_measured"),
-    "seeds": number_cell("seeds", "g"),
-    "BLEU": number_cell("value"),
-    "difference, 95%": lambda group: difference(group) if "difference" in group else "",
-    "chrF": number_cell("chrf"),
-    "BLEU, int8": number_cell("int8_bleu"),
-    "parameters": number_cell("parameters", ",.0f"),
-    "seconds: choice": number_cell("choice_seconds", ".0f"),
-    "training": number_cell("training_seconds", ".0f"),
-}
-
-
-def untrained_table() -> Table:
-    """order, then BLEU for each number of heads and refit."""
-    found = points("compare-multi30k-en-de", trained=False)
-    orders = dict.fromkeys(method for method, _ in found if (f"{method}:out+ffn", 36) in found)
-    refits = {"zero": "", "out+ffn": ":out+ffn", "out+ffn+v": ":out+ffn+v"}
-    columns = {f"{n}: {name}": at(found, n, refit=refit) for n in COUNTS for name, refit in refits.items()}
-    return made_table(orders, {"order": str, **columns})
+    return lambda row: f"{row[name]:{form}}" if name in row else ""
 
 
 REFITTED = ", out+ffn+v refitted"
 BEST = "compare-multi30k-best"  # after the training that loses least
 SECOND = "compare-tatoeba-teacher"
+TRAINED_AS_LONG = "unpruned, trained as long"
+Groups = dict[tuple[str, int], dict[str, Any]]  # by method and open heads
 
 
 def first_table() -> Table:
     """Which heads stay, then BLEU at each number of them, on two test sets: README's table."""
     sets = both_sets(BEST)
-
-    def cell(method: str, heads: int) -> str:
-        if (method, heads) not in sets[0]:
-            return "not run"
-        return " / ".join(f"{found[method, heads]['bleu']:.2f}" for found in sets)
-
     methods = {
-        "chosen by importance (Michel et al. 2019)": f"importance{REFITTED}",
-        "chosen by optimal brain surgery (`obs`)": f"obs{REFITTED}",
+        "chosen by importance (Michel et al. 2019)": "importance",
+        "chosen by optimal brain surgery (`obs`)": "obs",
         "chosen by learned gates (Voita et al. 2019)": "learned gates",
     }
-    unpruned = cell("unpruned, trained as long", 72)
+    unpruned = on_both(sets, (TRAINED_AS_LONG, 72))
     rows = [["all 72, trained as long", unpruned, unpruned]]
-    rows += [[text, cell(method, 18), cell(method, 9)] for text, method in methods.items()]
+    rows += [[text, *(on_both(sets, (each, heads)) for heads in (18, 9))] for text, each in methods.items()]
     return ["which heads stay", "18 of 72 heads", "9"], rows
 
 
@@ -249,10 +85,10 @@ def best_table() -> Table:
     sets = both_sets(BEST)
     rows = [
         [
-            method.replace(REFITTED, ""),
+            method,
             f"{heads}",
             f"{group['epochs']}",
-            *(" / ".join(f"{found[method, heads][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
+            *(on_both(sets, (method, heads), metric) for metric in ("bleu", "chrf")),
         ]
         for (method, heads), group in sets[0].items()
         if method != "unpruned"
@@ -266,47 +102,36 @@ def second_table() -> Table:
     for folder, base in ((SECOND, "128, 3 + 3"), (SECOND.replace("tatoeba", "tatoeba-256"), "256, 6 + 6")):
         for (method, heads), group in teacher_groups(folder).items():
             asked = group.get("asked", "").replace(", without a shortlist", "")
-            name = method.replace(REFITTED, "")
-            rows.append(
-                [
-                    base,
-                    name,
-                    asked,
-                    f"{heads}",
-                    f"{group['seeds']}",
-                    f"{group['bleu']:.2f}",
-                    f"{group['chrf']:.2f}",
-                ]
-            )
+            scores = [f"{group[metric]:.2f}" for metric in ("bleu", "chrf")]
+            rows.append([base, method, asked, f"{heads}", f"{group['seeds']}", *scores])
     return ["base", "which parts stay", "asked", "heads", "seeds", "BLEU", "chrF"], rows
 
 
-def both_sets(folder: str) -> list[dict[tuple[str, int], dict[str, Any]]]:
+def both_sets(folder: str) -> list[Groups]:
     """`teacher_groups` of a comparison on flickr 2016, and on 2017."""
     return [teacher_groups(f"{folder}{place}") for place in ("", "/flickr-2017")]
 
 
-def teacher_groups(folder: str) -> dict[tuple[str, int], dict[str, Any]]:
-    """(method, open heads) -> the columns of its group, of models that learned from a teacher."""
-    comparison = json.loads((RESULTS / folder / "compare.json").read_text("utf-8"))
-    return {(group["method"], round(group["heads"])): group for group in comparison["groups"]}
+def teacher_groups(folder: str) -> Groups:
+    """The columns of each group of models that learned from a teacher."""
+    groups = json.loads((RESULTS / folder / "compare.json").read_text("utf-8"))["groups"]
+    return {(group["method"].replace(REFITTED, ""), round(group["heads"])): group for group in groups}
+
+
+def on_both(sets: Iterable[Groups], key: tuple[str, int], metric: str = "bleu") -> str:
+    """A group's scores on `both_sets`."""
+    return " / ".join(f"{found[key][metric]:.2f}" for found in sets if key in found) or "not run"
 
 
 def teacher_table() -> Table:
     """Choice, then BLEU and chrF on two test sets for each number of heads."""
     sets = both_sets("compare-multi30k-teacher")
-
-    def pair(method: str, count: int, metric: str) -> str:
-        return " / ".join(f"{each[method, count][metric]:.2f}" for each in sets)
-
     methods = list(dict.fromkeys(method for method, heads in sets[0] if heads == COUNTS[0]))
     rows = []
-    for method in ["unpruned, trained as long", *methods]:
-        row = [method.replace(REFITTED, "")]
-        for count in (*COUNTS, 6):
-            heads = count if method in methods else 72
-            row += [pair(method, heads, metric) for metric in ("bleu", "chrf")]
-        rows.append(row)
+    for method in [TRAINED_AS_LONG, *methods]:
+        counts = (*COUNTS, 6) if method in methods else (72,) * 4
+        cells = (on_both(sets, (method, heads), metric) for heads in counts for metric in ("bleu", "chrf"))
+        rows.append([method, *cells])
     head = [f"{count} of 72{metric}" for count in (*COUNTS, 6) for metric in ("", ", chrF")]
     return ["which heads stay", *head], rows
 
@@ -317,10 +142,10 @@ def large_table() -> Table:
     head = ["which parts stay", "asked", "seeds", "BLEU, 2016 / 2017", "chrF, 2016 / 2017", "parameters"]
     return head, [
         [
-            group["method"].replace(REFITTED, ""),
+            key[0],
             group.get("asked", "").replace(" the speed", ""),
             f"{group['seeds']}",
-            *(" / ".join(f"{found[key][name]:.2f}" for found in sets) for name in ("bleu", "chrf")),
+            *(on_both(sets, key, metric) for metric in ("bleu", "chrf")),
             f"{group['parameters']:,.0f}",
         ]
         for key, group in sets[0].items()
@@ -331,8 +156,7 @@ def timed_table() -> Table:
     """The speeds of these models by int8, with and without a shortlist; BLEU and chrF of what was timed where
     that was the whole test set."""
     groups = defaultdict(list)
-    for line in (RESULTS / "batches.jsonl").read_text("utf-8").splitlines():
-        record = json.loads(line)
+    for record in record_lines("batches"):
         for row in record["measured"]:
             if row["list"] not in SHOWN_LISTS or row["run"].startswith("toy-"):
                 continue
@@ -341,17 +165,14 @@ def timed_table() -> Table:
     rows = []
     for (name, batch, best), found in sorted(groups.items()):
         each = [row["measured"] for _, row in found]
-        times = median(one["median"] for one in each), *(f(one[end] for one in each) for f, end in ENDS)
+        times = {end: of(one[end] for one in each) for end, of in ENDS.items()}
         by_run = {row["run"]: row["scores"] for lines, row in found if lines == WHOLE_SET}
         scores = by_run.values()
-        means = (
-            (f"{fmean(one[metric] for one in scores):.2f}" for metric in ("bleu", "chrf"))
-            if scores
-            else ("", "")
-        )
+        means = [
+            f"{fmean(one[metric] for one in scores):.2f}" if scores else "" for metric in ("bleu", "chrf")
+        ]
         seeds = len({row["run"] for _, row in found})
-        speed = "{:.2f} ({:.2f} to {:.2f})".format(*times)
-        rows.append([name, f"{batch}", f"{best}" if best else "none", speed, f"{seeds}", *means])
+        rows.append([name, f"{batch}", f"{best or 'none'}", spread_text(times), f"{seeds}", *means])
     return ["model", "batch", "pieces listed", "times as fast", "seeds", "BLEU", "chrF"], rows
 
 
@@ -364,31 +185,15 @@ def curve_table() -> Table:
     }
     batches = sorted({batch for *_, batch in found})
     rows = [
-        [f"{best}" if best else "none", f"{beam}"]
-        + [spread_text(found[best, beam, batch]) for batch in batches]
+        [f"{best or 'none'}", f"{beam}"] + [spread_text(found[best, beam, batch]) for batch in batches]
         for best, beam in sorted({(best, beam) for best, beam, _ in found})
     ]
     return ["pieces listed", "beam", *(f"batch {batch}" for batch in batches)], rows
 
 
-def student() -> Table:
-    rows = result_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")
-    return made_table(
-        [row for row in rows if 0 < int(row["heads_closed"]) < 48],
-        {
-            "encoder heads closed": lambda row: f"{row['heads_closed']} of 48",
-            "test BLEU": number_cell("test_bleu"),
-            "difference, 95%": lambda row: difference(row, "test_bleu_"),
-            "p": number_cell("test_bleu_p_value", ".3f"),
-        },
-    )
-
-
 def measured_table() -> Table:
     """question, against, answer, file of each benchmark: its newest line, for costs each pass's newest."""
-    newest: dict[str, Any] = {}
-    for record in record_lines("costs"):
-        newest |= {each["what"]: each["ratio"] for each in record["measured"]}
+    newest = {each["what"]: each["ratio"] for record in record_lines("costs") for each in record["measured"]}
     rows = [(name, asked, peer, answer(record_lines(name)[-1])) for name, asked, peer, answer in QUESTIONS]
     for what, text in COSTS.items():
         ratios = "; ".join(f"{name}: {spread_text(ratio)}" for name, ratio in newest[what].items())
@@ -431,18 +236,23 @@ def planted() -> Table:
 
 def any_model() -> Table:
     """Every model at the first speed asked for, of Torch-Pruning's four the best on the validation part."""
-    rows = [row for record in record_lines("any_model") for row in record["rows"] if not row["curve"]]
-    left_out = {row["what"] for row in rows if ", " in row["what"] and "refit" not in row["what"]}
-    rows = [row for row in rows if row["best"] or row["what"] not in left_out]
+
+    def shown(row: FileRow) -> bool:
+        of_four = ", " in row["what"] and "refit" not in row["what"]
+        return not row["curve"] and (row["best"] or not of_four)
 
     def name(row: FileRow) -> str:
-        new = "the even cut's shape, new weights"
-        return (
-            f"Torch-Pruning ({row['what']})" if row["best"] else new if row["what"] == "new" else row["what"]
-        )
+        what = "the even cut's shape, new weights" if row["what"] == "new" else row["what"]
+        return f"Torch-Pruning ({what})" if row["best"] else what
 
     def apart(prefix: str) -> Cell:
-        return lambda row: difference(row, prefix, "+.3f") if f"{prefix}difference" in row else ""
+        def cell(row: FileRow) -> str:
+            if f"{prefix}difference" not in row:
+                return ""
+            value, low, high = (row[f"{prefix}difference{end}"] for end in ("", "_low", "_high"))
+            return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+
+        return cell
 
     columns: dict[str, Cell] = {
         "model": itemgetter("base"),
@@ -456,7 +266,9 @@ def any_model() -> Table:
         "trained: loss": number_cell("trained_loss", ".3f"),
         "trained: above headgates, 95%": apart("trained_"),
     }
-    return made_table(rows, columns)
+    return made_table(
+        (row for record in record_lines("any_model") for row in record["rows"] if shown(row)), columns
+    )
 
 
 def own_models() -> Table:
@@ -483,7 +295,7 @@ def any_model_bases() -> Table:
 
     columns: dict[str, Cell] = {
         "model": itemgetter("base"),
-        "steps": lambda row: f"{row['steps']:,}",
+        "steps": number_cell("steps", ","),
         "validation loss": lambda row: f"{row['valid_losses'][-1]:.3f}" if row["valid_losses"] else "",
         "fall over the last fifth": fall,
     }
@@ -520,23 +332,12 @@ TABLES: dict[str, Callable[[], Table]] = {
     "best": best_table,
     "curve": curve_table,
     "second": second_table,
-    "multi30k": multi30k,
-    "untrained": untrained_table,
-    "further": further,
-    "searched": searched,
-    "choices": lambda: trained_table(CHOICES, 72, (*COUNTS, 6)),
-    "trained-tatoeba": lambda: trained_table("compare-tatoeba-en-fr", 72, COUNTS),
-    "encoder": lambda: trained_table(
-        "compare-encoder-only", 24, (12, 5, 2), lambda rows: difference(rows[0])
-    ),
-    "student": student,
     "measured": measured_table,
     "peers": peers_table,
     "planted": planted,
     "any-model": any_model,
     "own": own_models,
     "any-model-bases": any_model_bases,
-    "speeds": lambda: made_table(speed_groups(), SPEED_COLUMNS),
 }
 
 

@@ -12,7 +12,7 @@ def test_a_page_s_tables_are_those_of_their_files(page: str) -> None:
 
 
 def test_a_changed_digit_is_made_right_and_the_prose_is_left_alone() -> None:
-    page = "before 99.9\n<!-- table student -->\n| 99.9 |\n<!-- end -->\nafter 99.9\n"
+    page = "before 99.9\n<!-- table curve -->\n| 99.9 |\n<!-- end -->\nafter 99.9\n"
     assert filled_page(page).count("99.9") == 2
     assert filled_page(filled_page(page)) == filled_page(page)
 
