@@ -25,9 +25,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -41,7 +42,7 @@ from transformers.pytorch_utils import Conv1D
 
 import headgates as hg
 from benchmarks.benchmark import Answer, Flag, run
-from benchmarks.toy_bases import BASES, Base, loss_of, outcomes, train
+from benchmarks.toy_bases import BASES, FOLDERS, Base, loss_of, outcomes, train
 from headgates.analysis.batches import known_tokens, passed
 from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.seed_luck import difference_of_means, seed_variance
@@ -49,6 +50,7 @@ from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import attribute, group_of, projection
+from headgates.lab.measure import alternate, ratio_by_round
 from headgates.planning.plan_text import PlanText
 
 Model = Any
@@ -63,24 +65,12 @@ SEEDS = (2, 3, 4)  # of the training
 # ---------------------------------------------------------------- time
 
 
-def seconds(model: Model, batch: Mapping[str, Any]) -> float:
-    """CPU seconds of a forward pass."""
-    with torch.no_grad():
-        start = time.process_time()
-        model(**batch)
-        return time.process_time() - start
-
-
-def speeds(whole: Model, models: Sequence[Model], batch: Mapping[str, Any]) -> list[list[float]]:
-    """How many times as fast as the whole model each is, timed in turns."""
-    found: list[list[float]] = [[] for _ in models]
-    for each in (whole, *models):
-        seconds(each, batch)
-    for _ in range(ROUNDS):
-        full = seconds(whole, batch)
-        for own, model in zip(found, models, strict=True):
-            own.append(full / seconds(model, batch))
-    return found
+@torch.no_grad()
+def speeds(whole: Model, models: Sequence[Model], batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How many times as fast as the whole model each is by CPU seconds, in turns, as `ratio_by_round`."""
+    passes = {place: partial(model, **batch) for place, model in enumerate((whole, *models))}
+    full, *others = alternate(passes, rounds=ROUNDS, clock=time.process_time).values()
+    return [ratio_by_round(full, each) for each in others]
 
 
 # ---------------------------------------------------------------- the rivals
@@ -318,8 +308,8 @@ def rows_of(base: Base, whole: Model, speedups: Sequence[float]) -> Iterator[dic
         yield row | ({"trained_steps": short} if label in trained else {})
 
 
-def spread(found: Sequence[float]) -> dict[str, float]:
-    return {"speed": median(found), "speed_lowest": min(found), "speed_highest": max(found)}
+def spread(found: Mapping[str, Any]) -> dict[str, float]:
+    return {"speed": found["median"], "speed_lowest": found["lowest"], "speed_highest": found["highest"]}
 
 
 def answer(options: argparse.Namespace) -> Answer:
@@ -341,26 +331,27 @@ def answer(options: argparse.Namespace) -> Answer:
     )
 
 
-def main() -> int:
-    folders: list[Flag] = [
-        (f"--{name}", {"type": Path, "required": True, "help": meaning})
-        for name, meaning in (
-            ("data", "the texts, a folder each"),
-            ("encoder", "all-MiniLM-L6-v2, saved by transformers"),
-            ("bases", "what benchmarks.toy_bases wrote"),
-        )
-    ]
-    about_base = "this one alone; several times for several"
-    about_speeds = "all are compared at the first (default: 2 1.5 3)"
-    flags: list[Flag] = [
-        *folders,
-        ("--base", {"action": "append", "choices": [*BASES], "help": about_base}),
-        ("--speedup", {"type": float, "nargs": "+", "default": [2.0, 1.5, 3.0], "help": about_speeds}),
-    ]
-    question = "which smaller model has the least loss at the same measured speed?"
-    return run("any_model", question, __doc__, flags, answer)
-
+FLAGS: list[Flag] = [
+    *(
+        (flag, {"type": Path, "required": True, "help": meaning})
+        for flag, meaning in (FOLDERS | {"--bases": "what benchmarks.toy_bases wrote"}).items()
+    ),
+    (
+        "--base",
+        {"action": "append", "choices": [*BASES], "help": "this one alone; several times for several"},
+    ),
+    (
+        "--speedup",
+        {
+            "type": float,
+            "nargs": "+",
+            "default": [2.0, 1.5, 3.0],
+            "help": "all are compared at the first (default: 2 1.5 3)",
+        },
+    ),
+]
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    sys.exit(main())
+    question = "which smaller model has the least loss at the same measured speed?"
+    sys.exit(run("any_model", question, __doc__, FLAGS, answer))

@@ -7,14 +7,12 @@ starts both are shown to compute the same: equal logits in fp32, and the same gr
     search      sentences/s in bf16, greedy, every output as long as asked
     prune       a copy of the peer, made 1.5 and 2 times as fast for batches of 1 and 64 sentences
 
-Passes are timed by events on a GPU, and peak memory is read there. `--device cpu --small` runs it tiny,
-to 1.1 times alone.
+Peak memory is read on a GPU. `--device cpu --small` runs it tiny, to 1.1 times alone.
 """
 
 import argparse
 import copy
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,7 +29,7 @@ from headgates.configs.settings import SearchConfig
 from headgates.configs.stages import StageConfig
 from headgates.data.batch import Batch
 from headgates.data.special_tokens import SpecialTokens
-from headgates.lab.measure import median_and_range
+from headgates.lab.measure import alternate, median_and_range
 from headgates.models.search import best_hypotheses
 from headgates.models.transformer import Transformer
 
@@ -40,38 +38,22 @@ SPECIALS = SpecialTokens()
 SPEEDUPS, SENTENCES = (1.5, 2.0), (1, 64)
 LENGTH = 24  # pieces of every translation
 CLOSE = 1e-3  # of logits in fp32
-Clock = Callable[[Callable[[], Any]], float]
-
-
-def seconds_of(work: Callable[[], Any], device: torch.device) -> float:
-    """Seconds of one call: by events on a GPU, whose work goes on behind the call."""
-    if device.type != "cuda":
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1000
 
 
 def in_turns(works: dict[str, Callable[[], Any]], device: torch.device, rounds: int) -> dict[str, Any]:
-    """Name -> the seconds of its calls, one of each in turns after one of each that is not timed, and the
-    most memory in MB that a call took on a GPU."""
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    memory: dict[str, float] = {}
-    for number in range(rounds + 1):
-        for name, work in works.items():
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(device)
-            took = seconds_of(work, device)
-            if number:
-                seconds[name].append(took)
-            if device.type == "cuda":
-                memory[name] = torch.cuda.max_memory_allocated(device) / 2**20
-    return {name: {"seconds": seconds[name], "peak_mb": memory.get(name)} for name in works}
+    """Name -> the seconds of its calls, in turns, and the most memory in MB that a call took on a GPU."""
+    seconds = alternate(works, rounds=rounds)
+    return {
+        name: {"seconds": seconds[name], "peak_mb": peak_mb(work, device)} for name, work in works.items()
+    }
+
+
+def peak_mb(work: Callable[[], Any], device: torch.device) -> float | None:
+    if device.type != "cuda":
+        return None
+    torch.cuda.reset_peak_memory_stats(device)
+    work()
+    return torch.cuda.max_memory_allocated(device) / 2**20
 
 
 # ---------------------------------------------------------------- both say the same

@@ -135,7 +135,7 @@ def measure_plan() -> dict[str, Any]:
     middle = time.process_time()
     models = {"ours": ours, "Torch-Pruning": peer()}
     seconds = {"ours": middle - begin, "Torch-Pruning": time.process_time() - middle}
-    reached = dict(zip(models, map(median_and_range, speeds(whole, [*models.values()], batch)), strict=True))
+    reached = dict(zip(models, speeds(whole, [*models.values()], batch), strict=True))
     losses = {name: loss_of(model, batches) for name, model in ({"unpruned": whole} | models).items()}
     over = seconds["Torch-Pruning"] / seconds["ours"]
     return {"seconds": seconds, "reached": reached, "losses": losses, "over": over}
@@ -150,7 +150,7 @@ def choice_at_speed(whole: Any, batches: Sequence[Mapping[str, Any]]) -> Any:
         share = SHARES[place] if place < len(SHARES) else share_for(curve, SPEEDUP)
         models.append(made(whole, choose(share)))
         (found,) = speeds(whole, models[-1:], batches[0])
-        curve.append((share, median_and_range(found)["median"]))
+        curve.append((share, found["median"]))
     return models[-1]
 
 

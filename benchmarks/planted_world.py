@@ -204,11 +204,9 @@ def planted_world(seed: int, decoys: Collection[str] = DECOYS, relations: int = 
                 plant(task, model, place, role, half)
     text = [task.sentence(rng) for _ in range(sum(WORLD_SENTENCES))]
     read, held_out = text[: WORLD_SENTENCES[0]], text[WORLD_SENTENCES[0] :]
-    heads = {place for places in plan.values() for place in places}
 
     def head_map(*roles: str) -> HeadMap:
         chosen = {place for role in roles for place in plan[role]}
-        assert chosen <= heads
         return HeadMap(
             {
                 site: torch.tensor([(site.kind, site.layer, head) in chosen for head in range(site.heads)])
@@ -307,7 +305,6 @@ def write_logits(task: PlantedTask, model: Transformer) -> None:
     stream.set_rows(model.output, 0, rows * GAIN / stream.factor)
 
 
-def batched(text: list[tuple[list[int], list[int]]], size: int = 32) -> list[Batch]:
-    return [
-        collate(text[i : i + size], range(i, min(i + size, len(text))), 1) for i in range(0, len(text), size)
-    ]
+def batched(text: list[tuple[list[int], list[int]]]) -> list[Batch]:
+    numbered = range(len(text))
+    return [collate(text[i : i + 32], numbered[i : i + 32], 1) for i in numbered[::32]]

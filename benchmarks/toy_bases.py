@@ -21,7 +21,7 @@ import gzip
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,20 +125,30 @@ def by_length(rows: Sequence[Any], size: int, length: Callable[[Any], int]) -> l
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def endless(
-    groups: Sequence[Any], made: Callable[[Any], Batch]
-) -> Callable[[random.Random], Iterator[Batch]]:
-    def batches(luck: random.Random) -> Iterator[Batch]:
+def made_of_text(
+    make: Callable[[], Any],
+    made: Callable[[Any], Batch],
+    parts: Iterable[Sequence[Any]],
+    *,
+    steps: int | None = None,
+    lr: float,
+) -> Base:
+    """A base on the training, validation and test part of a text, each in groups of rows that `made` turns
+    into a batch. steps: those of one pass over the training part unless given."""
+    train, valid, test = parts
+
+    def endless(luck: random.Random) -> Iterator[Batch]:
         while True:
-            for group in luck.sample(groups, len(groups)):
+            for group in luck.sample(train, len(train)):
                 yield made(group)
 
-    return batches
+    def spread_out(groups: Sequence[Any], count: int) -> list[Batch]:
+        """So many batches of them, evenly."""
+        return [made(groups[place * len(groups) // count]) for place in range(min(count, len(groups)))]
 
-
-def spread_out(groups: Sequence[Any], count: int) -> Sequence[Any]:
-    """So many of them, evenly."""
-    return [groups[place * len(groups) // count] for place in range(min(count, len(groups)))]
+    valid_batches = [made(rows) for rows in valid]
+    fit, tested = spread_out(train, FIT), spread_out(test, TEST)
+    return Base(make, endless, fit, valid_batches, tested, steps or len(train), lr)
 
 
 def bert(data: Path, encoder: Path) -> Base:
@@ -154,16 +164,11 @@ def bert(data: Path, encoder: Path) -> Base:
         labels = torch.tensor([label for _, label in rows])
         return {"input_ids": ids, "attention_mask": (ids != words.pad_token_id).long(), "labels": labels}
 
-    train, valid, test = (
-        by_length(part(name), 32, lambda row: len(row[0])) for name in ("train", "dev", "test")
-    )
-    return Base(
+    parts = (by_length(part(name), 32, lambda row: len(row[0])) for name in ("train", "dev", "test"))
+    return made_of_text(
         lambda: transformers.BertForSequenceClassification.from_pretrained(encoder, num_labels=2),
-        endless(train, made),
-        [made(rows) for rows in spread_out(train, FIT)],
-        [made(rows) for rows in valid],
-        [made(rows) for rows in spread_out(test, TEST)],
-        steps=len(train),
+        made,
+        parts,
         lr=5e-5,
     )
 
@@ -186,15 +191,7 @@ def documentation(data: Path, make: Callable[[], Any]) -> Base:
 
     groups = by_length(blocks(train_text, seed=0), 16, len)
     valid, test = (by_length(blocks(lines(folder / f"{name}.en.gz")), 16, len) for name in ("valid", "test"))
-    return Base(
-        make,
-        endless(groups, made),
-        [made(rows) for rows in spread_out(groups, FIT)],
-        [made(rows) for rows in valid[:CHECK]],
-        [made(rows) for rows in spread_out(test, TEST)],
-        steps=800,
-        lr=2e-3,
-    )
+    return made_of_text(make, made, (groups, valid[:CHECK], test), steps=800, lr=2e-3)
 
 
 def gpt2(data: Path, _: Path) -> Base:
@@ -234,7 +231,7 @@ def t5(data: Path, _: Path) -> Base:
         labels = padded([target for _, target in rows], IGNORED)
         return {"input_ids": ids, "attention_mask": (ids != BEGIN).long(), "labels": labels}
 
-    train, valid, test = (
+    parts = (
         by_length(pairs(text), 32, lambda pair: len(pair[0]) + len(pair[1]))
         for text in (train_text, part("val"), part("test_2016_flickr"))
     )
@@ -243,14 +240,8 @@ def t5(data: Path, _: Path) -> Base:
         dropout_rate=0.0, pad_token_id=BEGIN, decoder_start_token_id=BEGIN, eos_token_id=END,
     )  # fmt: skip
     config = transformers.T5Config(**sizes)
-    return Base(
-        lambda: transformers.T5ForConditionalGeneration(config),
-        endless(train, made),
-        [made(rows) for rows in spread_out(train, FIT)],
-        [made(rows) for rows in valid],
-        [made(rows) for rows in spread_out(test, TEST)],
-        steps=1400,
-        lr=2e-3,
+    return made_of_text(
+        lambda: transformers.T5ForConditionalGeneration(config), made, parts, steps=1400, lr=2e-3
     )
 
 
@@ -330,14 +321,10 @@ def vit(_: Path, __: Path) -> Base:
     return made_in_code(lambda: transformers.ViTForImageClassification(config), batch, 2500, 1e-3)
 
 
+FOLDERS = {"--data": "the texts, a folder each", "--encoder": "all-MiniLM-L6-v2, saved by transformers"}
 BASES: dict[str, Callable[[Path, Path], Base]] = {
     each.__name__: each for each in (bert, gpt2, llama, t5, whisper, vit)
 }
-
-
-def folder_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, required=True, help="the texts, a folder each")
-    parser.add_argument("--encoder", type=Path, required=True, help="all-MiniLM-L6-v2, saved by transformers")
 
 
 def make(name: str, base: Base, folder: Path) -> None:
@@ -363,8 +350,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    folder_flags(parser)
-    parser.add_argument("--out", type=Path, required=True)
+    for flag, meaning in (FOLDERS | {"--out": "where they are written, a folder each"}).items():
+        parser.add_argument(flag, type=Path, required=True, help=meaning)
     parser.add_argument("bases", nargs="*", choices=[*BASES], default=[*BASES])
     options = parser.parse_args()
     torch.set_num_threads(1)
