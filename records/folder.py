@@ -278,17 +278,10 @@ class RunFolder:
             systems[name]["sha256"] = digests
         self.write_json("systems.json", systems)
 
-    def finish_base(
-        self,
-        settings: Mapping[str, Any],
-        run_hash: str,
-        result: Mapping[str, Any],
-        *,
-        tokenizer: str = "vocab*",
-    ) -> None:
+    def finish_base(self, settings: Mapping[str, Any], run_hash: str, result: Mapping[str, Any]) -> None:
         """Make this folder, with best.pt and the tokenizer in it, the run of a finished base that `fit` did
         not train. result: what result.json holds beside."""
-        self.add_system("base", self / "best.pt", None, tokenizer=tokenizer)
+        self.add_system("base", self / "best.pt", None)
         self.write_text("config.yaml", to_yaml(from_dict(Settings, dict(settings)), run_hash=run_hash))
         base = {"rows": [], "system": "base", "reference": "base", "finished": True}
         self.write_json("result.json", base | dict(result))

@@ -57,15 +57,11 @@ def comparison_columns(
     """metrics: the first decides. differences: of groups from what they are compared with."""
     first, *others = metrics
 
-    def of_difference(name: str) -> Callable[[Group], Any]:
-        return lambda group: getattr(differences[group], name) if group in differences else None
-
     def by_metric(metric: Metric) -> list[Column]:
         references = {group: compared.reference(group.epochs) for group in differences}
         found = {group: group.by(metric).minus(other.by(metric)) for group, other in references.items()}
-        return difference_columns(metric, found)
+        return difference_columns(f"{metric.name}_{DIFFERENCE}", f"{metric.title} {DIFFERENCE}", found)
 
-    low_and_high = (f"{DIFFERENCE}_low", f"{DIFFERENCE}_high")
     return [
         Column(("method",), lambda group: group.label, "method"),
         Column(("learned",), lambda group: int(group.learned)),
@@ -85,10 +81,9 @@ def comparison_columns(
             ("reference",),
             lambda group: compared.reference(group.epochs).label if group in differences else None,
         ),
-        Column((DIFFERENCE,), of_difference("value"), DIFFERENCE, "+.2f"),
-        Column(low_and_high, of_difference("interval"), "95%", "+.2f"),
-        Column(("p_value",), of_difference("p")),
-        Column(("p_holm",), of_difference("p_holm"), "p (Holm)", ".3f"),
+        *difference_columns(DIFFERENCE, DIFFERENCE, differences),
+        Column(("p_value",), of_difference(differences, "p")),
+        Column(("p_holm",), of_difference(differences, "p_holm"), "p (Holm)", ".3f"),
         Column(("p_mcnemar",), p_mcnemar, "McNemar", ".3f"),
         *chain.from_iterable(map(by_metric, others)),
         *speed_columns(compared, metrics),
@@ -124,22 +119,16 @@ def metric_column(metric: Metric) -> Column:
     return Column((metric.name,), lambda group: group.by(metric).mean, metric.title, ".2f")
 
 
-def difference_columns(metric: Metric, found: Mapping[Group, Difference]) -> list[Column]:
-    """The difference from the reference in a metric beside the one that decides, over sentences and seeds."""
-    name = f"{metric.name}_{DIFFERENCE}"
+def of_difference(found: Mapping[Group, Difference], name: str) -> Callable[[Group], Any]:
+    """An attribute of a group's difference from the reference; None of a group without one."""
+    return lambda group: getattr(found[group], name) if group in found else None
+
+
+def difference_columns(name: str, head: str, found: Mapping[Group, Difference]) -> list[Column]:
+    """The differences from the reference in one metric, over sentences and seeds."""
     return [
-        Column(
-            (name,),
-            lambda group: found[group].value if group in found else None,
-            f"{metric.title} {DIFFERENCE}",
-            "+.2f",
-        ),
-        Column(
-            (f"{name}_low", f"{name}_high"),
-            lambda group: found[group].interval if group in found else None,
-            "95%",
-            "+.2f",
-        ),
+        Column((name,), of_difference(found, "value"), head, "+.2f"),
+        Column((f"{name}_low", f"{name}_high"), of_difference(found, "interval"), "95%", "+.2f"),
     ]
 
 

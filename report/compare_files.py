@@ -111,8 +111,8 @@ def run_rows(compared: Compared, metrics: Sequence[Metric]) -> list[TableRow]:
             own = {}
             if not group.is_base and group.epochs in compared.shown_epochs:
                 own[alone] = alone.minus(compared.reference(group.epochs))
-            which: TableRow = {"run": row.run.path.name, "system": row.result.system}
-            which |= {"seed": row.recipe.seed if row.recipe else None}
+            seed = row.recipe.seed if row.recipe else None
+            which: TableRow = {"run": row.run.path.name, "system": row.result.system, "seed": seed}
             rows.append(which | entries(comparison_columns(compared, metrics, own), alone))
     return rows
 

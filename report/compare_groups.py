@@ -221,13 +221,10 @@ class Compared:
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the sizes, 1 the best; equal scores share the mean of their ranks. Of
         the methods that have a point at every size; the best first."""
+        from scipy.stats import rankdata  # type: ignore[import-untyped]
+
         tables = [{group.label: group.mean for group in self.at(epochs, size)} for size in self.sizes(epochs)]
         labels = sorted(set.intersection(*map(set, tables))) if tables else []
-        ranks = [tied_ranks([-table[label] for label in labels]) for table in tables]
+        ranks = [rankdata([-table[label] for label in labels]).tolist() for table in tables]
         means = {label: fmean(rank[i] for rank in ranks) for i, label in enumerate(labels)}
         return dict(sorted(means.items(), key=lambda pair: (pair[1], pair[0])))
-
-
-def tied_ranks(values: list[float]) -> list[float]:
-    """Ranks, 1 for the lowest; equal values share the mean of theirs."""
-    return [1 + sum(other < own for other in values) + (values.count(own) - 1) / 2 for own in values]

@@ -304,10 +304,10 @@ def draw_causes(result: AnalysisResult, path: str | Path) -> None:
 
 
 def places_of(effects: HeadMap) -> np.ndarray:
-    """The place of each head, 1 for the largest number."""
-    order = effects.flat().argsort(descending=True, stable=True)
-    places = np.empty(len(order), int)
-    places[order.numpy()] = np.arange(1, len(order) + 1)
+    """The place of each head, 1 for the largest number; of equal ones the first comes first."""
+    from scipy.stats import rankdata  # type: ignore[import-untyped]
+
+    places: np.ndarray = rankdata(-effects.flat().numpy(), method="ordinal")
     return places
 
 

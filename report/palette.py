@@ -35,9 +35,6 @@ SKY = Colour("#2f8fc4", "#8fd0f5")
 OLIVE = Colour("#6d5b00", "#dcc64a")
 VIOLET = Colour("#6a3fc0", "#b79cf2")
 TEAL = Colour("#007a87", "#4fd0dc")
-MAROON = Colour("#8c1d40", "#f08aa8")
-BROWN = Colour("#7a4a21", "#d9a574")
-NAVY = Colour("#2b3a8c", "#93a2f5")
 GREY = Colour("#777777", "#8b9099")
 PALE = Colour("#8b9099", "#7b818c")
 
@@ -85,23 +82,13 @@ LOOKS = {
     "subset": Look(SKY, "p"),
     "importance": Look(BLACK, "v"),
     "raw-importance": Look(GREY, "v", (4, 2)),
-    "gradient": Look(BLACK, "<", (4, 2)),
-    "integrated": Look(TEAL, "D", (9, 3)),
-    "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
     "random": Look(BLUE, "X", (7, 2, 1.5, 2)),
     "ablation": Look(ORANGE, "d", (6, 3)),
-    "reverse": Look(GREEN, ">", (9, 3)),
     "obs": Look(VIOLET, "o", (8, 2)),
     "obs-swap": Look(VIOLET, "p", (8, 2)),
     "fisher": Look(TEAL, "s", (8, 2)),
-    "fluctuation": Look(BROWN, "^", (8, 2)),
-    "confidence": Look(MAROON, "d", (8, 2)),
-    "lrp": Look(NAVY, "X", (8, 2)),
     "loss": Look(ORANGE, "s", (5, 1)),
     "loss-swap": Look(ORANGE, "p", (5, 1)),
-    "facilitation": Look(GREEN, "v", (2, 1)),
-    "interference": Look(MAROON, ">", (2, 1)),
-    "irrelevance": Look(GREY, "X", (2, 1)),
     "plan": Look(VERMILION, "s"),
     "unpruned": Look(GREY, "*"),
 }

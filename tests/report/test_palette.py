@@ -9,7 +9,7 @@ from headgates.analysis.roles import FAMILIES
 from headgates.analysis.survival import NO_ROLE
 from headgates.configs.kinds import KINDS
 from headgates.configs.learned import LEARNED
-from headgates.pruning.choosers import SCORES
+from headgates.pruning.choosers import OFFERED, SCORES
 from headgates.report import palette
 from headgates.report.palette import (
     CARD,
@@ -44,7 +44,8 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_no_two_systems_look_alike_in_colour_or_in_grey():
-    looks = {(name, trained): look_of(name, trained) for name in SCORES for trained in (False, True)}
+    drawn = [name for name in SCORES if name in OFFERED]
+    looks = {(name, trained): look_of(name, trained) for name in drawn for trained in (False, True)}
     looks |= {(name, True): look_of(name) for name in LEARNED}
     for one, other in combinations(looks, 2):
         first, second = looks[one], looks[other]
