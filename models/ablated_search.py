@@ -2,7 +2,7 @@
 
 The draft is the unpruned model's translation. One teacher-forced pass under a mask gives the masked model's
 choice at every position of the draft. If all agree with it, the draft is the masked translation; otherwise
-decoding continues from the first that differs. The result is exactly that of a greedy search under the mask.
+the sentence is searched again under the mask. The result is exactly that of a greedy search under the mask.
 A position whose two best logits lie within TIE_MARGIN counts as different, because rounding may differ there
 between a pass over the whole draft and one step at a time.
 
@@ -16,16 +16,14 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadMap, HeadSite, attach, detach
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.remove import kinds_with
-from headgates.models.decode_on import decode_on
-from headgates.models.decoder_state import DecodingStart
-from headgates.models.draft_check import Drafts, farthest_distances
-from headgates.models.search import source_limits
+from headgates.models.draft_check import Drafts
+from headgates.models.line_translator import length_batches
+from headgates.models.search import best_hypotheses, source_limits
 from headgates.models.translator import Translator
 
 SEARCH_TOKENS = {
@@ -36,7 +34,6 @@ ROW_TOKENS = {
     "cpu": 4_000,
     "gpu": 200_000,
 }  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache
-WAITING = 2**28  # bytes of the rejected rows' states that are collected before they are decoded together
 
 
 @dataclass(frozen=True)
@@ -99,73 +96,42 @@ def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
 def translate_by_drafts(
     translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]
 ) -> Ablated:
-    model, device, search = translator.model, translator.device, translator.search
+    model, device, greedy = translator.model, translator.device, replace(translator.search, beam=1)
     kind = "cpu" if device.type == "cpu" else "gpu"
     sources = translator.encode(lines)
-    n_best = translator.n_best(sources, replace(search, beam=1))
-    drafts = [best[0].ids if best else [] for best in n_best]
-    farthest = farthest_distances(model, drafts)
+    drafts = [best[0].ids if best else [] for best in translator.n_best(sources, greedy)]
     xi = {site: xi_of_masks(site, ablations).to(device) for site in bank.sites}  # (A, H)
     groups = group_by_first_layer(ablations)
-    waiting: list[tuple[int, int]] = []  # (ablation, line) of every rejected row that is not decoded yet
-    starts: list[DecodingStart] = []  # where they continue
-    waiting_bytes = 0
-    redone: dict[tuple[int, int], list[int]] = {}  # (ablation, line) -> translation
+    rejected: list[tuple[int, int]] = []  # (ablation, line) of every row whose draft is not its translation
 
-    def decode_waiting() -> None:
-        """Decode all waiting rows together from where their drafts were rejected."""
-        nonlocal waiting_bytes
-        if waiting:
-            numbers = torch.tensor([ablation for ablation, _ in waiting], device=device)
-            bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
-            redone.update(zip(waiting, decode_on(model, starts, search.min_length), strict=True))
-            waiting.clear()
-            starts.clear()
-            waiting_bytes = 0
+    def padded(lines: Sequence[int]) -> Tensor:
+        return pad([sources[i] for i in lines], model.source_specials, end=True).to(device)
 
-    for chosen in check_batches(sources, drafts, SEARCH_TOKENS[kind]):
+    lengths = [max(map(len, pair)) if pair[0] else 0 for pair in zip(sources, drafts, strict=True)]
+    for chosen in length_batches(lengths, SEARCH_TOKENS[kind]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
-        source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
-        limits = torch.from_numpy(source_limits(model, source, search)).to(device)
-        own = [drafts[i] for i in chosen]
-        batch_drafts = Drafts(model, source, own, farthest, limits, search.min_length)
-        size = max(1, ROW_TOKENS[kind] // batch_drafts.target.numel())
+        source = padded(chosen)
+        limits = torch.from_numpy(source_limits(model, source, greedy)).to(device)
+        checked = Drafts(model, source, [drafts[i] for i in chosen], limits, greedy.min_length)
+        size = max(1, ROW_TOKENS[kind] // checked.target.numel())
         for (stack, layer), members in groups.items():
             for begin in range(0, len(members), size):
-                numbers = torch.tensor(members[begin : begin + size], device=device)
+                numbers = members[begin : begin + size]
                 closing = {site: row[numbers] for site, row in xi.items() if (row[numbers] == 0).any()}
-                rows, started = batch_drafts.rejected(bank, stack, layer, closing)
-                if started is not None:
-                    places = (divmod(row, len(chosen)) for row in rows.tolist())
-                    waiting += [(int(numbers[number]), chosen[i]) for number, i in places]
-                    starts.append(started)
-                    waiting_bytes += sum(tensor.nbytes for tensor in tree_leaves(started))
-                if waiting_bytes >= WAITING:
-                    decode_waiting()
-        decode_waiting()
+                places = (divmod(row, len(chosen)) for row in checked.rejected(bank, stack, layer, closing))
+                rejected += [(numbers[number], chosen[i]) for number, i in places]
+    redone: dict[tuple[int, int], list[int]] = {}  # (ablation, line) -> translation
+    for some in length_batches([len(sources[line]) for _, line in rejected], ROW_TOKENS[kind]):
+        rows = [rejected[i] for i in some]
+        bank.assign({site: row[[ablation for ablation, _ in rows]] for site, row in xi.items()})  # (R, H)
+        found = best_hypotheses(model, padded([line for _, line in rows]), greedy)
+        redone.update(zip(rows, (best[0].ids for best in found), strict=True))
     texts = translator.target_vocab.decode([*drafts, *redone.values()])
     changed: list[dict[int, str]] = [{} for _ in ablations]
     for (ablation, line), text in zip(redone, texts[len(drafts) :], strict=True):
         if text != texts[line]:
             changed[ablation][line] = text
     return Ablated(texts[: len(drafts)], changed, len(redone))
-
-
-def check_batches(sources: Sequence[list[int]], drafts: Sequence[list[int]], tokens: int) -> list[list[int]]:
-    """Indices of the lines that are not empty, in batches with little padding: long drafts first, then long
-    sources."""
-    order = sorted(
-        (i for i, ids in enumerate(sources) if ids), key=lambda i: (-len(drafts[i]), -len(sources[i]), i)
-    )
-    batches: list[list[int]] = []
-    longest = 0
-    for i in order:
-        longest = max(longest, len(sources[i]) + 1, len(drafts[i]) + 1)
-        if not batches or (len(batches[-1]) + 1) * longest > tokens:
-            batches.append([])
-            longest = max(len(sources[i]) + 1, len(drafts[i]) + 1)
-        batches[-1].append(i)
-    return batches
 
 
 FirstLayer = tuple[

@@ -7,7 +7,6 @@ their own), S source, L target positions, H heads, K head width.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,23 +27,21 @@ class DecoderState:
     length: int = 0
 
     def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
-        """Add one position (N, H, 1, K) to the first N rows and return all of theirs (N, H, length + 1,
-        K)."""
+        """Add one position (N, H, 1, K) to the rows and return all of theirs (N, H, length + 1, K)."""
         new, past = (position_first(keys), position_first(values)), self.past[layer]
         if past is None:
             past = new[0][:0], new[1][:0]
         if len(past[0]) <= self.length:
             past = self.past[layer] = with_room(past[0]), with_room(past[1])
-        rows = len(keys)
         for buffer, one in zip(past, new, strict=True):
-            buffer[self.length, :rows] = one[0]
-        k, v = (buffer[: self.length + 1, :rows].permute(1, 2, 0, 3) for buffer in past)
+            buffer[self.length] = one[0]
+        k, v = (buffer[: self.length + 1].permute(1, 2, 0, 3) for buffer in past)
         return k, v
 
     def newest(self, layer: int) -> Tensor | None:
         """The last position's keys (N, H, 1, K), for an SSRU its state; None before the first position."""
         past = self.past[layer]
-        return past[0][self.length - 1, : len(self.row_sentences), :, None] if past and self.length else None
+        return past[0][self.length - 1, :, :, None] if past and self.length else None
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Replace row n by row rows[n]; with `sentences`, indices into the remaining sentences, drop all
@@ -79,14 +76,3 @@ def selected(past: Tensor, rows: Tensor, length: int) -> Tensor:
     new = past.new_empty(len(past), len(rows), *past.shape[2:])
     torch.index_select(past[:length], 1, rows, out=new[:length])
     return new
-
-
-class DecodingStart(NamedTuple):
-    """The decoder state of rows whose drafts were accepted up to a position."""
-
-    first: Tensor  # (R,) the first position that is decoded
-    draft: Tensor  # (R, T) beginning and draft
-    limits: Tensor  # (R,) longest translation, the end included
-    past: list[KeysValues]  # per decoder layer (R, H, T, K), right before `first`
-    cross: list[KeysValues]  # per decoder layer (R, H, S, K)
-    cross_bias: Tensor  # (R, 1, 1, S)
