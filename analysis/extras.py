@@ -12,14 +12,9 @@ class Extra:
         self.name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(extra(self.name), attribute)
-
-
-def extra(name: str) -> Any:
-    """The module of this name. Raises ImportError, which says what to install, where it is missing."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"this needs {name} ({error}): pip install '.[all]' in the checkout", name=name
-        ) from error
+        try:
+            return getattr(importlib.import_module(self.name), attribute)
+        except ImportError as error:
+            raise ImportError(
+                f"this needs {self.name} ({error}): pip install '.[all]' in the checkout", name=self.name
+            ) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headgates.analysis.extras import Extra, extra
+from headgates.analysis.extras import Extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +50,7 @@ def sacre_metric(name: str, title: str, resampled: Callable[[Floats], Floats], *
     """the metric of sacreBLEU of this name, made with the options."""
 
     def sacre() -> Any:
-        return getattr(extra(f"sacrebleu.metrics.{name}"), name.upper())(**options)
+        return getattr(Extra(f"sacrebleu.metrics.{name}"), name.upper())(**options)
 
     def statistics(outputs: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Floats:
         """Of BLEU (N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams. Of chrF

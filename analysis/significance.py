@@ -260,24 +260,14 @@ def columns(
 def compare_many(systems: Sequence[Scored], reference: Scored, *, resamples: int) -> list[dict[str, Any]]:
     """The entries of `compare` for the metric that decides, for each of many systems on the same resamples.
 
-    Resamples are drawn in chunks, of which only each system's score (R,) is kept; and only the sentences
-    whose statistics differ from the reference's are summed. All sums are of whole numbers, so that the
-    results equal those of `compare` to the last digit."""
-    metric, base = reference.metrics[0], reference.main_statistics
-    changes = []
-    for system in systems:
-        lines = np.flatnonzero((system.main_statistics != base).any(axis=1))
-        changes.append((lines, (system.main_statistics[lines] - base[lines]).T))
+    Resamples are drawn in chunks, of which only each system's score (R,) is kept. All sums are of whole
+    numbers, so that the results equal those of `compare` to the last digit."""
+    metric, every = reference.metrics[0], (reference, *systems)
+    side_by_side = np.hstack([each.main_statistics for each in every])
     samples: list[list[Floats]] = []  # of each chunk: the reference's, then every system's
-    for counts in resample_chunks(len(base), resamples):
-        sums = counts @ base
-        theirs = metric.resampled(sums)
-        by_sentence = np.ascontiguousarray(counts.T)  # (N, chunk): a sentence's counts lie together
-        ours = [
-            metric.resampled(sums + (change @ by_sentence[lines]).T) if len(lines) else theirs
-            for lines, change in changes
-        ]
-        samples.append([theirs, *ours])
+    for counts in resample_chunks(len(reference), resamples):
+        sums = np.split(counts @ side_by_side, len(every), axis=1)
+        samples.append([metric.resampled(each) for each in sums])
     theirs, *many = map(np.concatenate, zip(*samples, strict=True))
     return [
         columns(metric, system, reference, ours, theirs) for system, ours in zip(systems, many, strict=True)
