@@ -65,7 +65,6 @@ class Format:
     def write(self, translator: "Translator", folder: Path, **options: Any) -> dict[str, Any]:
         """What the format says of what it wrote: "rounded", whether weights were, and "said", a line for
         users."""
-        require_packages(self.packages)
         return import_module(f"headgates.bridges.{self.module}").write(translator, folder, **options) or {}
 
     def open(self, folder: Path, threads: int = 0, **options: Any) -> LineTranslator:

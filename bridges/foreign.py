@@ -25,6 +25,8 @@ from headgates.models.translator import Translator
 
 STACK_OF_SIDE = {"source": "encoder", "target": "decoder"}  # of each side
 
+OUR_TABLES = ("source_embedding", "target_embedding", "output")
+
 # ours -> fairseq's, in a layer and outside; Hugging Face's models, which began as fairseq's, have `model.`
 # before
 THEIR_NAMES = {

@@ -71,8 +71,7 @@ def export(
             draft = stack.enter_context(atomic_folder(folder))
         unlisted = translator.shortlist is not None and not chosen.lists
         if unlisted:
-            translator = copy.copy(translator)
-            translator.shortlist = None
+            translator = translator.with_shortlist(None)
         translator.model.float()  # so that what is compared has rounded alike
         ungated = without_gates(translator)
         about: dict[str, Any] = {

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from headgates.bridges import hf_t5
 from headgates.bridges.foreign import (
+    OUR_TABLES,
     Converted,
     ForeignModel,
     fairseq_name,
@@ -162,8 +163,6 @@ NO_MATTER = re.compile(
 NEVER_BIAS = -1e9  # the bias on the logit of a row that no piece has
 
 LONGEST_IN_BYTES = 800  # of a training sentence, where a piece is a byte
-
-OUR_TABLES = ("source_embedding", "target_embedding", "output")
 
 SHARED_TABLE = "model.shared.weight"  # the table that ties the others
 

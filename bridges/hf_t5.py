@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgates.bridges.foreign import our_activation, shared_tables
+from headgates.bridges.foreign import OUR_TABLES, our_activation, shared_tables
 from headgates.configs.settings import ModelConfig
 from headgates.gates import KINDS, heads_left
 from headgates.models.transformer import Transformer
@@ -36,6 +36,7 @@ OUTSIDE = {
     "decoder.norm": "decoder.final_layer_norm",
 }
 T5_TABLE = "shared.weight"
+THEIR_TABLES = [f"{OUTSIDE[name]}.weight" for name in OUR_TABLES]
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross|feed)_(\w+)\.(\w+)")
 
 
@@ -64,7 +65,7 @@ def t5_name(name: str, gated: bool) -> str:
 def settings_of_t5(model: Any, state: Mapping[str, Tensor]) -> ModelConfig:
     """Our settings of a model. Raises ValueError at an activation that ours has not."""
     config = model.config
-    tables = [state[f"{OUTSIDE[name]}.weight"] for name in ("source_embedding", "target_embedding", "output")]
+    tables = [state[name] for name in THEIR_TABLES]
     return ModelConfig(
         d_model=config.d_model,
         ffn=config.d_ff,
@@ -191,9 +192,8 @@ def t5_state(model: Transformer, added: Mapping[str, Tensor]) -> dict[str, Tenso
             table = joint_distances(model, name.split(".")[0])
             assert table is not None  # type_of
             found[name] = table.clone()
-    tables = [f"{OUTSIDE[name]}.weight" for name in ("source_embedding", "target_embedding", "output")]
-    found[T5_TABLE] = found[tables[0]].clone()
-    for name in tables:
+    found[T5_TABLE] = found[THEIR_TABLES[0]].clone()
+    for name in THEIR_TABLES:
         if found[name].equal(found[T5_TABLE]):
             del found[name]
     return found

@@ -35,16 +35,7 @@ class SSRU(nn.Module):
         keys = torch.stack(states, 1)[:, None]
         return keys, keys[..., :0]
 
-    def forward(
-        self,
-        x: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        bias: Tensor | None = None,
-        *,
-        rows: Tensor | None = None,
-        span: tuple[int, int] | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, keys: Tensor, *_: object, **__: object) -> Tensor:
         """relu of the last L states (B, L, D). What an attention gets besides is not needed."""
         return F.relu(keys[:, 0, -x.shape[1] :])
 

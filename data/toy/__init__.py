@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import cache_folder
@@ -73,19 +74,7 @@ def drawn_once(count: int, seed: int) -> list[ToyPair]:
     name = hashlib.sha256(repr((count, seed, code)).encode()).hexdigest()[:20]
     path = cache_folder() / f"toy/{name}.json"
     with suppress(OSError, ValueError, TypeError):  # none yet, or a damaged one
-        kept = json.loads(path.read_bytes())
-        pairs = [
-            ToyPair(
-                source,
-                target,
-                tuple(words),
-                tuple(tree),
-                tuple(labels),
-                tuple(others),
-                tuple(map(tuple, links)),
-            )
-            for source, target, words, tree, labels, others, links in kept
-        ]
+        pairs = [ToyPair(*map(as_tuples, row)) for row in json.loads(path.read_bytes())]
         if len(pairs) == count:
             return pairs
     pairs = generate(count, seed)
@@ -95,6 +84,11 @@ def drawn_once(count: int, seed: int) -> list[ToyPair]:
             rows = [[getattr(pair, name) for name in ToyPair.__slots__] for pair in pairs]
             draft.write(json.dumps(rows).encode())
     return pairs
+
+
+def as_tuples(value: Any) -> Any:
+    """The value with tuples in the place of JSON's lists."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=2)
