@@ -2,6 +2,7 @@
 comparison, the pages, and what to type next."""
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -47,12 +48,14 @@ def show_compared(
     name: str | None = None,
     also: Sequence[str] = (),
     look: int = 0,
+    typed: Sequence[str] = (),
 ) -> None:
     """Print how the rows of recipes compare with the base, which may be alone; several rows, or those of a
     named comparison, are also written into RUNS/compare-NAME.
 
     failed: recipes without a row. also: further test sets, a table each. look: validation sentences of the
-    first look at the heads, for the pages. Raises ValueError where all recipes failed."""
+    first look at the heads, for the pages. typed: the settings of the command, which the commands that it
+    names repeat. Raises ValueError where all recipes failed."""
     if failed and not rows:
         raise ValueError(f"no recipe could be made; the first: {failed[0]}")
     made = [row for row in rows if row.recipe and row.recipe.choose != UNPRUNED]
@@ -93,31 +96,38 @@ def show_compared(
         row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE and not row.result.is_endless
     ]
     missed = (row.recipe for row in made if row.result.missed and row.recipe)
-    lines = [*dict.fromkeys(trained_command(base, recipe) for recipe in missed)]
+    lines = [*dict.fromkeys(trained_command(base, recipe, typed) for recipe in missed)]
     lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
     recipes = [row.recipe for row in made if row.recipe and isinstance(row.recipe.budget, Lambda)]
-    lines += [prices_command(base, recipe) for recipe in recipes[-1:] if recipe.epochs and not recipe.refit]
+    lines += [
+        prices_command(base, recipe, typed) for recipe in recipes[-1:] if recipe.epochs and not recipe.refit
+    ]
     speeds = [row for row in made if row.recipe and isinstance(row.recipe.budget, Speed)]
     if lab.task.searches and not is_unlearned(base) and not speeds:
-        command = f"{program('prune')} {base.path} --speedup 2 --epochs 3"
+        command = prune_command(base, ["--speedup", "2", "--epochs", "3"], typed)
         lines.append(f"{command} looks for one that is twice as fast")
     if not runs:
-        lines.append(f"{program('prune')} {base.path} closes heads by importance and compares")
+        lines.append(f"{prune_command(base, [], typed)} closes heads by importance and compares")
     print("next:", *lines, sep="\n  ")
 
 
-def trained_command(base: RunFolder, recipe: Recipe) -> str:
+def trained_command(base: RunFolder, recipe: Recipe, typed: Sequence[str]) -> str:
     """What makes the same with more training."""
     words = replace(recipe, epochs=recipe.epochs + LEARNED_EPOCHS).words()
-    return f"{program('prune')} {base.path} {' '.join(words)} trains it for {LEARNED_EPOCHS} epochs more"
+    return f"{prune_command(base, words, typed)} trains it for {LEARNED_EPOCHS} epochs more"
 
 
-def prices_command(base: RunFolder, recipe: Recipe) -> str:
+def prices_command(base: RunFolder, recipe: Recipe, typed: Sequence[str]) -> str:
     """What shows what the prices below and above a recipe's give."""
     assert isinstance(recipe.budget, Lambda)
     prices = ",".join(f"{recipe.budget.price * factor:.3g}" for factor in (1 / 3, 1, 3))
-    words = f"--by {recipe.choose} --max-drop 0.5 --lambda {prices} --epochs {recipe.epochs}"
-    return f"{program('prune')} {base.path} {words} says what lower and higher prices give"
+    words = f"--by {recipe.choose} --max-drop 0.5 --lambda {prices} --epochs {recipe.epochs}".split()
+    return f"{prune_command(base, words, typed)} says what lower and higher prices give"
+
+
+def prune_command(base: RunFolder, words: Sequence[str], typed: Sequence[str]) -> str:
+    """`prune` of the base as a shell takes it. typed: settings of the command before."""
+    return " ".join([program("prune"), *map(shlex.quote, [str(base.path), *words, *typed])])
 
 
 def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:

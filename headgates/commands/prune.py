@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
-from headgates.configs.fields import REQUIRED, setting
+from headgates.configs.fields import REQUIRED, all_settings, setting
 from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Budget, Recipe, Units
 from headgates.configs.recipe_flags import RecipeFlags
-from headgates.configs.settings import Settings
+from headgates.configs.settings import OF_THE_BASE, Settings
 from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
 from headgates.models.progress import say
@@ -103,12 +103,18 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     settings, changed = settings_of(base, own | {"runs": runs})
     for line in changed:
         say(f"changed: {line}")
-    return compare_recipes(options, given, settings, base)
+    return compare_recipes(options, given, settings, base, typed=typed_words(own))
 
 
 def compare_recipes(
-    options: PruneOptions, given: Mapping[str, Any], settings: Settings, base: "RunFolder"
+    options: PruneOptions,
+    given: Mapping[str, Any],
+    settings: Settings,
+    base: "RunFolder",
+    *,
+    typed: Sequence[str],
 ) -> int:
+    """typed: the settings that the commands of the last lines repeat."""
     from headgates.gates import heads_left
     from headgates.lab.lab import Lab
     from headgates.pruning.by_score import check_counts
@@ -132,7 +138,11 @@ def compare_recipes(
         if options.show:
             from headgates.report.compared import show_compared  # its figures take a second to import
 
-            first(lambda: show_compared(lab, base, rows, failed, name=options.name, also=options.also))
+            first(
+                lambda: show_compared(
+                    lab, base, rows, failed, name=options.name, also=options.also, typed=typed
+                )
+            )
     finally:
         lab.close()
     return 1 if failed else 0
@@ -158,12 +168,27 @@ def words_of(recipe: Recipe, source: str, given: Mapping[str, Any]) -> list[str]
     """The command line that makes one recipe alone, with the settings given here; it shows nothing."""
     own = {*RecipeFlags.__dataclass_fields__, *GridOptions.__dataclass_fields__}
     left_out = {*own, "lambda", "by", "also", "show", "source", "seed", "name", "threads", "fresh", "resume"}
-    settings = [
-        f"--set={name}={'null' if value is None else value}"
-        for name, value in given.items()
-        if name not in left_out
-    ]
+    settings = setting_words({name: value for name, value in given.items() if name not in left_out})
     return ["prune", source, *recipe.words(), *settings, "--set=show=false", "--resume"]
+
+
+def typed_words(given: Mapping[str, Any]) -> list[str]:
+    """The settings given here, as a next command about the same base takes them: without the seed and what
+    is of this command alone."""
+    left_out = {*OF_THE_BASE, "seed", "name", "unique", "fresh", "resume"}
+    return setting_words({name: value for name, value in given.items() if name.split(".")[0] not in left_out})
+
+
+def setting_words(given: Mapping[str, Any]) -> list[str]:
+    """Settings by dotted name as words of a command line."""
+    flags = {setting.name: setting.flag for setting in all_settings(PruneOptions) if setting.has_flag}
+    return [f"{flags.get(name, f'--set={name}')}={value_word(value)}" for name, value in given.items()]
+
+
+def value_word(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "[]"
+    return "null" if value is None else str(value)
 
 
 if __name__ == "__main__":

@@ -48,5 +48,6 @@ def test_a_model_that_does_not_end_is_marked_and_its_training_is_offered(tiny, c
 def test_a_model_of_fewer_heads_leads_to_one_for_a_speed(tiny, called, as_if_learned):
     out = well(called(prune)(tiny / BASE, "--by", "random", "--heads", "9", "--threads", "1"))
     after = " ".join(out.partition("next:")[2].split())
-    assert re.search(r"prune\S* \S*none-s1 --speedup 2 --epochs 3 looks for one that is twice as fast", after)
+    wish = r"prune\S* \S*none-s1 --speedup 2 --epochs 3 --threads=1 looks for one that is twice as fast"
+    assert re.search(wish, after)
     assert "missed" not in out

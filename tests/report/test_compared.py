@@ -1,12 +1,13 @@
 """What a command ends with that made rows: tables, files, pages, and what to type next."""
 
 import re
+import shlex
 from dataclasses import replace
 
 import pytest
 
-from headgates.commands.prune import PruneOptions
-from headgates.configs.cli import read_command
+from headgates.commands.prune import PruneOptions, typed_words
+from headgates.configs.cli import read_command, read_given
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.lab.lab import Lab
@@ -79,10 +80,31 @@ def test_several_rows_are_written_under_the_name_of_the_base_and_failures_are_to
 
 def test_more_training_keeps_the_refit_and_the_seed_of_what_missed_its_speed(tmp_path):
     recipe = Recipe("plan", Speed(2.0), refit="out+ffn+v", seed=2)
-    said = trained_command(toy_base(tmp_path), recipe)
+    said = trained_command(toy_base(tmp_path), recipe, [])
     assert "--speedup=2.0 " in said
     assert "--refit=out+ffn+v --epochs=3 --seed=2" in said
     assert said.endswith(" trains it for 3 epochs more")
+
+
+def test_every_next_prune_repeats_the_settings_that_were_typed(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    typed = "--runs 'other runs' --threads 1 --search.beam 3 --set calibration_sentences=7 --data-dir null"
+    given = read_given(PruneOptions, ["RUN", *shlex.split(typed)])[1]
+    del given["source"]
+    rows = [
+        finished(lab, base, SCORED, 1, endless=0.75),
+        finished(lab, base, LEARNED, 1, continued=94.0),
+    ]
+    show_compared(lab, base, rows, [], typed=typed_words({**given, "seed": 2, "train.epochs": 9}))
+    after = capsys.readouterr().out.partition("next:")[2].splitlines()
+    said = "(.*) (?:trains|says what lower|looks for)"
+    found = [each[1] for line in after if (each := re.search(rf"prune(?:\.py)? {said}", line))]
+    assert len(found) == 3
+    for words in found:
+        repeated = read_given(PruneOptions, shlex.split(words))[1]
+        assert {name: repeated[name] for name in given} == given
+        assert repeated.get("seed", 1) == 1
+        assert "train.epochs" not in repeated
 
 
 def test_the_path_of_prices_is_lost_and_the_next_prices_are_not_named(tmp_path, lab, capsys):
