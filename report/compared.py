@@ -30,6 +30,7 @@ from headgates.report.shapes import own_shape
 from headgates.report.shortlisted import print_listed_on, print_shortlisted
 from headgates.report.table import (
     is_unlearned,
+    lacks_training,
     next_commands,
     result_sentence,
     show_path,
@@ -95,7 +96,7 @@ def show_compared(
     kept = [
         row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE and not row.result.is_endless
     ]
-    missed = (row.recipe for row in made if row.result.missed and row.recipe)
+    missed = (row.recipe for row in made if lacks_training(row.result) and row.recipe)
     lines = [*dict.fromkeys(trained_command(base, recipe, typed) for recipe in missed)]
     lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
     recipes = [row.recipe for row in made if row.recipe and isinstance(row.recipe.budget, Lambda)]
@@ -113,8 +114,8 @@ def show_compared(
 
 def trained_command(base: RunFolder, recipe: Recipe, typed: Sequence[str]) -> str:
     """What makes the same with more training."""
-    words = replace(recipe, epochs=recipe.epochs + LEARNED_EPOCHS).words()
-    return f"{prune_command(base, words, typed)} trains it for {LEARNED_EPOCHS} epochs more"
+    more = replace(recipe, epochs=recipe.epochs + LEARNED_EPOCHS)
+    return f"{prune_command(base, more.words(), typed)} trains a new one for {more.epochs} epochs"
 
 
 def prices_command(base: RunFolder, recipe: Recipe, typed: Sequence[str]) -> str:

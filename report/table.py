@@ -196,18 +196,28 @@ def show_path(row: ResultRow, metric: str) -> None:
     show(f"{row.label}{asked}: what was tried, on validation", columns, rows)
 
 
+def lacks_training(row: ResultRow) -> bool:
+    """Whether a model that missed what was asked for may reach it by more training. Only a model that was not
+    trained, or does not end, writes longer lines than it has to; another is as fast as its shape."""
+    return bool(row.missed and row.recipe and (row.is_endless or not row.recipe.epochs))
+
+
+def cure_of(row: ResultRow) -> str:
+    """What to do about a model that missed what was asked for."""
+    if lacks_training(row):
+        trained = row.recipe and row.recipe.epochs
+        return "train it for longer, or ask for less" if trained else "it lacks training: give --epochs"
+    reached = math.floor(100 * row.speed["measured"]["median"]) / 100 if row.speed else 0.0
+    return f"ask for --speedup {reached:g} or less" if reached > 1 else "it is no faster than the base"
+
+
 def warnings_of(rows: Sequence[ResultRow], settings: Settings) -> list[str]:
     """What a reader of the table must know: a wish that was missed, a warm-up longer than its stage, bases
     not converged."""
     lines = []
     for row in rows:
         if row.missed and row.recipe:
-            lacks = (
-                "it lacks training: give --epochs"
-                if not row.recipe.epochs
-                else "train it for longer, or ask for less"
-            )
-            lines.append(f"{row.label}, {row.recipe.budget.words}: missed ({row.missed}); {lacks}")
+            lines.append(f"{row.label}, {row.recipe.budget.words}: missed ({row.missed}); {cure_of(row)}")
         if (stage := row.stage) is None:
             continue
         group = "train" if row.system == BASE else "finetune"

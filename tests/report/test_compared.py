@@ -83,7 +83,26 @@ def test_more_training_keeps_the_refit_and_the_seed_of_what_missed_its_speed(tmp
     said = trained_command(toy_base(tmp_path), recipe, [])
     assert "--speedup=2.0 " in said
     assert "--refit=out+ffn+v --epochs=3 --seed=2" in said
-    assert said.endswith(" trains it for 3 epochs more")
+    assert said.endswith(" trains a new one for 3 epochs")
+    said = trained_command(toy_base(tmp_path / "again"), replace(recipe, epochs=1), [])
+    assert said.endswith(" trains a new one for 4 epochs")
+
+
+def test_a_trained_model_that_misses_its_speed_is_not_offered_more_training(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    speed = {"budget": "speedup", "predicted": 4.0, "unit": "seconds", "tokens": 11.0, "timed": "int8"}
+    speed |= {"measured": {"median": 3.209, "ci95": [3.1, 3.3]}, "runtimes": {}}
+    for epochs, endless, said, command in (
+        (1, 0.0, "missed (3.21 of 4 times the speed); ask for --speedup 3.2 or less", False),
+        (1, 0.75, "75% of its outputs run to the length limit); train it for longer, or ask for less", True),
+        (0, 0.0, "missed (3.21 of 4 times the speed); it lacks training: give --epochs", True),
+    ):
+        recipe = Recipe("plan", Speed(4.0), epochs=epochs)
+        row = finished(lab, base, recipe, 1, speed=speed, endless=endless)
+        show_compared(lab, base, [row], [])
+        out = capsys.readouterr().out
+        assert said in out
+        assert (f"trains a new one for {epochs + 3} epochs" in out) == command
 
 
 def test_every_next_prune_repeats_the_settings_that_were_typed(tmp_path, lab, capsys):
