@@ -18,7 +18,7 @@ from headgates.lab.tracker import log_grid
 from headgates.models.progress import say
 from headgates.pruning.grid import Failed
 from headgates.pruning.make import Row, row_of
-from headgates.records.folder import RunFolder
+from headgates.records.folder import RunFolder, is_made
 from headgates.records.row import BASE
 from headgates.records.source import Lines, open_source
 from headgates.report.compare_files import print_compared, write_compared
@@ -104,7 +104,7 @@ def show_compared(
         prices_command(base, recipe, typed) for recipe in recipes[-1:] if recipe.epochs and not recipe.refit
     ]
     speeds = [row for row in made if row.recipe and isinstance(row.recipe.budget, Speed)]
-    if lab.task.searches and not is_unlearned(base) and not speeds:
+    if lab.task.searches and not is_unlearned(base) and not speeds and not is_made(base.config()):
         command = prune_command(base, ["--speedup", "2", "--epochs", "3"], typed)
         lines.append(f"{command} looks for one that is twice as fast")
     if not runs:

@@ -5,6 +5,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from headgates.commands.prune import PruneOptions, typed_words
 from headgates.configs.cli import read_command, read_given
@@ -124,6 +125,17 @@ def test_every_next_prune_repeats_the_settings_that_were_typed(tmp_path, lab, ca
         assert {name: repeated[name] for name in given} == given
         assert repeated.get("seed", 1) == 1
         assert "train.epochs" not in repeated
+
+
+def test_a_speed_is_suggested_for_a_base_and_not_for_a_run_that_is_pruned_already(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    row = finished(lab, base, SCORED, 1)
+    show_compared(lab, base, [row], [])
+    assert "twice as fast" in capsys.readouterr().out
+    config = {**base.config(), "recipe": LEARNED.to_json(), "base": str(base.path)}
+    base.write_text("config.yaml", yaml.safe_dump(config))
+    show_compared(lab, base, [row], [])
+    assert "twice as fast" not in capsys.readouterr().out
 
 
 def test_the_path_of_prices_is_lost_and_the_next_prices_are_not_named(tmp_path, lab, capsys):
