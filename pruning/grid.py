@@ -114,13 +114,16 @@ def finished_hashes(runs: str) -> set[str | None]:
 
 
 def estimate(lab: Lab, base: RunFolder, waiting: Sequence[Recipe]) -> str:
-    """How long the recipes that wait will take, by the times that the base's training recorded; empty where
-    that was on another machine."""
-    epochs = sum(recipe.epochs for recipe in waiting if trains(recipe))
+    """How long the recipes that wait will train, and the base as long as each, by the times that the base's
+    training recorded; empty where those are of another machine."""
+    as_long = dict.fromkeys(recipe.trained_as_long for recipe in waiting if recipe.epochs)
+    alone = waiting_of(lab, base, list(as_long))
+    epochs = sum(recipe.epochs for recipe in {*waiting, *alone} if trains(recipe))
     stages = [row.stage for row in base.rows() if row.stage and row.stage.get("seconds")]
     if not epochs or not stages or base.result().get("device") != device_name():
         return ""
     epoch = fmean(stage["seconds"] / max(1, stage["epochs"]) for stage in stages)
-    return (
-        f"; their {epochs} epochs of training take about {minutes(epoch * epochs)}, by the time of the base's"
-    )
+    trained = "them and the base beside them" if alone else "them"
+    words = f"{epochs} {'epoch' if epochs == 1 else 'epochs'} in all"
+    time = minutes(epoch * epochs)
+    return f"; training {trained}, {words}, takes about {time}, by the time of the base's"

@@ -56,11 +56,22 @@ def test_finished_rows_are_found_whichever_command_made_them(tiny, capsys):
     assert [row.result.heads_open for row in rows] == [9, 4]
 
 
-def test_seconds_of_another_machines_training_are_no_estimate(shared_runs, monkeypatch):
+def test_the_base_beside_them_is_estimated_and_another_machines_seconds_are_no_estimate(
+    shared_runs, monkeypatch
+):
     lab, base = lab_on(shared_runs)
     trained = [Recipe("importance", NINE, epochs=2)]
     monkeypatch.setattr(grid, "device_name", lambda: base.result()["device"])
-    assert "2 epochs of training take about" in grid.estimate(lab, base, trained)
+    said = "; training them and the base beside them, 4 epochs in all, takes about "
+    assert grid.estimate(lab, base, trained).startswith(said)
+    assert "6 epochs in all" in grid.estimate(lab, base, [*trained, Recipe("random", NINE, epochs=2)])
+    whole = trained[0].trained_as_long
+    monkeypatch.setattr(grid, "waiting_of", lambda *_: [])  # as if the base beside them were there
+    one = [Recipe("importance", NINE, epochs=1)]
+    assert grid.estimate(lab, base, one).startswith("; training them, 1 epoch in all, takes about ")
+    monkeypatch.undo()
+    monkeypatch.setattr(grid, "device_name", lambda: base.result()["device"])
+    assert "2 epochs in all" in grid.estimate(lab, base, [whole])
     monkeypatch.setattr(grid, "device_name", lambda: "another")
     assert grid.estimate(lab, base, trained) == ""
 
