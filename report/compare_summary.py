@@ -76,7 +76,7 @@ def best_at(compared: Compared, epochs: int, size: ComparedBudget, metric: str) 
     reference = compared.reference(epochs)
     against = f"{gap(best.minus(reference))} against {reference.label}"
     how = "" if best.loss is None else " on validation"
-    where = f"At {size.words} {trained(epochs)}"
+    where = f"At {size.words}, {trained(epochs)},"
     if not others:
         return f"{where} {best.label} has {score_text(best, metric)}, {against}."
     text = f"{where} {best.label} is the best{how}, {score_text(best, metric)}, {against}"
@@ -98,7 +98,7 @@ def learned_against_posthoc(compared: Compared, epochs: int, size: ComparedBudge
     overlap = learned[0].overlap(others[0])
     same = "" if overlap is None else f"; their open heads overlap by {overlap:.2f} (Jaccard)"
     return (
-        f"At {size.words} {trained(epochs)}, {learned[0].label} against {others[0].label}, the best of the "
+        f"At {size.words}, {trained(epochs)}, {learned[0].label} against {others[0].label}, the best of the "
         f"others: {difference.verdict}, {gap(difference)}{same}."
     )
 

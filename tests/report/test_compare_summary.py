@@ -3,7 +3,7 @@ lead."""
 
 import pytest
 
-from headgates.configs.recipe import Lambda
+from headgates.configs.recipe import Lambda, Speed
 from headgates.report.compare_files import leads
 from headgates.report.compare_summary import summary
 from tests.worlds.compared import LINES, compared, made, right, scattered, twice
@@ -59,6 +59,15 @@ def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same
     untrained = made("importance", 5, right(range(180)))
     (sentence,) = said(twice([*trained, untrained]), "learned subset against")
     assert f"against importance, the best of the others: {verdict}, " in sentence
+
+
+@pytest.mark.parametrize(("epochs", "words"), [(0, "without training"), (1, "with 1 epoch of training")])
+def test_the_training_is_set_apart_from_a_size_that_ends_in_words_of_its_own(epochs, words):
+    speed = Speed(1.5, shortlist="0")
+    points = [made(choose, 5, right(range(90)), budget=speed, epochs=epochs) for choose in ("l0", "plan")]
+    size = f"At 1.5 times the speed, without a shortlist, {words}, "
+    assert [sentence[: len(size)] for sentence in said(points[:1], "At ")] == [size]
+    assert [sentence[: len(size)] for sentence in said(points, "At ")] == [size, size]
 
 
 def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
