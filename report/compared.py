@@ -29,6 +29,7 @@ from headgates.report.pruning_figures import draw_dynamics
 from headgates.report.shapes import own_shape
 from headgates.report.shortlisted import print_listed_on, print_shortlisted
 from headgates.report.table import (
+    broken_rows,
     is_unlearned,
     lacks_training,
     next_commands,
@@ -96,8 +97,11 @@ def show_compared(
     kept = [
         row.run for row in made if row.recipe and row.recipe.closing != RESAMPLE and not row.result.is_endless
     ]
-    missed = (row.recipe for row in made if lacks_training(row.result) and row.recipe)
-    lines = [*dict.fromkeys(trained_command(base, recipe, typed) for recipe in missed)]
+    lacking = [row.result for row in made if lacks_training(row.result)]
+    if len(made) == 1:  # of several, some are asked for to see where they break
+        lacking += broken_rows([bases[0].result, made[0].result])
+    recipes_lacking = (result.recipe for result in lacking if result.recipe)
+    lines = [*dict.fromkeys(trained_command(base, recipe, typed) for recipe in recipes_lacking)]
     lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
     recipes = [row.recipe for row in made if row.recipe and isinstance(row.recipe.budget, Lambda)]
     lines += [

@@ -9,8 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from headgates.configs.closing import RESAMPLE
 from headgates.configs.program import program
-from headgates.configs.recipe import list_words
+from headgates.configs.recipe import Listed, Pieces, Recipe, list_words
 from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.records.folder import RunFolder
@@ -202,6 +203,25 @@ def lacks_training(row: ResultRow) -> bool:
     return bool(row.missed and row.recipe and (row.is_endless or not row.recipe.epochs))
 
 
+def broken_rows(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The models that were not trained and lost more than half of the metric of the first base among the
+    rows; none where that base learned nothing. Without those that no recipe trains."""
+    base = next((row for row in rows if row.is_base), None)
+    if base is None or base.unlearned:
+        return []
+    half = base.main.value / 2
+    return [
+        row
+        for row in rows
+        if row.recipe and is_trainable(row.recipe) and not row.recipe.epochs and row.main.value < half
+    ]
+
+
+def is_trainable(recipe: Recipe) -> bool:
+    """Whether `--epochs` is a flag of it: steps of their own and sampled outputs refuse it."""
+    return recipe.closing != RESAMPLE and not isinstance(recipe.budget, Pieces | Listed)
+
+
 def cure_of(row: ResultRow) -> str:
     """What to do about a model that missed what was asked for."""
     if lacks_training(row):
@@ -212,9 +232,13 @@ def cure_of(row: ResultRow) -> str:
 
 
 def warnings_of(rows: Sequence[ResultRow], settings: Settings) -> list[str]:
-    """What a reader of the table must know: a wish that was missed, a warm-up longer than its stage, bases
-    not converged."""
+    """What a reader of the table must know: a wish that was missed, models that lost most of what the base
+    could, a warm-up longer than its stage, bases not converged."""
     lines = []
+    if broken := broken_rows(rows):
+        names = "; ".join(row.recipe.title for row in broken if row.recipe)
+        half = f"half of the base's {rows[0].metric.upper()}"
+        lines.append(f"more than {half} is lost, and nothing was trained: {names}; give --epochs")
     for row in rows:
         if row.missed and row.recipe:
             lines.append(f"{row.label}, {row.recipe.budget.words}: missed ({row.missed}); {cure_of(row)}")

@@ -9,6 +9,7 @@ import yaml
 
 from headgates.commands.prune import PruneOptions, typed_words
 from headgates.configs.cli import read_command, read_given
+from headgates.configs.closing import RESAMPLE
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.lab.lab import Lab
@@ -104,6 +105,40 @@ def test_a_trained_model_that_misses_its_speed_is_not_offered_more_training(tmp_
         out = capsys.readouterr().out
         assert said in out
         assert (f"trains a new one for {epochs + 3} epochs" in out) == command
+
+
+@pytest.mark.parametrize(
+    ("recipe", "bleu", "warned"),
+    [
+        (SCORED, 0.9, True),
+        (SCORED, 60.0, False),  # of 95.07
+        (replace(SCORED, epochs=1), 0.9, False),
+        (replace(SCORED, closed_output=RESAMPLE), 0.9, False),  # which no command trains
+    ],
+)
+def test_a_model_that_is_broken_without_training_leads_to_its_training(
+    tmp_path, lab, capsys, recipe, bleu, warned
+):
+    base = toy_base(tmp_path)
+    row = finished(lab, base, recipe, 1)
+    result = row.result
+    measures = {**result.measures, "bleu": replace(result.measures["bleu"], value=bleu)}
+    show_compared(lab, base, [replace(row, result=replace(result, measures=measures))], [])
+    before, _, after = capsys.readouterr().out.partition("next:\n")
+    warning = f"more than half of the base's BLEU is lost, and nothing was trained: {recipe.title}; give"
+    assert (warning in before) == warned
+    assert (" trains a new one for 3 epochs" in after.splitlines()[0]) == warned
+
+
+def test_of_several_broken_models_none_leads_to_its_training(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    rows = [finished(lab, base, replace(SCORED, budget=Units(n)), 1) for n in (42, 36)]
+    for row in rows:
+        row.result.measures["bleu"] = replace(row.result.measures["bleu"], value=0.9)
+    show_compared(lab, base, rows, [])
+    before, _, after = capsys.readouterr().out.partition("next:\n")
+    assert f"{rows[0].recipe.title}; {rows[1].recipe.title}; give --epochs" in before
+    assert "trains a new one" not in after
 
 
 def test_every_next_prune_repeats_the_settings_that_were_typed(tmp_path, lab, capsys):
