@@ -87,7 +87,10 @@ class ProgramSteps:
         )
         self.length += 1
         logits = logits[:, :, 0]  # (B, k, V)
-        log_p = log_softmax(logits if self.candidates is None else logits[:, :, self.candidates])
+        if self.candidates is not None:
+            logits = logits[:, :, self.candidates]
+            logits[:, :, list(specials.never_produced)] = -np.inf  # as in `ModelSteps`
+        log_p = log_softmax(logits)
         if position < len(specials.forced):
             rule_out_others(log_p, specials.forced[position])
             log_p[:, :, specials.forced[position]] = 0.0

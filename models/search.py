@@ -30,7 +30,7 @@ def best_hypotheses(
     that takes the most probable token at every step.
 
     candidates: the target ids (C,), ascending and special tokens among them, that the output layer computes
-    (`Shortlist.candidates`); all unless given. Probabilities are of these alone."""
+    (`Shortlist.candidates`); all unless given. Probabilities are of those of them that may be produced."""
     known = model.target_vocab if candidates is None else len(candidates)
     steps = ModelSteps(model, source, min(search.beam, known - 1), search.min_length, candidates)
     limits = source_limits(model, source, search)
@@ -65,6 +65,8 @@ class ModelSteps:
     ) -> tuple[np.ndarray, np.ndarray]:
         rows = self.here(at_limit.repeat(scores.shape[1]))
         logits = self.model.step(self.here(ids), self.state, self.output)
+        if self.candidates is not None:
+            rule_out(logits, self.specials)  # padding is likely among few, and CTranslate2 leaves it out too
         log_p = next_log_probs(logits, self.state.length - 1, self.specials, rows, self.min_length)
         sums = log_p.view(*scores.shape, -1).add_(self.here(scores)[:, :, None]).flatten(1)
         values, places = (each.cpu().numpy() for each in top(sums, most))

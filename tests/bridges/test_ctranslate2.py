@@ -332,3 +332,15 @@ def test_a_shortlist_is_ctranslate2_s_map_of_candidates(make, exported, beam):
     ]
     assert found[0] == found[1] != found[2]
     assert scores_differ(short, model, SOURCES) < 1e-4  # scores are of all pieces
+
+
+def test_padding_has_no_share_of_the_probability_among_candidates(make, exported):
+    whole = settled(make(), end=5.0)
+    with torch.no_grad():  # as likely as the end
+        output, specials = whole.model.output.weight, whole.model.target_specials
+        output[specials.padding] = output[specials.end]
+    short, _ = shortened(whole)
+    model = exported(short)
+    pairs = [[each.translate_n_best([line], beam=1)[0][0] for each in (short, model)] for line in SOURCES]
+    ended = [(a, b) for a, b in pairs if 0 < a.tokens < 6]  # what is cut is scored by all pieces
+    assert ended and all(a.log_prob == pytest.approx(b.log_prob, abs=1e-4) for a, b in ended)
