@@ -6,7 +6,8 @@ training   training_peers.py: target tokens per second beside Hugging Face's Mar
            times as long a step takes as its products at the fastest product's speed
 search     search_peers.py: beside Hugging Face's generate and CTranslate2
 start      `headgates translate` of one line of the toy run in a process of its own, beside the shortest
-           programs that do the same by CTranslate2, and by Hugging Face's generate with a Marian as large
+           programs that translate by CTranslate2, and that generate from eight ids by a Marian of Hugging
+           Face's with random weights and width 128
 plan       `hg.prune(model, batches, speedup=2)` of a BERT that says the first word, beside Torch-Pruning's
            choice (Taylor) at four shares, of which two are near the speed; ours refits, theirs does not
 

@@ -32,7 +32,7 @@ LARGE_RUNS = {  # a part of a run's name -> what the table of speeds calls it
     "plan-2.2x": "planned, 2.2 asked",
     "plan-2.5x": "planned, 2.5 asked",
     "plan-5x": "planned, 5 asked",
-    "five-1": "planned, 5 asked, default training",
+    "five-1": "planned, 5 asked, today's configuration",
     "l0-2.5x": "learned gates, 2.5 asked",
     "uniform-2.5x": "a smaller model from random weights",
     "unpruned": "unpruned, trained as long",

@@ -111,6 +111,7 @@ def compare_translations(
     for line, a, b, limit in zip(lines, ours, theirs, limits, strict=True):
         # CTranslate2 scores what is cut at the limit by all pieces, not by those of a shortlist
         same_scale = translator.shortlist is None or a.tokens < limit
+        apart = abs(a.log_prob - b.log_prob) / max(a.tokens, 1)
         if a.text != b.text:
             gaps.append(score_gap(translator, line, a, b, greedy=beam == 1))
             if not gaps[-1] <= near_tie:
@@ -119,7 +120,7 @@ def compare_translations(
                     f"{a.text!r}; the model's scores of the two differ by {gaps[-1]:.6f} (at most "
                     f"{near_tie:g} expected)"
                 )
-        elif same_scale and a.tokens == b.tokens and not abs(a.log_prob - b.log_prob) <= tolerance * max(a.tokens, 1):
+        elif same_scale and a.tokens == b.tokens and not apart <= tolerance:  # a NaN too
             raise ParityError(
                 f"parity failed: with beam {beam} {a.text!r} has log-probability {b.log_prob:.6f}, the "
                 f"model says {a.log_prob:.6f}"

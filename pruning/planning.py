@@ -34,7 +34,7 @@ from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
 from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner
-from headgates.planning.reached import reached
+from headgates.planning.reached import CLOSE, reached
 from headgates.planning.widths import MEASURED_NUMBERS, Widths, measured_numbers
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
@@ -203,6 +203,7 @@ class Planning:
             "widths": MEASURED_NUMBERS,
             "layers": "together" if together else None,
             "calibration": [settings.calibration_sentences, settings.calibration_targets],
+            "order": settings.sentences,  # the training pairs that it reads, 0 for its own number
             "text": self.source.corpus.digest(),
             "lines": self.valid_lines,
         }
@@ -439,6 +440,9 @@ class Planning:
         asked = self.full / target
         slower = max((each for each in speeds if each < asked), default=1.0)
         faster = min((each for each in speeds if each >= asked), default=asked)
+        if max(speeds) < asked * CLOSE[0]:
+            advice = "ask for less" + ", or give --epochs" * (not self.recipe.epochs)
+            say(f"no plan is {asked:.2f} times as fast: the fastest found is {max(speeds):.2f}; {advice}")
         if faster > FAR * asked:
             say(f"no plan was found between {slower:.2f} and {faster:.2f} times as fast: its steps are large")
         return found

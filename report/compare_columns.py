@@ -10,7 +10,6 @@ unpruned model by the same runtime.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from statistics import fmean
 from typing import Any, cast
 
 from headgates.analysis.metrics import Metric
@@ -224,12 +223,9 @@ def int8_alone(compared: Compared, metric: Metric) -> list[str]:
     """The sentence on the unpruned model by int8, where it was measured."""
     if not {"ct2", "int8"} <= {*common_runtimes(compared)}:
         return []
-    speeds = [each["runtimes"] for group in compared.groups for each in speeds_of(group)]
-    faster = [each["ct2"]["milliseconds"][1] / each["int8"]["milliseconds"][1] for each in speeds]
-    before, after = (speeds[0][runtime]["unpruned"][metric.name] for runtime in ("ct2", "int8"))
+    first = next(each["runtimes"] for group in compared.groups for each in speeds_of(group))
+    before, after = (first[runtime]["unpruned"][metric.name] for runtime in ("ct2", "int8"))
     return [
-        f"The unpruned model by CTranslate2 int8 is {fmean(faster):.2f} times as fast as in fp32 "
-        f"({interval_text((min(faster), max(faster)), '.2f')}, each row beside it, with its batch and beam) "
-        f"at {after:.2f} {metric.title} in place of {before:.2f}; what pruning adds to that is in the "
-        "columns of int8."
+        f"By CTranslate2 int8 the unpruned model has {after:.2f} {metric.title} in place of {before:.2f} in "
+        "fp32; rows have their speeds and scores by both."
     ]

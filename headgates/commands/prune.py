@@ -65,7 +65,7 @@ def main() -> int:
         "prune",
         PruneOptions,
         prune,
-        interrupted="the same command continues where it stopped",
+        interrupted="the same command with --resume continues where it stopped",
     )
 
 
