@@ -96,6 +96,8 @@ def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
 def translate_by_drafts(
     translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]
 ) -> Ablated:
+    # the passes over drafts weigh all pieces, so their search does
+    translator = translator.with_shortlist(None)
     model, device, greedy = translator.model, translator.device, replace(translator.search, beam=1)
     kind = "cpu" if device.type == "cpu" else "gpu"
     sources = translator.encode(lines)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headgates.data.shortlist import Shortlist
 from headgates.gates import HeadMap, HeadSite, detach, find_sites
 from headgates.models import ablated_search, decoder_state
 from headgates.models import draft_check as drafts
@@ -52,6 +53,15 @@ def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, 
     assert found.changed[0] == {}
     assert 0.1 < found.changed_share < 0.9  # else little was tried
     assert sum(map(len, found.changed)) <= found.decoded < len(masks) * len(lines)
+
+
+def test_a_shortlist_changes_nothing(make_model, lines):
+    translator = translator_of(random_model(make_model), 0)
+    masks = random_masks(translator, 2, 0.4)
+    short = translator.with_shortlist(Shortlist.of([[4]] * translator.model.source_vocab, first=0))
+    assert short.translate(lines, beam=1) != translator.translate(lines, beam=1)
+    found, whole = (ablated_translations(each, lines, masks) for each in (short, translator))
+    assert (found.drafts, found.changed) == (whole.drafts, whole.changed)
 
 
 SMALL = {
