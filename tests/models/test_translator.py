@@ -86,7 +86,8 @@ def test_search_with_a_shortlist_is_that_in_which_no_other_piece_has_a_probabili
     changed = 0
     for line in filter(str.strip, SOURCES):
         (source,) = translator.encode([line])
-        allowed = sorted({*range(6)}.union(*(lists[piece] for piece in [*source, EOS])))
+        listed = {*range(6)}.union(*(lists[piece] for piece in [*source, EOS]))
+        allowed = sorted(listed - {*translator.model.target_specials.never_produced})
         output = translator.model.output
         translator.model.output = Masked(output, allowed)
         expected = translator.translate_n_best([line], beam=beam)[0]
