@@ -38,6 +38,7 @@ def test_an_interrupt_while_a_script_is_imported_is_one_line(script, tmp_path):
     )
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith(f"{script}.py: interrupted; ")
+    assert ("--resume" in done.stderr) == (script in ("fit", "prune")), "which go on with it alone"
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 

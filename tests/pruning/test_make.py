@@ -419,6 +419,7 @@ def test_no_smaller_plan_is_tried_after_one_whose_outputs_do_not_end(made, at_on
     (line,) = (line for line in said if line.startswith("1.00 times as fast ("))
     assert re.search(r"on other lines\), loss [+-]\d+\.\d\d: \d+ of ", line), line
     assert any("it writes 1.5 times as many pieces as the base" in line for line in said)
+    assert "no plan is 1.25 times as fast: the fastest found is 1.00; ask for less, or give --epochs" in said
 
 
 def test_larger_plans_are_tried_after_one_whose_outputs_do_not_end():
