@@ -56,10 +56,8 @@ def test_finished_rows_are_found_whichever_command_made_them(tiny, capsys):
     assert [row.result.heads_open for row in rows] == [9, 4]
 
 
-def test_the_base_beside_them_is_estimated_and_another_machines_seconds_are_no_estimate(
-    shared_runs, monkeypatch
-):
-    lab, base = lab_on(shared_runs)
+def test_the_base_beside_them_is_estimated_and_another_machines_seconds_are_no_estimate(tiny, monkeypatch):
+    lab, base = lab_on(tiny)
     trained = [Recipe("importance", NINE, epochs=2)]
     monkeypatch.setattr(grid, "device_name", lambda: base.result()["device"])
     said = "; training them and the base beside them, 4 epochs in all, takes about "
