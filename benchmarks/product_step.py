@@ -50,6 +50,7 @@ class ProductStep:
     def __init__(self, module: Alone, precision: str):
         """precision: "32" or "bf16"."""
         self.module = module.train()
+        module.bf16 = precision == "bf16"
         configured = module.configure_optimizers()
         self.optimizer = module.optimizer = configured["optimizer"]
         self.scheduler = configured["lr_scheduler"]["scheduler"]

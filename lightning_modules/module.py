@@ -50,6 +50,7 @@ class StageModule(pl.LightningModule):
         # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
         self.twin: list[Any] = []
         self.validator = task.validator(self.model)
+        self.bf16 = False  # whether it trains in bf16, which who runs it knows
         # what moves the gates: they have a rate of their own, no weight decay, and are not clipped
         self.gates: StageGates | None = None
         if gating is not None:
@@ -204,7 +205,8 @@ class StageModule(pl.LightningModule):
         if not weights:  # all are frozen, and the stage counts the steps of an optimiser
             weights = [nn.Parameter(torch.zeros(0))]
         groups = [{"params": weights, "lr": self.stage.lr, "weight_decay": self.stage.weight_decay}]
-        optimizer = make_optimizer(self.trained, groups, self.stage)
+        bf16 = self.bf16 or self.device.type == "cuda"
+        optimizer = make_optimizer(self.trained, groups, self.stage, bf16=bf16)
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: inverse_sqrt(step, self.stage.warmup_steps)
         )

@@ -52,13 +52,14 @@ def run_stage(
     )
     log_lines = StageLog(name, data.sampler(world=settings.ranks).steps)
     callbacks = [state, *watchers, log_lines, StageBar(name), signals]
+    module.bf16 = settings.precision == "bf16"
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
         devices=settings.devices,
         num_nodes=settings.num_nodes,
         strategy=strategy(settings, gated=module.gating is not None),
-        precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
+        precision="bf16-mixed" if module.bf16 else "32-true",
         max_epochs=module.stage.epochs,
         accumulate_grad_batches=module.stage.accumulate,
         callbacks=callbacks,

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
+from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
 from headgates.gates import attach
-from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, make_optimizer
+from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, Muon, make_optimizer
 from headgates.models.checkpoint import load_file
 from tests.lightning_modules.stages import cut_off, equal, train, untrained
 
@@ -47,6 +49,41 @@ def test_together_steps_as_the_two_alone_do_also_after_a_scheduler_changed_the_r
         return [p.detach() for p in model.parameters()]
 
     assert equal(trained(False), trained(True))
+
+
+@pytest.mark.parametrize("shape", [(12, 5), (5, 12)])
+def test_in_fp32_the_singular_values_of_a_step_are_those_of_the_iteration(shape):
+    torch.manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(shape)) for _ in range(3)]
+    before = [weight.detach().double() for weight in weights]
+    for weight in weights:
+        weight.grad = torch.randn(shape)
+    group = {"params": weights, "lr": 0.1, "weight_decay": 0.0}
+    optimizer = Muon([group], ns_steps=NEWTON_SCHULZ, dtype=torch.float32)
+    optimizer.step()
+    a, b, c = optimizer.param_groups[0]["ns_coefficients"]
+    rate = 0.1 * max(1, shape[0] / shape[1]) ** 0.5
+    for weight, old in zip(weights, before, strict=True):
+        left, values, right = torch.linalg.svd(weight.grad.double(), full_matrices=False)
+        values = values / values.norm()
+        for _ in range(NEWTON_SCHULZ):
+            values = a * values + b * values**3 + c * values**5
+        step = left @ values.diag() @ right
+        torch.testing.assert_close(weight.detach().double(), old - rate * step, rtol=0, atol=1e-6)
+
+
+def dtype_of_muon(translator, data, folder, precision, monkeypatch):
+    """In what a stage on this CPU makes its matrices orthogonal."""
+    found = []
+    monkeypatch.setattr(Muon, "step", lambda self, closure=None: found.append(self.dtype))
+    train(untrained(translator), data, folder, stage=STAGE, machine=Settings(precision=precision))
+    (dtype,) = set(found)
+    return dtype
+
+
+def test_a_cpu_multiplies_in_bf16_only_where_training_does(translator, data, tmp_path, monkeypatch):
+    for precision, dtype in (("32", torch.float32), ("bf16", torch.bfloat16)):
+        assert dtype_of_muon(translator, data, tmp_path / precision, precision, monkeypatch) == dtype
 
 
 def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(translator, data, tmp_path, monkeypatch):
