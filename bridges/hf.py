@@ -422,9 +422,9 @@ def family_of(model: Transformer) -> str:
             "linear layers with biases": config.biases,
             "plain feed-forward layers": config.feed_forward == "plain",
             "heads of d_model / heads": not config.head_width,
-            "--model.decoder-norm same": config.norm_of("decoder") == config.norm,
-            "--model.final-norm both": config.norm == "post" or config.final_norm == "both",
-            "--model.norm-eps 1e-5": config.norm_eps == 1e-5,
+            "layer norms at the same place in both stacks": config.norm_of("decoder") == config.norm,
+            "a last layer norm of both stacks": config.norm == "post" or config.final_norm == "both",
+            "layer norms with an eps of 1e-5": config.norm_eps == 1e-5,
             "at most one forced first piece": len(model.target_specials.forced) <= 1,
         }
     )

@@ -149,5 +149,5 @@ def encoder_of(config: Settings) -> Path:
     if config.model != ModelConfig():
         raise ValueError("--model.* are of the translation model; --task classify takes an encoder as it is")
     if config.freeze_decoder:
-        raise ValueError("--freeze-decoder is for translation models; an encoder has no decoder")
+        raise ValueError("--set freeze_decoder=true is for translation models; an encoder has no decoder")
     return encoder_folder(config.encoder)

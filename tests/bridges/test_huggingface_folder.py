@@ -117,12 +117,12 @@ def test_a_model_without_some_heads_and_neurons_is_read_by_load_pruned_and_as_a_
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"decoder_norm": "post"}, "it would need --model.decoder-norm same"),
-        ({"final_norm": "none"}, "it would need --model.final-norm both"),
-        ({"norm_eps": 1e-3}, "it would need --model.norm-eps 1e-5"),
+        ({"decoder_norm": "post"}, "it would need layer norms at the same place in both stacks"),
+        ({"final_norm": "none"}, "it would need a last layer norm of both stacks"),
+        ({"norm_eps": 1e-3}, "it would need layer norms with an eps of 1e-5"),
     ],
 )
-def test_what_no_class_has_is_refused_by_the_setting_s_name(make_translator, tmp_path, settings, words):
+def test_what_no_class_has_is_refused_by_its_name(make_translator, tmp_path, settings, words):
     with pytest.raises(ValueError, match=words):
         exported(make_translator(joint=True, embeddings="tied", **settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()
