@@ -38,7 +38,7 @@ LARGE_RUNS = {  # a part of a run's name -> what the table of speeds calls it
     "unpruned": "unpruned, trained as long",
 }
 ENDS: dict[str, Callable[[Iterable[float]], float]] = {"median": median, "lowest": min, "highest": max}
-SHOWN_LISTS = (0, 10)
+SHOWN_LISTS = (0, 10, 50)
 WHOLE_SET = 1000  # lines of flickr 2017
 LATER_NAMES = {"l0-target": "l0"}  # of selectors in older lines
 COUNTS = (36, 18, 9)  # heads of Multi30k's 72
