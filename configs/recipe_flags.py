@@ -281,7 +281,8 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(
             f"--max-drop: {choose} closes heads while the weights train: give --epochs, and leave --refit out"
         )
-    if getattr(budget, "shortlist", None) and choose not in (PLAN, "scratch"):
+    listed = getattr(budget, "shortlist", None) not in (None, NO_SHORTLIST)
+    if listed and choose not in (PLAN, "scratch"):
         raise ValueError(
             f"--shortlist: beside a speed it is a part of a plan, and {choose} makes none: take --by plan, "
             "or leave it out"

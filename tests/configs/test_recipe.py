@@ -12,6 +12,7 @@ from headgates.configs.closing import CLOSED_OUTPUTS, REFITS
 from headgates.configs.kinds import ALL_KINDS, FFN_KINDS
 from headgates.configs.recipe import (
     LAYERS,
+    NO_SHORTLIST,
     PIECES,
     SHORTLIST,
     Lambda,
@@ -123,6 +124,13 @@ def test_fit_and_prune_make_the_same_of_the_same_flags(flags, choose):
             fitted = isinstance(options, FitOptions)
             made.append(options.own_recipes() if fitted else options.recipes(options.by, options.seed))
     assert made[0] == made[1]
+
+
+def test_a_plan_without_a_shortlist_and_its_rivals_are_asked_for_in_one_command():
+    words = "--by plan,l0,importance,uniform --speedup 2 --shortlist 0"
+    found = recipes_of(*words.split())
+    assert [recipe.choose for recipe in found] == ["plan", "l0", "importance", "uniform"]
+    assert {recipe.budget for recipe in found} == {Speed(2.0, shortlist=NO_SHORTLIST)}
 
 
 def test_what_is_not_given_suits_the_budget():
