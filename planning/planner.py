@@ -491,9 +491,10 @@ class Planner:
     def lowest_first(self, budget: float) -> Plan | None:
         """What is left when what scores lowest closes first: heads, and blocks of neurons by their sum;
         heads of attentions that are padded close together, by the mean of theirs. A layer whose sub-layers
-        are all closed is dropped. None where the budget is never met."""
+        are all closed is dropped. Where nothing more can close, as one head of all padded cross-attentions
+        stays, the layer of the lowest sum is dropped. None where the budget is never met."""
         scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
-        subnet = self.whole
+        subnet, least = self.whole, {site: self.least(site) for site in self.sites}
         while (cost := self.table.cost(subnet)) > budget:
             found: list[tuple[float, Subnet]] = []
             widths = self.widths(subnet)
@@ -504,10 +505,15 @@ class Planner:
                     if widths[site] > self.steps[site].least
                 }
                 closing = [scores[s][s.heads - widths[s] : s.heads - n] for s, n in fewer.items()]
-                if fewer:
-                    least = {site: self.least(site) for site in self.sites}
-                    if self.reads_source(lower := self.without_empty(least | widths | fewer)):
-                        found.append((fmean(map(sum, closing)), lower))
+                lower = self.without_empty(least | widths | fewer)
+                if fewer and self.reads_source(lower):
+                    found.append((fmean(map(sum, closing)), lower))
+            for layer in self.layers if not found else ():
+                sites = [site for site in self.sites_of(layer) if site in widths]
+                lower = self.without_empty(least | widths | {site: least[site] for site in sites})
+                if self.table.cost(lower) < cost and self.reads_source(lower):
+                    left = sum(sum(scores[site][site.heads - widths[site] :]) for site in sites)
+                    found.append((left, lower))
             if not found:
                 return None
             _, subnet = min(found, key=itemgetter(0))
