@@ -294,7 +294,7 @@ class Planning:
 
     def limit(self, model: Any) -> Limit:
         """The budget as a limit on the gates of a model."""
-        return self.table.limit(model, self.target)
+        return self.table.limit(model, self.target, self.recipe.kinds)
 
     @cached_property
     def full(self) -> float:

@@ -102,6 +102,20 @@ def test_the_limit_of_gates_is_the_whole_cost_at_no_speedup_and_less_by_what_is_
     assert all_open.total - less.total == pytest.approx(0.1 * whole / unit)
 
 
+def test_the_limit_of_gates_is_of_their_kinds_and_padded_heads_cost_as_the_widest(make_model):
+    model = random_model(make_model, **WIDE)
+    table = cost_table(model, padded_heads, unit="seconds", padded=True)
+    whole = table.cost(Subnet.of(model))
+    kinds = (["enc-self"], ["dec-self", "cross"], [*KINDS], ["cross"])
+    encoder, decoder, every, cross = (table.limit(model, whole, each) for each in kinds)
+    layers = Subnet.of(model).layers
+    assert decoder.whole / encoder.whole == pytest.approx(len(layers["decoder"]) / len(layers["encoder"]))
+    assert encoder.whole + decoder.whole == pytest.approx(every.whole)
+    assert every.total == pytest.approx(every.whole)
+    assert not cross.price  # they are filled up to the heads that read the target
+    assert {len(group) for group in every.padded} == {len(layers["encoder"]), 2 * len(layers["decoder"])}
+
+
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
 def test_the_smaller_model_is_the_largest_of_all_widths_and_depths_that_fit(share):
     model = ModelConfig(d_model=64, ffn=128, heads=4, encoder_layers=2, decoder_layers=5)
