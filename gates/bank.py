@@ -1,7 +1,7 @@
 """All the gates of a model, as one module: what `attach` returns."""
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +100,9 @@ class GateBank(nn.Module):
         Raises what `cost` does."""
         return self.cost({site: self.prices[site] for site in self.sites if is_of(site.kind, kind)})
 
-    def cost(self, price: Mapping[HeadSite, float], padded: Sequence[Collection[HeadSite]] = ()) -> Tensor:
+    def cost(self, price: Mapping[HeadSite, float]) -> Tensor:
         """Expected cost of what is open, a scalar with a gradient, in the unit of the prices. price: site ->
-        the cost of one of its heads or neurons; sites that it lacks cost nothing. padded: sites that cost
-        together as if each had as many open as the widest of them.
+        the cost of one of its heads or neurons; sites that it lacks cost nothing.
 
         Raises ValueError after some training steps in which the loss gave some learned gate no gradient."""
         if missed := self.unreached():
@@ -114,13 +113,12 @@ class GateBank(nn.Module):
                 "forward does not multiply by its slot needs mode='hook' or mode='weight' in its SiteRule"
             )
         # a gate may be shared by the heads of one key head
-        opened = {
-            site: gate.penalty() * (site.heads // gate.heads) for site, gate in self.items() if site in price
-        }
-        widest = {
-            site: torch.stack([opened[each] for each in group]).amax() for group in padded for site in group
-        }
-        return torch.stack([price[site] * count for site, count in (opened | widest).items()]).sum()
+        rows = [
+            gate.penalty() * (site.heads // gate.heads * price[site])
+            for site, gate in self.items()
+            if site in price
+        ]
+        return torch.stack(rows).sum()
 
     def loss(self, step: int) -> Tensor:
         """What the training loss grows by at optimiser step `step`, counted from 0, in the unit of the loss:

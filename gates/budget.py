@@ -3,7 +3,7 @@ heads; and a watch that says when gates do not learn."""
 
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +45,10 @@ class Limit:
 
     price: site -> the cost of one of its heads or neurons; sites that it lacks cost nothing. total: in the
     unit of the prices, whatever that is; multipliers are per such unit, so one in which a head costs about 1
-    suits the default stiffness and rate. padded: sites that a runtime fills up to the widest of them, so that
-    each costs as if it had as many open as that. Raises ValueError at a number below 0 or not finite."""
+    suits the default stiffness and rate. Raises ValueError at a number below 0 or not finite."""
 
     price: Mapping[HeadSite, float]
     total: float
-    padded: Sequence[Collection[HeadSite]] = ()
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(number) and number >= 0 for number in (self.total, *self.price.values())):
@@ -59,8 +57,7 @@ class Limit:
     @property
     def whole(self) -> float:
         """The cost of all."""
-        widest = {site: max(each.heads for each in group) for group in self.padded for site in group}
-        return sum(price * widest.get(site, site.heads) for site, price in self.price.items())
+        return sum(price * site.heads for site, price in self.price.items())
 
 
 def limit_of(bank: GateBank, word: str, count: int) -> Limit:
@@ -118,8 +115,7 @@ class TargetBudget:
 
     def error(self, bank: GateBank, group: str, step: int) -> Tensor:
         """s - t, with a gradient."""
-        limit = self.limit(bank, group)
-        return bank.cost(limit.price, limit.padded) - self.target(bank, group, step)
+        return bank.cost(self.limit(bank, group).price) - self.target(bank, group, step)
 
     def loss(self, bank: GateBank, step: int) -> Tensor:
         if self.seen not in (None, step):

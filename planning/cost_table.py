@@ -131,26 +131,19 @@ class CostTable:
 
     def limit(self, model: Any, budget: float, kinds: Collection[str] = ALL_KINDS) -> Limit:
         """The budget as a limit on gates of these kinds, where every head and neuron costs its share of its
-        site's cost, those of padded attentions as if all had as many as the widest, and all layers stay. In
-        units of the mean head's cost. Padded attentions of which some have no gate save nothing."""
-        shares, gated, padded = dict[HeadSite, float](), set[HeadSite](), list[list[HeadSite]]()
+        site's cost, and all layers stay. In units of the mean head's cost."""
+        shares = {}
         for part in self.parts:
-            sites = [site for site in find_sites(model, part.kinds) if site.heads]
+            sites = find_sites(model, part.kinds)
             layers = Counter((site.stack, site.layer) for site in sites)
             for site in sites:  # those of one layer share its cost
-                width = max(each.heads for each in sites) if part.padded else site.heads
-                shares[site] = part.cost(width) / layers[site.stack, site.layer] / width
-            own = [site for site in sites if site.kind in kinds]
-            if not part.padded:
-                gated |= {*own}
-            elif own and own == sites:
-                gated |= {*own}
-                padded.append(own)
+                share = part.cost(site.heads) / layers[site.stack, site.layer]
+                shares[site] = share / max(1, site.heads)
         heads = [price for site, price in shares.items() if site.kind in KINDS]
-        unit = max(sum(heads) / max(1, len(heads)), 1e-12)
-        limit = Limit({site: shares[site] / unit for site in shares if site in gated}, 0.0, padded)
-        total = max(0.0, budget - self.cost(Subnet.of(model)) + limit.whole * unit)
-        return replace(limit, total=total / unit)
+        unit = max(sum(heads) / len(heads), 1e-12)
+        gated = {site: price for site, price in shares.items() if site.kind in kinds}
+        others = self.cost(Subnet.of(model)) - sum(price * site.heads for site, price in gated.items())
+        return Limit({site: price / unit for site, price in gated.items()}, max(0.0, budget - others) / unit)
 
 
 def half_of_layers(subnet: Subnet, stack: str) -> list[int]:

@@ -182,36 +182,6 @@ def test_the_expected_cost_comes_to_the_limit_and_cheap_units_stay(model):
     assert dear < 0.2
 
 
-def test_padded_sites_cost_as_the_widest_of_them_which_alone_is_pulled(model):
-    bank = attach(model.train(), log_alpha=0.3)
-    together = [site for site in bank.sites if site.in_decoder]
-    others = [site for site in bank.sites if not site.in_decoder]
-    gates = dict(bank.items())
-    with torch.no_grad():
-        gates[together[1]].log_alpha += 0.5
-    price = dict.fromkeys(bank.sites, 2.0)
-    p = {site: float(row.sum()) for site, row in bank.open_prob().items()}
-    cost = bank.cost(price, [together])
-    expected = sum(p[site] for site in others) + len(together) * p[together[1]]
-    assert cost.item() == pytest.approx(2 * expected)
-    cost.backward()
-    pulled = [site for site in together if (grad := gates[site].log_alpha.grad) is not None and grad.any()]
-    assert pulled == [together[1]]
-    assert Limit(price, 1.0, [together]).whole == 2 * sum(site.heads for site in bank.sites)
-
-
-def test_gates_of_padded_sites_come_to_one_number_of_heads(model):
-    bank = attach(model.train())
-    together = [site for site in bank.sites if site.in_decoder]
-    price = {site: 1.0 + together.index(site) for site in together}  # which would close the last alone
-    limit = Limit(price, sum(price.values()), [together])
-    assert limit.whole == 3 * limit.total
-    bank.budget = TargetBudget({"": limit}, warmup=150, rate=0.0005)
-    trained(bank, 0.1, steps=300)
-    open_heads = [float(row.sum()) for site, row in bank.open_prob().items() if site in together]
-    assert open_heads == pytest.approx([1] * len(together), abs=0.2)
-
-
 @pytest.mark.parametrize("total", [-1.0, math.nan])
 def test_a_limit_that_is_no_cost_is_refused(total):
     with pytest.raises(ValueError, match="a total and prices of at least 0"):
