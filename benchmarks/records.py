@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from operator import itemgetter
 from statistics import fmean, median
 from typing import Any
@@ -136,9 +137,9 @@ def teacher_table() -> Table:
     return ["which heads stay", *head], rows
 
 
-def large_table() -> Table:
-    """Models of the large base for a speed: BLEU and chrF on two test sets."""
-    sets = both_sets("compare-large-teacher")
+def large_table(folder: str = "compare-large-teacher") -> Table:
+    """Models of a large base for a speed: BLEU and chrF on two test sets."""
+    sets = both_sets(folder)
     head = ["which parts stay", "asked", "seeds", "BLEU, 2016 / 2017", "chrF, 2016 / 2017", "parameters"]
     return head, [
         [
@@ -327,6 +328,7 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 TABLES: dict[str, Callable[[], Table]] = {
     "first": first_table,
     "large": large_table,
+    "faster": partial(large_table, "compare-large-3.3x"),
     "timed": timed_table,
     "teacher": teacher_table,
     "best": best_table,
