@@ -1,7 +1,7 @@
 """The user's cache folder, and locks in it. Importing this needs the standard library alone."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,8 +32,9 @@ def open_lock(name: str) -> int:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Wait until no other process of this machine holds the lock of this name, and keep it for the block."""
+def locked(name: str, waits: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Wait until no other process of this machine holds the lock of this name, and keep it for the block.
+    waits: called where another holds it, before the wait."""
     try:
         import fcntl
     except ImportError:  # Windows has none: there, two processes may do the same work
@@ -41,7 +42,11 @@ def locked(name: str) -> Iterator[None]:
         return
     descriptor = open_lock(name)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -11,6 +11,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar, overload
@@ -26,7 +27,7 @@ from headgates.configs.recipe import Recipe
 from headgates.configs.settings import Settings
 from headgates.configs.yaml_file import load_yaml
 from headgates.data.atomic_file import atomic_file
-from headgates.data.cache import own_cache
+from headgates.data.cache import locked, own_cache
 from headgates.data.file_digest import check_digests, file_digest
 from headgates.data.ranks import after_first, first, is_first
 from headgates.models.progress import say
@@ -170,21 +171,35 @@ class RunFolder:
         tell: bool = False,
     ) -> T:
         """The content of a JSON file of this type that was made with this cache key; made and written where
-        there is none, or if `fresh`. tell: say that it is there. Raises ValueError where it was made with
-        another key.
+        there is none, or if `fresh`; a process that finds another making it waits for that. tell: say that it
+        is there. Raises ValueError where it was made with another key.
 
         The file is removed before `make` runs and written last, so it vouches for what `make` writes beside
         it."""
-        if (kept := first(lambda: None if fresh else self.stored(name, shape, cache_key))) is not None:
+
+        def kept() -> T | None:
+            return None if fresh else first(lambda: self.stored(name, shape, cache_key))
+
+        if (found := kept()) is not None:
             if tell:
                 say(f"{name}: there already, made of the same; --fresh repeats it")
-            return kept
-        if is_first():
-            (self / name).unlink(missing_ok=True)
-        made: Any = make()  # a dataclass, or a TypedDict
-        content = asdict(made) if is_dataclass(made) else made  # type: ignore[arg-type]
-        self.write_json(name, {"cache_key": dict(cache_key), **content})
-        return after_first(lambda: self.read_json(name, shape))  # which the first has just written
+            return found
+        with ExitStack() as until:
+            first(lambda: until.enter_context(self.only_maker(name)))
+            if (found := kept()) is not None:  # by the process that was waited for
+                return found
+            if is_first():
+                (self / name).unlink(missing_ok=True)
+            made: Any = make()  # a dataclass, or a TypedDict
+            content = asdict(made) if is_dataclass(made) else made  # type: ignore[arg-type]
+            self.write_json(name, {"cache_key": dict(cache_key), **content})
+            return after_first(lambda: self.read_json(name, shape))  # which the first has just written
+
+    def only_maker(self, name: str) -> AbstractContextManager[None]:
+        """Waits until no other process of this machine makes this file."""
+        path = (self / name).resolve()
+        lock = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+        return locked(lock, lambda: say(f"another process is making {self / name}; waiting for it"))
 
     def stored(self, name: str, shape: type[T], cache_key: Mapping[str, Any]) -> T | None:
         """The content of a cached file, None where there is none; errors are those of `cached`."""

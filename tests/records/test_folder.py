@@ -3,6 +3,9 @@
 import json
 import re
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -32,6 +35,27 @@ def test_a_model_of_ctranslate2_that_is_no_export_is_said_to_be_one(tmp_path):
     (tmp_path / "shared_vocabulary.json").write_text("[]")
     with pytest.raises(ValueError, match=r"CTranslate2 that export did not write: .*Give the model"):
         RunFolder.open(tmp_path)
+
+
+def test_what_two_processes_need_is_made_once(folder, monkeypatch):
+    """A teacher's translations of a text take minutes; two processes that time at once have two tables."""
+    begun, waited, made = threading.Event(), threading.Event(), []
+    monkeypatch.setattr("headgates.records.folder.say", lambda line: waited.set())
+
+    def make(number: int) -> dict[str, int]:
+        begun.set()
+        made.append(number)
+        assert waited.wait(10)  # the other one has come, and found the file in work
+        return {"number": number}
+
+    def need(number: int) -> int:
+        return folder.cached("scores/a.json", dict[str, Any], {"of": "a"}, lambda: make(number))["number"]
+
+    with ThreadPoolExecutor(2) as both:
+        first = both.submit(need, 1)
+        assert begun.wait(10)
+        assert [each.result(10) for each in (first, both.submit(need, 2))] == [1, 1]
+    assert made == [1]
 
 
 @pytest.mark.parametrize("content", ["{", "- 1\n- 2\n", "", "a: \x00"])
