@@ -9,7 +9,8 @@
 4. An output layer that is cheaper, such as one with a shortlist, leaves more of the budget to the layers, and
    adds its own loss. The same knapsack has the best widths for what each leaves.
 5. Losses do not add up, so of the shapes of least summed loss that is taken whose loss as a whole is least. A
-   local search from there gained nothing on new text (LOG.md).
+   local search from there gained nothing on new text (LOG.md). Nor do they say how many layers a model should
+   keep that is refitted: the best shape of each number of layers is refitted, and the losses compared.
 
 A layer's best heads and neurons are the highest of an order. What there was before plans, closing the lowest
 of an order one by one until the model is fast enough, is here too (`Planner.lowest_first`).
@@ -38,7 +39,11 @@ from headgates.planning.widths import Widths, measured_numbers
 
 CROSS = "cross"  # the kind of attention that reads the source
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, for each of a few plans
+DEPTHS_LOOKED_AT = 36  # numbers of layers, of least summed loss; each costs a refit, for the first plan
+DEPTHS_KEPT = 3  # of least loss, which other plans look at while budgets differ by no more than
+AS_DEEP = 1.25  # times
 BatchLoss = Callable[[Any, Any], Any]
+Depth = tuple[int, ...]  # how many layers of each stack stay
 
 
 class DropRecord(TypedDict):
@@ -135,7 +140,8 @@ class Planner:
     for the losses, with so many `units` of the loss. loss (model, batch): summed over units. dropping: the
     stacks whose layers may go. multiple: of neurons. even: whether all sites of a kind have one width.
     queries: of the positions of the refits. outputs: the ways to compute the output layer, by what each adds
-    to the cost, below 0 where it takes off, and to the loss; the first alone where all are even. kept: where
+    to the cost, below 0 where it takes off, and to the loss; the first alone where all are even. refitted:
+    the loss of the text of what a subnet is refitted to, by which numbers of layers are compared. kept: where
     the losses of all widths and layers are kept; report: takes a line for each site. Raises ValueError where
     even sites of a kind differ in their units."""
 
@@ -152,6 +158,7 @@ class Planner:
     even: bool = False
     queries: Queries = query_tokens
     outputs: Sequence[Option] = (Option(0.0, 0.0),)
+    refitted: Callable[[Subnet], float] | None = None
     kept: Callable[[Callable[[], LevelsRecord]], LevelsRecord] = lambda make: make()
     report: Callable[[str], None] = lambda line: None
 
@@ -169,6 +176,7 @@ class Planner:
             said = ", ".join(f"{site.heads} at {site.name}" for site in sizes.values())
             raise ValueError(f"even: expected as many heads or neurons in all layers, got {said}")
         self.seen = dict[tuple[Any, ...], float]()  # key of a subnet -> what it adds to the loss
+        self.depths = dict[float, list[Depth]]()  # budget -> DEPTHS_KEPT
 
     @cached_property
     def levels(self) -> Levels:
@@ -294,21 +302,36 @@ class Planner:
         """The SHAPES_LOOKED_AT plans of least summed loss for a budget, best first, whose loss as a whole is
         not known: the best for each number of heads that padded attentions may have, for all layers that may
         be gone, and for each output layer; none where nothing meets it."""
-        rooms = [budget - self.table.rest - output.cost for output in self.outputs]
-        if (most := max(rooms)) <= 0:
-            return []
         if self.even:
             return self.even_candidates(budget)
-        plans = self.best_of(found := self.shapes(rooms, most))
+        plans = self.best_of(found := self.shapes(budget))
         if not all(map(self.reads_source, (plan.subnet for plan in plans))):
-            found += self.shapes(rooms, most, reading=True)
+            found += self.shapes(budget, reading=True)
             plans = [plan for plan in self.best_of(found, len(found)) if self.reads_source(plan.subnet)]
         return plans[:SHAPES_LOOKED_AT]
 
-    def shapes(self, rooms: Sequence[float], most: float, *, reading: bool = False) -> list[Shape]:
+    def of_each_depth(self, budget: float) -> dict[Depth, Plan]:
+        """Numbers of layers that may stay -> the plan of least summed loss with so many, best first; of those
+        that read the source."""
+        plans = dict[Depth, Plan]()
+        for reading in (False, True):
+            for total, place, parts in sorted(self.shapes(budget, reading=reading), key=itemgetter(0)):
+                depth = tuple(count for _, count, _ in parts)
+                if depth not in plans and math.isfinite(total):
+                    plan = self.plan_with(parts, place)
+                    if self.reads_source(plan.subnet):
+                        plans[depth] = plan
+            if plans:
+                break
+        return plans
+
+    def shapes(self, budget: float, *, reading: bool = False) -> list[Shape]:
         """The shape of least summed loss for each number of heads of padded attentions, all layers that may
-        be gone, and each output layer, with the room that it leaves. reading: the decoder's layer that goes
-        last keeps a head of cross-attention."""
+        be gone, and each output layer, with the room that it leaves of a budget; none where that is used up.
+        reading: the decoder's layer that goes last keeps a head of cross-attention."""
+        rooms = [budget - self.table.rest - output.cost for output in self.outputs]
+        if (most := max(rooms)) <= 0:
+            return []
         found, numbers = list[Shape](), by_stack(self.layers)
         kinds = {
             stack: sorted({site.kind for site in self.sites if site.stack == stack}) for stack in numbers
@@ -337,10 +360,14 @@ class Planner:
         for total, place, parts in sorted(shapes, key=itemgetter(0)):
             if len(plans) == count or not math.isfinite(total):
                 break
-            picked = {layer: widths for each, *at in parts for layer, widths in each.picked(*at).items()}
-            plan = self.plan_of(self.subnet_of(picked), place)
+            plan = self.plan_with(parts, place)
             plans.setdefault((key_of(plan.subnet), place), plan)
         return [*plans.values()]
+
+    def plan_with(self, parts: Iterable[tuple[StackShapes, int, int]], place: int) -> Plan:
+        """Of the parts of a shape. place: of its output layer."""
+        picked = {layer: widths for each, *at in parts for layer, widths in each.picked(*at).items()}
+        return self.plan_of(self.subnet_of(picked), place)
 
     def shapes_of(
         self, stack: str, fixed: Mapping[str, int], largest: float, *, reading: bool
@@ -402,13 +429,36 @@ class Planner:
         return [self.plan_of(subnet) for _, subnet in sorted(found, key=itemgetter(0))[:SHAPES_LOOKED_AT]]
 
     def plan(self, budget: float) -> Plan | None:
-        """The best of `candidates` by the loss of the whole; None where nothing meets the budget."""
-        candidates = self.candidates(budget)
+        """The best of `candidates`, or of `refitted_depths`, by the loss of the whole; None where nothing
+        meets the budget."""
+        candidates = self.candidates(budget) if self.refitted is None else self.refitted_depths(budget)
         if not candidates:
             return None
-        found = [(self.rise(each.subnet) + self.outputs[each.output].loss, each) for each in candidates]
-        loss, best = min(found, key=itemgetter(0))
-        return replace(best, loss=loss / self.units)
+        best = min(candidates, key=self.whole_rise)
+        return replace(best, loss=self.whole_rise(best) / self.units)
+
+    def whole_rise(self, plan: Plan) -> float:
+        """What a plan adds to the loss of the text, its output layer included."""
+        return self.rise(plan.subnet) + self.outputs[plan.output].loss
+
+    def refitted_depths(self, budget: float) -> list[Plan]:
+        """The best plan of each number of layers; near a budget for which all were refitted, those of the few
+        numbers whose loss was least.
+
+        What layers add that are dropped from a whole model says little of small ones: of a base of 6 + 6
+        layers at 3.3 times the speed, 4 + 3 had the least sum, and 6 + 2 less loss once both were refitted,
+        and once both were trained (LOG.md)."""
+        plans = self.of_each_depth(budget)
+        for near, depths in self.depths.items():
+            kept = [plans[depth] for depth in depths if depth in plans]
+            if kept and max(near, budget) <= AS_DEEP * min(near, budget):
+                return kept
+        looked_at = [*itertools.islice(plans, DEPTHS_LOOKED_AT)]
+        if len(looked_at) > DEPTHS_KEPT:
+            self.report(f"refitting the best shape of each of {len(looked_at)} numbers of layers")
+        best = sorted(looked_at, key=lambda depth: self.whole_rise(plans[depth]))[:DEPTHS_KEPT]
+        self.depths[budget] = best
+        return [plans[depth] for depth in best]
 
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""
@@ -465,10 +515,14 @@ class Planner:
         }
 
     def rise(self, subnet: Subnet) -> float:
-        """What the whole subnet adds to the loss of the text, each output projection refitted by itself."""
+        """What the whole subnet adds to the loss of the text, as `refitted` says; else each output projection
+        is refitted by itself."""
         key = key_of(subnet)
         if key not in self.seen:
             base = self.base  # before anything is closed
+            if self.refitted is not None:
+                self.seen[key] = self.refitted(subnet) - base
+                return self.seen[key]
             widths = self.widths(subnet)
             with (
                 self.levels.placed({site: n for site, n in widths.items() if n < site.heads}),

@@ -104,7 +104,7 @@ def distill(
     that falls from RATE to 0. Every process takes the same steps. Arguments as `reconstruct`."""
     source, unpruned = calibration.source, unpruned_copy(model, model.parameters())
     teacher = Distilling(unpruned, DistillConfig(weight=1.0))
-    HOW["out+ffn+v"](model, closed, calibration, *arguments, **options)
+    HOW[WITHOUT_TRAINING["distill"]](model, closed, calibration, *arguments, **options)
     outputs = outputs_of(model, closed)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.0)
@@ -128,6 +128,7 @@ def distill(
 
 
 PASSES, RATE, STEP_TOKENS = 5, 1e-3, 1000  # of `distill`
+WITHOUT_TRAINING = {"distill": "out+ffn+v"}  # a refit that trains -> what it begins with
 OF_STREAM = ("out+ffn+v", "distill")  # of models whose residual stream is known
 HOW: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,

@@ -33,12 +33,25 @@ from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
-from headgates.planning.planner import SHAPES_LOOKED_AT, LevelsRecord, Plan, Planner
+from headgates.planning.planner import (
+    DEPTHS_KEPT,
+    DEPTHS_LOOKED_AT,
+    SHAPES_LOOKED_AT,
+    LevelsRecord,
+    Plan,
+    Planner,
+)
 from headgates.planning.reached import CLOSE, reached
 from headgates.planning.widths import MEASURED_NUMBERS, Widths, measured_numbers
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import ORDER
-from headgates.pruning.closing import calibration_of, close_heads, closed_heads
+from headgates.pruning.closing import (
+    WITHOUT_TRAINING,
+    Calibration,
+    calibration_of,
+    close_heads,
+    closed_heads,
+)
 from headgates.pruning.max_drop import measured_drop, validated
 from headgates.pruning.output_layers import (
     LIST_SIZES,
@@ -144,6 +157,26 @@ class Planning:
         """The task's, by which widths, layers and plans are compared."""
         with torch.autocast(device_of(model).type, torch.bfloat16, enabled=self.bf16):
             return self.source.task.loss(model, batch)
+
+    @cached_property
+    def few(self) -> Calibration:
+        """Pairs for refits whose outputs are about as long, and whose losses come in the same order, as after
+        a refit on all of the calibration text, which takes longer."""
+        return replace(self.calibration, sentences=min(self.calibration.sentences or TIMED, TIMED))
+
+    @property
+    def refit(self) -> str | None:
+        """The refit that numbers of layers are compared after; None where all layers stay, or nothing is
+        refitted."""
+        refit = self.recipe.refit if {*self.recipe.kinds} == {*ALL_KINDS} else None
+        return refit and WITHOUT_TRAINING.get(refit, refit)
+
+    def refitted_loss(self, subnet: Subnet) -> float:
+        """Of the validation lines, of what stays once it is refitted on few pairs."""
+        model, closing = self.source.model, subnet.closing.select(self.recipe.kinds)
+        assert self.refit is not None
+        with skipped(model, subnet.dropped), closed_heads(model, closing, self.refit, self.few):
+            return text_loss(model, self.valid, self.loss)
 
     @cached_property
     def timer(self) -> RuntimeCost:
@@ -288,6 +321,7 @@ class Planning:
             units=sum(batch.target_tokens for batch in valid),
             dropping=STACKS if {*self.recipe.kinds} == {*ALL_KINDS} else (),
             outputs=self.outputs.options(self.full),
+            refitted=self.refitted_loss if self.refit else None,
             kept=lambda make: self.kept(name, LevelsRecord, key, make),
             report=say,
         )
@@ -320,15 +354,19 @@ class Planning:
         passes = timings = refits = seconds = 0.0
         if losses:
             refits = plans * (self.budget == "speedup" and bool(self.recipe.refit) and not self.recipe.epochs)
+            looks = plans * (DEPTHS_KEPT if self.refit else SHAPES_LOOKED_AT)
+            looks += min(DEPTHS_LOOKED_AT, math.prod(layers)) * (self.refit is not None)
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
-            passes = plans * SHAPES_LOOKED_AT
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
                 passes += sum(len(Widths.of(site, each).measured) for site, each in sites.items()) / 2
                 passes += sum(3 * n for n in layers) + math.prod(len(measured_numbers(n - 1)) for n in layers)
+            passes += looks
+            refits += looks * (self.refit is not None)
             for _ in range(1 + self.bf16):  # the first pass in bf16 prepares products
                 begin = time.perf_counter()
                 text_loss(model, self.valid, self.loss)
-            of_refits = refits * REFIT_PASSES * len(self.calibration.text) / self.valid_lines
+            small = 1 / budget.factor if isinstance(budget, Speed) else getattr(budget, "share", 1.0)
+            of_refits = refits * REFIT_PASSES * small * len(self.few.text) / self.valid_lines
             seconds = (passes + of_refits) * (time.perf_counter() - begin)
         if self.budget == "speedup":
             kinds = len({site.kind for site in sites})
@@ -458,9 +496,7 @@ class Planning:
         model = copy.deepcopy(base.model)
         if subnet != Subnet.of(model):
             with skipped(model, subnet.dropped):
-                # its outputs are about as long as after a refit on all lines, which takes longer than timing
-                few = replace(self.calibration, sentences=min(self.calibration.sentences or TIMED, TIMED))
-                close_heads(model, subnet.closing.select(self.recipe.kinds), closing, few)
+                close_heads(model, subnet.closing.select(self.recipe.kinds), closing, self.few)
             subnet.remove(model)
         lines = self.source.lines("valid", min(TIMED, self.valid_lines))[0]
         _, speed = self.beside_base(base.with_model(model), self.runtime, lines)

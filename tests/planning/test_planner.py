@@ -241,9 +241,10 @@ def test_kept_losses_of_others_that_lack_a_width_are_refused(make_model):
         _ = made.rises
 
 
-def with_drawn_rises(make_model, *, even: bool = False) -> Planner:
-    """A planner to which each width, and the one layer that may go, costs what was drawn."""
-    model = random_model(make_model, encoder_layers=2, decoder_layers=1, ffn=32)
+def with_drawn_rises(make_model, *, even: bool = False, layers: int = 2) -> Planner:
+    """A planner to which each width adds what was drawn, and 0.7 each layer of the encoder that goes, the
+    last first; one stays."""
+    model = random_model(make_model, encoder_layers=layers, decoder_layers=1, ffn=32)
     table = cost_table(model, parameters, unit="parameters")
     sites = find_sites(model, ["enc-self", "enc-ffn", "dec-self"])
     order = HeadMap({site: torch.rand(site.heads) for site in sites})
@@ -254,8 +255,36 @@ def with_drawn_rises(make_model, *, even: bool = False) -> Planner:
         for site in made.sites
         for n in made.options[site]
     }
-    made.drops = [(frozenset(), 0.0), (frozenset({("encoder", 1)}), 0.7)]
+    made.drops = [
+        (frozenset(("encoder", n) for n in range(left, layers)), 0.7 * (layers - left))
+        for left in range(layers, 0, -1)
+    ]
     return made
+
+
+def test_numbers_of_layers_are_compared_once_refitted_and_the_best_few_for_budgets_that_are_near(make_model):
+    made, refitted = with_drawn_rises(make_model, layers=6), []
+
+    def depth(subnet: Subnet) -> int:
+        return 6 - len(subnet.dropped.get("encoder", ()))
+
+    def loss(subnet: Subnet) -> float:
+        refitted.append(depth(subnet))
+        return abs(depth(subnet) - 2.0)
+
+    budget = 0.8 * made.table.cost(made.whole)
+    assert depth(made.candidates(budget)[0].subnet) > 3  # of least summed loss
+    made.base, made.refitted = 0.0, loss
+    found = made.plan(budget)
+    assert (depth(found.subnet), found.loss) == (2, 0.0)
+    assert found.cost <= budget
+    assert sorted(refitted) == [1, 2, 3, 4, 5, 6]
+    refitted.clear()
+    assert depth(made.plan(0.9 * budget).subnet) == 2
+    assert {*refitted} <= {1, 2, 3}
+    refitted.clear()
+    assert depth(made.plan(0.7 * budget).subnet) == 2
+    assert {*refitted} - {1, 2, 3}
 
 
 @pytest.mark.parametrize("share", [0.95, 0.8, 0.7])

@@ -20,6 +20,7 @@ from headgates.pruning.closing import Calibration, closed_heads
 from headgates.pruning.make import Row, make
 from headgates.pruning.planning import Planning
 from headgates.records.folder import RunFolder
+from headgates.records.source import Source
 from tests.worlds.made_runs import BASE, by_size, kept, lab_on, logits, made_on, masked_logits, opened, size
 
 NINE = Units(heads=9)
@@ -405,6 +406,21 @@ def test_a_model_that_nobody_trains_is_timed_refitted_and_one_that_trains_by_the
     timed.clear()
     made("plan", Speed(1.25, "torch", 7), ALL_KINDS, refit="out+ffn+v", epochs=1)
     assert len(timed) == 1
+
+
+def test_a_plan_says_what_its_model_adds_to_the_loss_once_it_is_refitted(made, monkeypatch):
+    monkeypatch.setattr(planning, "TIMED", 1000)  # as many lines as the model that is made is refitted on
+    row = made("plan", Share("params", 0.7), ALL_KINDS, refit="out+ffn+v")
+    rise = valid_loss(opened(row.run)) - valid_loss(opened(row.run, "base"))
+    assert row.result.speed["loss"] == pytest.approx(rise, abs=1e-3)
+
+
+def valid_loss(source: Source) -> float:
+    """Nats per target token."""
+    batches = [*source.data().batches("valid", 4000)]
+    with torch.no_grad():
+        losses = [float(source.task.loss(source.model.eval(), batch)) for batch in batches]
+    return sum(losses) / sum(batch.target_tokens for batch in batches)
 
 
 def test_no_smaller_plan_is_tried_after_one_whose_outputs_do_not_end(made, at_once, monkeypatch, capsys):
