@@ -10,6 +10,7 @@ In the run's own folder, choice.json is what was chosen for a speed or a size.
 
 import copy
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from headgates.gates import ALL_KINDS, KINDS, HeadMap, Limit, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
 from headgates.gates.sites import device_of
 from headgates.lab.lab import Run
+from headgates.lab.measure import load_average
 from headgates.models.multiply_adds import decoding
 from headgates.models.progress import minutes, say
 from headgates.models.translator import Translator
@@ -87,6 +89,7 @@ SPEEDS = (1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # of a search for the faste
 PLANS = 2  # of them that are usually enough
 FAR = 1.1  # times faster than asked from which on it is said
 LONG = 10.0  # seconds of which a word is said
+BUSY = 0.5  # processes more than there are cores from which on it is said
 MANY = 1.2  # pieces for each of the base's: who writes so many has lost what ends a sentence
 VALID = 300  # lines of validation text that a plan's losses are of, and for larger models so many that
 VALID_PASS, FEWEST = 2e10, 30  # lines times parameters are no more, but at least a few
@@ -374,6 +377,12 @@ class Planning:
             if losses and self.looks_at_lists and not self.is_kept(*self.lists_file):
                 timings += LISTS_TIMED
             seconds += timings * self.timer.seconds_each
+        load, cores = load_average() or 0.0, os.cpu_count() or 1
+        if self.budget == "speedup" and load > cores + BUSY:
+            say(
+                f"warning: the load of this machine is {load:g} on {cores} cores; timings beside so much "
+                "other work can be wrong by a tenth, and the plan with them"
+            )
         if seconds > LONG:
             parts = {"timings": timings, "losses": passes, "refits": refits}
             said = ", ".join(f"{count:.0f} {what}" for what, count in parts.items() if count)

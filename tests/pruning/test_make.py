@@ -430,8 +430,10 @@ def test_no_smaller_plan_is_tried_after_one_whose_outputs_do_not_end(made, at_on
         return outputs, speed | {"tokens": 1.5, "measured": speed["measured"] | slow}
 
     monkeypatch.setattr(planning, "compared", endless)
+    monkeypatch.setattr(planning, "load_average", lambda: 999.5)
     made("plan", Speed(1.25, "torch", 7, NO_SHORTLIST), ALL_KINDS)
     said = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("warning: the load of this machine is 999.5 on ") for line in said)
     (line,) = (line for line in said if line.startswith("1.00 times as fast ("))
     assert re.search(r"on other lines\), loss [+-]\d+\.\d\d: \d+ of ", line), line
     assert any("it writes 1.5 times as many pieces as the base" in line for line in said)
