@@ -429,9 +429,9 @@ class Planner:
         return [self.plan_of(subnet) for _, subnet in sorted(found, key=itemgetter(0))[:SHAPES_LOOKED_AT]]
 
     def plan(self, budget: float) -> Plan | None:
-        """The best of `candidates`, or of `refitted_depths`, by the loss of the whole; None where nothing
+        """The best of `candidates`, or of `refitted_candidates`, by the loss of the whole; None where nothing
         meets the budget."""
-        candidates = self.candidates(budget) if self.refitted is None else self.refitted_depths(budget)
+        candidates = self.candidates(budget) if self.refitted is None else self.refitted_candidates(budget)
         if not candidates:
             return None
         best = min(candidates, key=self.whole_rise)
@@ -441,24 +441,27 @@ class Planner:
         """What a plan adds to the loss of the text, its output layer included."""
         return self.rise(plan.subnet) + self.outputs[plan.output].loss
 
-    def refitted_depths(self, budget: float) -> list[Plan]:
-        """The best plan of each number of layers; near a budget for which all were refitted, those of the few
-        numbers whose loss was least.
+    def refitted_candidates(self, budget: float) -> list[Plan]:
+        """The `candidates`, and the best plan of each number of layers; near a budget for which all of these
+        were refitted, of the few numbers alone whose loss was least.
 
         What layers add that are dropped from a whole model says little of small ones: of a base of 6 + 6
         layers at 3.3 times the speed, 4 + 3 had the least sum, and 6 + 2 less loss once both were refitted,
         and once both were trained (LOG.md)."""
-        plans = self.of_each_depth(budget)
-        for near, depths in self.depths.items():
-            kept = [plans[depth] for depth in depths if depth in plans]
-            if kept and max(near, budget) <= AS_DEEP * min(near, budget):
-                return kept
+        plans, found = self.of_each_depth(budget), self.candidates(budget)
+        near = [
+            depths
+            for other, depths in self.depths.items()
+            if max(other, budget) <= AS_DEEP * min(other, budget)
+        ]
+        if near:
+            return found + [plans[depth] for depth in near[0] if depth in plans]
         looked_at = [*itertools.islice(plans, DEPTHS_LOOKED_AT)]
         if len(looked_at) > DEPTHS_KEPT:
             self.report(f"refitting the best shape of each of {len(looked_at)} numbers of layers")
-        best = sorted(looked_at, key=lambda depth: self.whole_rise(plans[depth]))[:DEPTHS_KEPT]
-        self.depths[budget] = best
-        return [plans[depth] for depth in best]
+        looked_at.sort(key=lambda depth: self.whole_rise(plans[depth]))
+        self.depths[budget] = looked_at[:DEPTHS_KEPT]
+        return found + [plans[depth] for depth in self.depths[budget]]
 
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""
