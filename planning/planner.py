@@ -40,10 +40,10 @@ from headgates.planning.widths import Widths, measured_numbers
 CROSS = "cross"  # the kind of attention that reads the source
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, for each of a few plans
 DEPTHS_LOOKED_AT = 36  # numbers of layers, of least summed loss; each costs a refit, for the first plan
-DEPTHS_KEPT = 3  # of least loss, which other plans look at while budgets differ by no more than
+POINTS_KEPT = 3  # of least loss, which other plans look at while budgets differ by no more than
 AS_DEEP = 1.25  # times
 BatchLoss = Callable[[Any, Any], Any]
-Depth = tuple[int, ...]  # how many layers of each stack stay
+Point = tuple[tuple[int, ...], tuple[int, ...]]  # layers of each stack, and heads of each padded part
 
 
 class DropRecord(TypedDict):
@@ -110,6 +110,11 @@ def interpolated(known: Mapping[tuple[int, ...], float], at: tuple[int, ...]) ->
     raise ValueError(f"the kept losses lack {at} layers gone; delete the file of them")
 
 
+def steps_between(one: Point, other: Point) -> int:
+    """How many layers and heads two points differ by."""
+    return sum(abs(a - b) for own, its in zip(one, other, strict=True) for a, b in zip(own, its, strict=True))
+
+
 @dataclass(frozen=True)
 class StackShapes:
     """The widths of least summed loss of a stack's first layers, for every number of them and every budget.
@@ -128,8 +133,9 @@ class StackShapes:
         }
 
 
-# summed loss, place of the output layer, and of each stack the layers that stay and their shares of the room
-Shape = tuple[float, int, list[tuple[StackShapes, int, int]]]
+# summed loss, place of the output layer, heads of each padded part, and of each stack the layers that stay
+# and their shares of the room
+Shape = tuple[float, int, tuple[int, ...], list[tuple[StackShapes, int, int]]]
 
 
 @dataclass(eq=False)
@@ -176,7 +182,7 @@ class Planner:
             said = ", ".join(f"{site.heads} at {site.name}" for site in sizes.values())
             raise ValueError(f"even: expected as many heads or neurons in all layers, got {said}")
         self.seen = dict[tuple[Any, ...], float]()  # key of a subnet -> what it adds to the loss
-        self.depths = dict[float, list[Depth]]()  # budget -> DEPTHS_KEPT
+        self.points = dict[float, list[Point]]()  # budget -> POINTS_KEPT
 
     @cached_property
     def levels(self) -> Levels:
@@ -287,8 +293,9 @@ class Planner:
         own |= {site.kind: width for site, width in zip(self.sites_of(layer), widths, strict=True)}
         return self.table.layer(layer[0], own, [own])
 
-    def fixed_heads(self) -> Iterator[dict[str, int]]:
-        """Every way to give the kinds of each padded part one number of heads; one empty way without such."""
+    def fixed_heads(self) -> Iterator[tuple[tuple[int, ...], dict[str, int]]]:
+        """Every way to give the kinds of each padded part one number of heads: those numbers, and kind -> its
+        own; one empty way without such parts."""
         most: dict[tuple[str, ...], int] = {}
         for part in self.table.parts:
             heads = [site.heads for site in self.sites if site.kind in part.kinds]
@@ -296,7 +303,7 @@ class Planner:
                 most[part.kinds] = max(heads)
         numbers = (range(CROSS in kinds, count + 1) for kinds, count in most.items())
         for chosen in itertools.product(*numbers):
-            yield {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
+            yield chosen, {kind: n for kinds, n in zip(most, chosen, strict=True) for kind in kinds}
 
     def candidates(self, budget: float) -> list[Plan]:
         """The SHAPES_LOOKED_AT plans of least summed loss for a budget, best first, whose loss as a whole is
@@ -310,17 +317,17 @@ class Planner:
             plans = [plan for plan in self.best_of(found, len(found)) if self.reads_source(plan.subnet)]
         return plans[:SHAPES_LOOKED_AT]
 
-    def of_each_depth(self, budget: float) -> dict[Depth, Plan]:
-        """Numbers of layers that may stay -> the plan of least summed loss with so many, best first; of those
+    def of_each_point(self, budget: float) -> dict[Point, Plan]:
+        """Numbers of layers and of heads -> the plan of least summed loss with so many, best first; of those
         that read the source."""
-        plans = dict[Depth, Plan]()
+        plans = dict[Point, Plan]()
         for reading in (False, True):
-            for total, place, parts in sorted(self.shapes(budget, reading=reading), key=itemgetter(0)):
-                depth = tuple(count for _, count, _ in parts)
-                if depth not in plans and math.isfinite(total):
+            for total, place, heads, parts in sorted(self.shapes(budget, reading=reading), key=itemgetter(0)):
+                point = tuple(count for _, count, _ in parts), heads
+                if point not in plans and math.isfinite(total):
                     plan = self.plan_with(parts, place)
                     if self.reads_source(plan.subnet):
-                        plans[depth] = plan
+                        plans[point] = plan
             if plans:
                 break
         return plans
@@ -337,7 +344,7 @@ class Planner:
             stack: sorted({site.kind for site in self.sites if site.stack == stack}) for stack in numbers
         }
         known = dict[Any, StackShapes]()
-        for fixed in self.fixed_heads():
+        for heads, fixed in self.fixed_heads():
             stacks = list[StackShapes]()
             for stack in numbers:
                 key = stack, *(fixed.get(kind) for kind in kinds[stack])
@@ -351,13 +358,13 @@ class Planner:
                     if room >= 0:
                         loss, shares = split_between(losses, stacks[0].knapsack.shares_of(room))
                         total = loss + added + self.outputs[place].loss
-                        found.append((total, place, [*zip(stacks, left, shares, strict=True)]))
+                        found.append((total, place, heads, [*zip(stacks, left, shares, strict=True)]))
         return found
 
     def best_of(self, shapes: Iterable[Shape], count: int = SHAPES_LOOKED_AT) -> list[Plan]:
         """So many different ones of least summed loss, best first."""
         plans: dict[Any, Plan] = {}
-        for total, place, parts in sorted(shapes, key=itemgetter(0)):
+        for total, place, _, parts in sorted(shapes, key=itemgetter(0)):
             if len(plans) == count or not math.isfinite(total):
                 break
             plan = self.plan_with(parts, place)
@@ -442,26 +449,34 @@ class Planner:
         return self.rise(plan.subnet) + self.outputs[plan.output].loss
 
     def refitted_candidates(self, budget: float) -> list[Plan]:
-        """The `candidates`, and the best plan of each number of layers; near a budget for which all of these
-        were refitted, of the few numbers alone whose loss was least.
+        """The `candidates`, and the best of a walk by what plans lose once refitted: from the best plan of
+        each number of layers, by one layer of a stack or one head of a padded part, while that loses less.
+        Near a budget for which all this was done, the few best points of it.
 
-        What layers add that are dropped from a whole model says little of small ones: of a base of 6 + 6
-        layers at 3.3 times the speed, 4 + 3 had the least sum, and 6 + 2 less loss once both were refitted,
-        and once both were trained (LOG.md)."""
-        plans, found = self.of_each_depth(budget), self.candidates(budget)
+        What layers add that are dropped from a whole model, and losses of widths summed, say little of small
+        models: of a base of 6 + 6 layers at 3.3 times the speed, 4 + 3 had the least sum, and 6 + 2 less loss
+        once both were refitted, and once both were trained; of 6 + 2 another number of heads (LOG.md)."""
+        plans, found = self.of_each_point(budget), self.candidates(budget)
         near = [
-            depths
-            for other, depths in self.depths.items()
+            points
+            for other, points in self.points.items()
             if max(other, budget) <= AS_DEEP * min(other, budget)
         ]
         if near:
-            return found + [plans[depth] for depth in near[0] if depth in plans]
-        looked_at = [*itertools.islice(plans, DEPTHS_LOOKED_AT)]
-        if len(looked_at) > DEPTHS_KEPT:
-            self.report(f"refitting the best shape of each of {len(looked_at)} numbers of layers")
-        looked_at.sort(key=lambda depth: self.whole_rise(plans[depth]))
-        self.depths[budget] = looked_at[:DEPTHS_KEPT]
-        return found + [plans[depth] for depth in self.depths[budget]]
+            return found + [plans[point] for point in near[0] if point in plans]
+        first = dict[tuple[int, ...], Point]()
+        for point in plans:
+            first.setdefault(point[0], point)
+        if len(first) > POINTS_KEPT:
+            self.report(f"refitting the best shape of each of {len(first)} numbers of layers")
+        looked_at = itertools.islice(first.values(), DEPTHS_LOOKED_AT)
+        rises, left = {point: self.whole_rise(plans[point]) for point in looked_at}, set[Point]()
+        while rises and (here := min(rises, key=rises.__getitem__)) not in left:
+            left.add(here)
+            beside = [point for point in plans if steps_between(point, here) == 1]
+            rises |= {point: self.whole_rise(plans[point]) for point in beside}
+        self.points[budget] = sorted(rises, key=rises.__getitem__)[:POINTS_KEPT]
+        return found + [plans[point] for point in self.points[budget]]
 
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""

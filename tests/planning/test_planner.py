@@ -241,11 +241,11 @@ def test_kept_losses_of_others_that_lack_a_width_are_refused(make_model):
         _ = made.rises
 
 
-def with_drawn_rises(make_model, *, even: bool = False, layers: int = 2) -> Planner:
+def with_drawn_rises(make_model, *, even: bool = False, layers: int = 2, padded: bool = False) -> Planner:
     """A planner to which each width adds what was drawn, and 0.7 each layer of the encoder that goes, the
     last first; one stays."""
     model = random_model(make_model, encoder_layers=layers, decoder_layers=1, ffn=32)
-    table = cost_table(model, parameters, unit="parameters")
+    table = cost_table(model, padded_heads if padded else parameters, unit="parameters", padded=padded)
     sites = find_sites(model, ["enc-self", "enc-ffn", "dec-self"])
     order = HeadMap({site: torch.rand(site.heads) for site in sites})
     made = Planner(model, order, table, [], [], loss=None, units=1, even=even)
@@ -288,6 +288,28 @@ def test_numbers_of_layers_are_compared_once_refitted_and_the_best_few_for_budge
     refitted.clear()
     assert depth(made.plan(0.7 * budget).subnet) == 2
     assert {*refitted} - {1, 2, 3} - {depth(each.subnet) for each in made.candidates(0.7 * budget)}
+
+
+def test_numbers_of_padded_heads_are_compared_once_refitted_from_the_best_number_of_layers(make_model):
+    made = with_drawn_rises(make_model, layers=4, padded=True)
+    best = {"encoder": 3, "enc-self": 1, "dec-self": 2}  # which no sum of losses says
+
+    def loss(subnet: Subnet) -> float:
+        numbers = {site.kind: n for site, n in open_units(subnet).items() if subnet.has(site)}
+        numbers["encoder"] = 4 - len(subnet.dropped.get("encoder", ()))
+        return float(sum(abs(numbers[name] - n) for name, n in best.items()))
+
+    made.base, budget = 0.0, made.table.cost(made.whole)
+    assert min(loss(each.subnet) for each in made.candidates(budget)) > 1
+    made.refitted = loss
+    assert made.plan(budget).loss == 0.0
+    assert len(made.seen) < len(made.of_each_point(budget)) / 2
+    points, seen = made.points[budget], {*made.seen}
+    assert points[0] == ((3, 1), (1, 2))
+    near = made.of_each_point(0.9 * budget)
+    expected = [near[point].subnet for point in points] + [p.subnet for p in made.candidates(0.9 * budget)]
+    made.plan(0.9 * budget)
+    assert {*made.seen} - seen <= {key_of(subnet) for subnet in expected}
 
 
 @pytest.mark.parametrize("share", [0.95, 0.8, 0.7])
@@ -442,7 +464,7 @@ def test_heads_of_a_padded_part_may_be_as_many_as_no_loss_was_measured_for(make_
     }
     site = next(site for site in made.sites if site.kind == "cross")
     assert 15 not in made.steps[site].measured
-    assert any(fixed["cross"] == 15 for fixed in made.fixed_heads())
+    assert any(fixed["cross"] == 15 for _, fixed in made.fixed_heads())
     budget = table.cost(made.whole) - 1.0
     (best, *_) = made.candidates(budget)
     opened = {n for site, n in open_units(best.subnet).items() if site.kind in ("dec-self", "cross")}
