@@ -40,8 +40,9 @@ from headgates.planning.widths import Widths, measured_numbers
 CROSS = "cross"  # the kind of attention that reads the source
 SHAPES_LOOKED_AT = 6  # of least summed loss; each costs a pass, for each of a few plans
 DEPTHS_LOOKED_AT = 36  # numbers of layers, of least summed loss; each costs a refit, for the first plan
-POINTS_KEPT = 3  # of least loss, which other plans look at while budgets differ by no more than
+POINTS_KEPT = 3  # of least loss, where the walks of other plans begin while budgets differ by no more than
 AS_DEEP = 1.25  # times
+WALKED = 8  # plans that such a walk looks at, about
 BatchLoss = Callable[[Any, Any], Any]
 Point = tuple[tuple[int, ...], tuple[int, ...]]  # layers of each stack, and heads of each padded part
 
@@ -451,32 +452,32 @@ class Planner:
     def refitted_candidates(self, budget: float) -> list[Plan]:
         """The `candidates`, and the best of a walk by what plans lose once refitted: from the best plan of
         each number of layers, by one layer of a stack or one head of a padded part, while that loses less.
-        Near a budget for which all this was done, the few best points of it.
 
         What layers add that are dropped from a whole model, and losses of widths summed, say little of small
         models: of a base of 6 + 6 layers at 3.3 times the speed, 4 + 3 had the least sum, and 6 + 2 less loss
         once both were refitted, and once both were trained; of 6 + 2 another number of heads (LOG.md)."""
-        plans, found = self.of_each_point(budget), self.candidates(budget)
-        near = [
-            points
-            for other, points in self.points.items()
-            if max(other, budget) <= AS_DEEP * min(other, budget)
-        ]
-        if near:
-            return found + [plans[point] for point in near[0] if point in plans]
-        first = dict[tuple[int, ...], Point]()
-        for point in plans:
-            first.setdefault(point[0], point)
-        if len(first) > POINTS_KEPT:
-            self.report(f"refitting the best shape of each of {len(first)} numbers of layers")
-        looked_at = itertools.islice(first.values(), DEPTHS_LOOKED_AT)
-        rises, left = {point: self.whole_rise(plans[point]) for point in looked_at}, set[Point]()
+        plans = self.of_each_point(budget)
+        rises = {point: self.whole_rise(plans[point]) for point in self.walk_from(plans, budget)}
+        left = set[Point]()
         while rises and (here := min(rises, key=rises.__getitem__)) not in left:
             left.add(here)
             beside = [point for point in plans if steps_between(point, here) == 1]
             rises |= {point: self.whole_rise(plans[point]) for point in beside}
         self.points[budget] = sorted(rises, key=rises.__getitem__)[:POINTS_KEPT]
-        return found + [plans[point] for point in self.points[budget]]
+        return self.candidates(budget) + [plans[point] for point in self.points[budget]]
+
+    def walk_from(self, plans: Mapping[Point, Plan], budget: float) -> list[Point]:
+        """The best plan of each number of layers; near a budget that was walked for, what is nearest to the
+        best points of that. plans: the best first."""
+        near = min(self.points, key=lambda other: abs(other - budget), default=None)
+        if plans and near and max(near, budget) <= AS_DEEP * min(near, budget):
+            return [min(plans, key=partial(steps_between, point)) for point in self.points[near]]
+        first = dict[tuple[int, ...], Point]()
+        for point in plans:
+            first.setdefault(point[0], point)
+        if len(first) > POINTS_KEPT:
+            self.report(f"refitting the best shape of each of {len(first)} numbers of layers")
+        return [*first.values()][:DEPTHS_LOOKED_AT]
 
     def too_small(self, budget: float) -> str:
         """Why nothing meets a budget."""

@@ -37,8 +37,8 @@ from headgates.models.translator import Translator
 from headgates.planning.cost_table import MEASURED_SHARES, CostTable, cost_table, parameters
 from headgates.planning.planner import (
     DEPTHS_LOOKED_AT,
-    POINTS_KEPT,
     SHAPES_LOOKED_AT,
+    WALKED,
     LevelsRecord,
     Plan,
     Planner,
@@ -357,7 +357,7 @@ class Planning:
         passes = timings = refits = seconds = 0.0
         if losses:
             refits = plans * (self.budget == "speedup" and bool(self.recipe.refit) and not self.recipe.epochs)
-            looks = plans * (SHAPES_LOOKED_AT + POINTS_KEPT * (self.refit is not None))
+            looks = plans * (SHAPES_LOOKED_AT + WALKED * (self.refit is not None))
             looks += min(DEPTHS_LOOKED_AT, math.prod(layers)) * (self.refit is not None)
             # layers before a width are kept; each layer goes beside those that are gone, and all with all
             if not self.is_kept(*self.levels_file({site.kind for site in sites})):
