@@ -51,7 +51,8 @@ UNASKED = (
 )  # the fastest last; few machines are fast in bf16, which is for who names it
 BATCHES = 4  # that are timed
 OPENINGS = 2  # of a model and of the unpruned one, and up to MORE times as many, until the
-KNOWN, MORE = 0.02, 3  # standard error of their ratio is no larger
+KNOWN, MORE = 0.01, 3  # standard error of their ratio is no larger
+REST_KNOWN, REST_OPENINGS, REST_SECONDS = 0.003, 30, 20.0  # the same of what no smaller model saves
 FREE_OPENINGS = 3  # of models that are free to end
 TIMED = 200  # lines that suffice for them
 START = 2  # tokens of the shortest search
@@ -290,14 +291,20 @@ class RuntimeCost:
         self.copied = translator.with_model(copy.deepcopy(translator.model))
         self.stack = ExitStack()  # until this goes, which may be with the process
         self.open_whole = self.stack.enter_context(exported_once(self.copied, runtime, threads))
-        begin, found = time.perf_counter(), list[dict[str, list[float]]]()
-        for _ in range(OPENINGS):
-            found.append(self.seconds({"whole": self.open_whole()}, free=True))
-        whole, free = ([each for one in found for each in one[name]] for name in ("whole", "free"))
-        self.rest = max(0.0, 1 - ratio_by_round(whole, free)["median"])
+        begin, shares, whole = time.perf_counter(), list[float](), list[float]()
+        while len(shares) < OPENINGS or (
+            standard_error(shares) > REST_KNOWN
+            and len(shares) < REST_OPENINGS
+            and time.perf_counter() - begin < REST_SECONDS
+        ):
+            found = self.seconds({"whole": self.open_whole()}, free=True)
+            shares.append(1 - ratio_by_round(found["whole"], found["free"])["median"])
+            whole += found["whole"]
+        # of a model that is 3 times as fast, an error of a hundredth here is one of 2 to 3 in its speed
+        self.rest = max(0.0, median(shares))
         self.whole = 1000 * median(whole) / (1 - self.rest) / text.sentences
         # of one more model, by the clock: two are timed then, by two passes each in place of three
-        self.seconds_each = 2 * (2 / 3) * (time.perf_counter() - begin)
+        self.seconds_each = OPENINGS * (4 / 3) * (time.perf_counter() - begin) / len(shares)
 
     def seconds(self, runs: Mapping[str, LineTranslator], *, free: bool = False) -> dict[str, list[float]]:
         """What models take for the text in each round, in turns, batch by batch; a start of each before them
