@@ -10,8 +10,8 @@ from headgates.planning.planner import Plan, key_of
 
 TIMINGS = 6  # plans that are measured
 BUDGETS_TRIED = 12  # that plans are made for
-CLOSE = 0.97, 1.01  # what a plan may cost of what is asked for
-LESS = 0.02  # by which each further plan widens this downwards, as timings differ by more than that
+CLOSE = 0.985, 1.01  # what a plan may cost of what is asked for
+LESS = 0.01  # by which each further plan widens this downwards, as timings differ by about as much
 STEP = 0.02  # of a budget, at least, where nothing is known on one side of the target
 
 
