@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from statistics import median, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 import torch
@@ -50,9 +50,10 @@ UNASKED = (
     "int8",
 )  # the fastest last; few machines are fast in bf16, which is for who names it
 BATCHES = 4  # that are timed
-OPENINGS = 2  # of a model and of the unpruned one, and up to MORE times as many, until the
-KNOWN, MORE = 0.01, 3  # standard error of their ratio is no larger
-REST_KNOWN, REST_OPENINGS, REST_SECONDS = 0.003, 30, 20.0  # the same of what no smaller model saves
+OPENINGS, ENOUGH, MOST = 2, 4, 16  # of a model and of the unpruned one: from ENOUGH on until the
+KNOWN = 0.005  # standard error of their ratio is no larger a share of it, or
+SECONDS = 20.0  # have gone
+REST_KNOWN, REST_MOST = 0.003, 30  # the same of what no smaller model saves, as a share of the whole
 FREE_OPENINGS = 3  # of models that are free to end
 TIMED = 200  # lines that suffice for them
 START = 2  # tokens of the shortest search
@@ -223,6 +224,20 @@ def standard_error(shares: Sequence[float]) -> float:
     return stdev(shares) / math.sqrt(len(shares))
 
 
+def until_known(
+    measured: Callable[[int], float], known: Callable[[Sequence[float]], float], most: int
+) -> list[float]:
+    """What was measured, by its number, until the standard error of the mean is as small as wanted."""
+    begin, found = time.perf_counter(), list[float]()
+    while len(found) < OPENINGS or (
+        len(found) < most
+        and time.perf_counter() - begin < SECONDS
+        and (len(found) < ENOUGH or standard_error(found) > known(found))
+    ):
+        found.append(measured(len(found)))
+    return found
+
+
 def how_searched(batch: int, beam: int, threads: int) -> str:
     """How lines are searched, as it stands beside every speed. threads: 0 for those that torch has."""
     threads = threads or torch.get_num_threads()
@@ -291,20 +306,19 @@ class RuntimeCost:
         self.copied = translator.with_model(copy.deepcopy(translator.model))
         self.stack = ExitStack()  # until this goes, which may be with the process
         self.open_whole = self.stack.enter_context(exported_once(self.copied, runtime, threads))
-        begin, shares, whole = time.perf_counter(), list[float](), list[float]()
-        while len(shares) < OPENINGS or (
-            standard_error(shares) > REST_KNOWN
-            and len(shares) < REST_OPENINGS
-            and time.perf_counter() - begin < REST_SECONDS
-        ):
+        begin, whole = time.perf_counter(), list[float]()
+
+        def saved_by_none(number: int) -> float:
             found = self.seconds({"whole": self.open_whole()}, free=True)
-            shares.append(1 - ratio_by_round(found["whole"], found["free"])["median"])
-            whole += found["whole"]
+            whole.extend(found["whole"])
+            return 1 - ratio_by_round(found["whole"], found["free"])["median"]
+
+        shares = until_known(saved_by_none, lambda shares: REST_KNOWN, REST_MOST)
         # of a model that is 3 times as fast, an error of a hundredth here is one of 2 to 3 in its speed
         self.rest = max(0.0, median(shares))
         self.whole = 1000 * median(whole) / (1 - self.rest) / text.sentences
         # of one more model, by the clock: two are timed then, by two passes each in place of three
-        self.seconds_each = OPENINGS * (4 / 3) * (time.perf_counter() - begin) / len(shares)
+        self.seconds_each = ENOUGH * (4 / 3) * (time.perf_counter() - begin) / len(shares)
 
     def seconds(self, runs: Mapping[str, LineTranslator], *, free: bool = False) -> dict[str, list[float]]:
         """What models take for the text in each round, in turns, batch by batch; a start of each before them
@@ -344,12 +358,14 @@ class RuntimeCost:
         """Milliseconds a sentence. shortlist: in place of the base's own."""
         smaller = self.copied.with_model(model)
         smaller = smaller if shortlist is None else smaller.with_shortlist(self.timed_list(shortlist))
-        shares, most = list[float](), MORE * OPENINGS
         with exported_once(smaller, self.runtime, self.threads) as open_this:
             opened = {"whole": self.open_whole, "this": open_this}
-            while len(shares) < OPENINGS or (len(shares) < most and standard_error(shares) > KNOWN):
-                order = ("whole", "this") if len(shares) % 2 else ("this", "whole")  # neither always first
+
+            def ratio(number: int) -> float:
+                order = ("whole", "this") if number % 2 else ("this", "whole")  # neither always first
                 seconds = self.seconds({name: opened[name]() for name in order})
-                shares.append(ratio_by_round(seconds["this"], seconds["whole"])["median"])
+                return ratio_by_round(seconds["this"], seconds["whole"])["median"]
+
+            shares = until_known(ratio, lambda shares: KNOWN * fmean(shares), MOST)
         share = median(shares)
         return self.whole * (self.rest + (1 - self.rest) * share)

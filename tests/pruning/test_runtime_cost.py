@@ -173,6 +173,6 @@ def test_both_models_are_opened_anew_as_often_exported_once_and_the_base_is_a_co
     opened.clear()
     assert cost(smaller) == cost.whole
     whole = cost.copied.model
-    assert opened == [smaller, whole, whole, smaller] * (runtime_cost.OPENINGS // 2)
+    assert opened == [smaller, whole, whole, smaller] * (runtime_cost.ENOUGH // 2)
     assert written == [whole, smaller]
     assert whole is not translator.model  # whose heads close while others are timed

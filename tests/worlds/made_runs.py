@@ -83,6 +83,7 @@ def at_once(monkeypatch) -> None:
     monkeypatch.setattr(RuntimeCost, "whole", whole, raising=False)
     monkeypatch.setattr(planning, "compared", by_size)
     monkeypatch.setattr(runtime_cost, "FREE_OPENINGS", 1)
+    monkeypatch.setattr(runtime_cost, "REST_MOST", 2)
     monkeypatch.setattr(planning, "TIMED", 41)
     monkeypatch.setattr(runtime_cost, "SHORTEST", 0.0)
     for module in (planning, runtime_cost):
