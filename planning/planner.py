@@ -318,20 +318,22 @@ class Planner:
             plans = [plan for plan in self.best_of(found, len(found)) if self.reads_source(plan.subnet)]
         return plans[:SHAPES_LOOKED_AT]
 
-    def of_each_point(self, budget: float) -> dict[Point, Plan]:
-        """Numbers of layers and of heads -> the plan of least summed loss with so many, best first; of those
-        that read the source."""
-        plans = dict[Point, Plan]()
+    def of_each_point(self, budget: float) -> dict[Point, Shape]:
+        """Numbers of layers and of heads -> the shape of least summed loss with so many, best first; of those
+        that read the source. A model of 12 + 12 layers and 16 heads has tens of thousands, so none is made a
+        plan here, but where no number of heads says that it reads the source."""
+        best = dict[Point, Shape]()
         for reading in (False, True):
-            for total, place, heads, parts in sorted(self.shapes(budget, reading=reading), key=itemgetter(0)):
+            for shape in sorted(self.shapes(budget, reading=reading), key=itemgetter(0)):
+                total, _, heads, parts = shape
                 point = tuple(count for _, count, _ in parts), heads
-                if point not in plans and math.isfinite(total):
-                    plan = self.plan_with(parts, place)
-                    if self.reads_source(plan.subnet):
-                        plans[point] = plan
-            if plans:
+                if point in best or not math.isfinite(total):
+                    continue
+                if heads or self.reads_source(self.plan_with(shape).subnet):
+                    best[point] = shape
+            if best:
                 break
-        return plans
+        return best
 
     def shapes(self, budget: float, *, reading: bool = False) -> list[Shape]:
         """The shape of least summed loss for each number of heads of padded attentions, all layers that may
@@ -365,15 +367,15 @@ class Planner:
     def best_of(self, shapes: Iterable[Shape], count: int = SHAPES_LOOKED_AT) -> list[Plan]:
         """So many different ones of least summed loss, best first."""
         plans: dict[Any, Plan] = {}
-        for total, place, _, parts in sorted(shapes, key=itemgetter(0)):
-            if len(plans) == count or not math.isfinite(total):
+        for shape in sorted(shapes, key=itemgetter(0)):
+            if len(plans) == count or not math.isfinite(shape[0]):
                 break
-            plan = self.plan_with(parts, place)
-            plans.setdefault((key_of(plan.subnet), place), plan)
+            plan = self.plan_with(shape)
+            plans.setdefault((key_of(plan.subnet), plan.output), plan)
         return [*plans.values()]
 
-    def plan_with(self, parts: Iterable[tuple[StackShapes, int, int]], place: int) -> Plan:
-        """Of the parts of a shape. place: of its output layer."""
+    def plan_with(self, shape: Shape) -> Plan:
+        _, place, _, parts = shape
         picked = {layer: widths for each, *at in parts for layer, widths in each.picked(*at).items()}
         return self.plan_of(self.subnet_of(picked), place)
 
@@ -456,24 +458,30 @@ class Planner:
         What layers add that are dropped from a whole model, and losses of widths summed, say little of small
         models: of a base of 6 + 6 layers at 3.3 times the speed, 4 + 3 had the least sum, and 6 + 2 less loss
         once both were refitted, and once both were trained; of 6 + 2 another number of heads (LOG.md)."""
-        plans = self.of_each_point(budget)
-        rises = {point: self.whole_rise(plans[point]) for point in self.walk_from(plans, budget)}
-        left = set[Point]()
+        shapes = self.of_each_point(budget)
+        plans, left, rises = dict[Point, Plan](), set[Point](), dict[Point, float]()
+
+        def look_at(points: Iterable[Point]) -> None:
+            for point in points:
+                if point not in plans:
+                    plans[point] = self.plan_with(shapes[point])
+                    rises[point] = self.whole_rise(plans[point])
+
+        look_at(self.walk_from(shapes, budget))
         while rises and (here := min(rises, key=rises.__getitem__)) not in left:
             left.add(here)
-            beside = [point for point in plans if steps_between(point, here) == 1]
-            rises |= {point: self.whole_rise(plans[point]) for point in beside}
+            look_at(point for point in shapes if steps_between(point, here) == 1)
         self.points[budget] = sorted(rises, key=rises.__getitem__)[:POINTS_KEPT]
         return self.candidates(budget) + [plans[point] for point in self.points[budget]]
 
-    def walk_from(self, plans: Mapping[Point, Plan], budget: float) -> list[Point]:
+    def walk_from(self, shapes: Mapping[Point, Shape], budget: float) -> list[Point]:
         """The best plan of each number of layers; near a budget that was walked for, what is nearest to the
-        best points of that. plans: the best first."""
+        best points of that. shapes: the best first."""
         near = min(self.points, key=lambda other: abs(other - budget), default=None)
-        if plans and near and max(near, budget) <= AS_DEEP * min(near, budget):
-            return [min(plans, key=partial(steps_between, point)) for point in self.points[near]]
+        if shapes and near and max(near, budget) <= AS_DEEP * min(near, budget):
+            return [min(shapes, key=partial(steps_between, point)) for point in self.points[near]]
         first = dict[tuple[int, ...], Point]()
-        for point in plans:
+        for point in shapes:
             first.setdefault(point[0], point)
         if len(first) > POINTS_KEPT:
             self.report(f"refitting the best shape of each of {len(first)} numbers of layers")

@@ -151,6 +151,20 @@ def test_what_no_smaller_model_saves_is_measured_until_it_is_known_though_openin
     assert max(abs(each - 0.03) for each in found) < 0.012  # of two openings two in five are further off
 
 
+def test_a_model_is_timed_until_its_share_of_the_whole_is_known(translator, monkeypatch):
+    draw = torch.Generator().manual_seed(1)
+
+    def seconds(self, runs, free=False):
+        noise = 1 + 0.016 * float(torch.randn((), generator=draw))
+        return {"whole": [1.0], "free": [1.0], "this": [0.29 * noise]}
+
+    monkeypatch.setattr(runtime_cost, "exported_once", lambda *how: nullcontext(lambda: None))
+    monkeypatch.setattr(RuntimeCost, "seconds", seconds)
+    cost = RuntimeCost(translator, TimedText([BATCH], beam=1), "torch")
+    found = [cost(translator.model) / cost.whole for _ in range(20)]
+    assert max(abs(each / 0.29 - 1) for each in found) < 0.015  # of two openings one in five is further off
+
+
 def test_both_models_are_opened_anew_as_often_exported_once_and_the_base_is_a_copy(
     translator, make_translator, monkeypatch
 ):
