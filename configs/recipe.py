@@ -324,6 +324,11 @@ class Recipe:
         return self.choose in LEARNED
 
     @property
+    def learns_weights(self) -> bool:
+        """Whether gates and weights learn together."""
+        return self.learns and self.refit is None and self.epochs > 0
+
+    @property
     def closing(self) -> str:
         """What closing means: the refit, or what a closed head outputs."""
         return self.refit or self.closed_output

@@ -36,7 +36,7 @@ class Gating(Remembers):
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
         # end is without both. The latest epoch to begin that; the number of epochs: never
-        self.binarise_epoch = max(1, epochs - round(gates.settle * epochs))
+        self.binarise_epoch = first_settled(epochs, gates.settle)
         self.binarised_step: int | None = None  # optimiser steps taken when the gates became exact
 
     @property
@@ -85,3 +85,8 @@ class Gating(Remembers):
             if isinstance(self.budget, LambdaBudget)
             else loss
         )
+
+
+def first_settled(epochs: int, settle: float) -> int:
+    """The epoch, counted from 0, from which on the gates of a stage stand at 0 or 1; `epochs` for none."""
+    return max(1, epochs - round(settle * epochs))

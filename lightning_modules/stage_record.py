@@ -1,6 +1,6 @@
 """What a stage of training writes to, and how it went. Nothing here imports Lightning."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,21 @@ class StageResult:
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
+
+    def then(self, later: "StageResult") -> "StageResult":
+        """Of this stage, in which gates learned, and of one that went on without them, as of one."""
+        seconds = self.seconds + later.seconds
+        tokens = self.tokens_per_second * self.seconds + later.tokens_per_second * later.seconds
+        return replace(
+            later,
+            epochs=self.epochs + later.epochs,
+            steps=self.steps + later.steps,
+            best_epoch=self.epochs + later.best_epoch,
+            losses=[*self.losses, *later.losses],
+            seconds=seconds,
+            tokens_per_second=tokens / max(seconds, 1e-9),
+            settled=self.steps,
+        )
 
 
 class StageFolder(Protocol):

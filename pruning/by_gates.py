@@ -28,8 +28,9 @@ from headgates.gates import (
     remove,
 )
 from headgates.lab.lab import Run
-from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.gating import Gating, first_settled
 from headgates.lightning_modules.stage_record import StageResult
+from headgates.models.translator import Translator
 from headgates.pruning.by_score import check_counts
 from headgates.pruning.choice import Choice
 from headgates.pruning.choosers import score_named
@@ -96,7 +97,7 @@ def train_gates(
         multiple=WIDTH,
         **(learned.gate_options(gates) | started),
     )
-    if recipe.refit is None and recipe.epochs:
+    if recipe.learns_weights:
         gating = Gating(gates, bank, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
         trained = run.train_on(name, predictor, stage, seeded_as="gates", prefix=prefix, gating=gating)
@@ -106,15 +107,20 @@ def train_gates(
 
 def choose_on_frozen(run: Run, name: str, predictor: Predictor, bank: GateBank) -> float:
     """Train the gates alone, for --gates.choose-epochs; the seconds that this took."""
-    gates, model = run.settings.gates, predictor.model
-    # gates move too far for a running average
-    stage = replace(run.settings.finetuning(gates.choose_epochs), average=0.0)
+    model = predictor.model
     model.requires_grad_(False)
     bank.requires_grad_(True)
-    gating = Gating(replace(gates, settle=0.0), bank, epochs=stage.epochs)
-    result = run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
+    result = move_gates(run, name, predictor, bank, run.settings.gates.choose_epochs)
     model.requires_grad_(True)
     return result.seconds
+
+
+def move_gates(run: Run, name: str, predictor: Predictor, bank: GateBank, epochs: int) -> StageResult:
+    """Train the gates, and what else of the model takes gradients, in a stage that leaves them noisy."""
+    # gates move too far for a running average
+    stage = replace(run.settings.finetuning(epochs), average=0.0)
+    gating = Gating(replace(run.settings.gates, settle=0.0), bank, epochs=epochs)
+    return run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
 
 
 # ---------------------------------------------------------------- where gates start
@@ -159,19 +165,36 @@ def start_of(order: HeadMap, keep: int) -> dict[HeadSite, Tensor]:
 
 
 def at_cost(run: Run, recipe: Recipe) -> Choice:
-    """What gates close that are trained on frozen weights, while what is open in expectation comes to cost
-    what the budget allows; the lowest close until the model itself does."""
-    learned, gates = LEARNED[recipe.choose], run.settings.gates
+    """What gates close that learn while what is open in expectation comes to cost what the budget allows; the
+    lowest close until the model itself does. Before a refit the weights are frozen meanwhile; without one
+    they learn too, and the model that is left trains for the epochs in which gates would stand at 0 or 1.
+
+    Raises ValueError where no epoch is left for that, and at a budget that cannot be met."""
+    learned, gates, epochs = LEARNED[recipe.choose], run.settings.gates, recipe.epochs
+    moving = min(first_settled(epochs, gates.settle), epochs - 1)
+    if recipe.learns_weights and not moving:
+        raise ValueError(
+            f"--by {recipe.choose} without a refit: gates and weights learn together, and then what is left "
+            "trains on; expected --epochs of at least 2, got 1; or give --refit out+ffn+v"
+        )
     predictor, planning = run.load(), Planning(run, run.text.source(run.base), recipe)
     planning.tell_time(losses=False)
     options = learned.gate_options(gates)
     bank = attach(predictor.model, learned.gate, recipe.kinds, multiple=WIDTH, **options)
     bank.budget = TargetBudget({"": planning.limit(predictor.model)}, gates.lambda_warmup)
-    seconds = choose_on_frozen(run, "plan-learned: choice", predictor, bank)
+    result, seconds = None, 0.0
+    if recipe.learns_weights:
+        result = move_gates(run, "gates", predictor, bank, moving)
+    else:
+        seconds = choose_on_frozen(run, "plan-learned: choice", predictor, bank)
     opened = bank.open_prob().map(lambda p: -(1 - p.double()).clamp_min(1e-300).log())
     detach(predictor.model)
     found = planning.once(lambda: planning.lowest_first(shares_of_blocks(opened)))
     found.seconds += seconds
+    if result is not None:
+        assert isinstance(found.predictor, Translator)
+        found.predictor = found.predictor.with_model(predictor.model)
+        found.result, found.epochs_left = result, epochs - moving
     return found
 
 

@@ -125,7 +125,7 @@ def way(recipe: Recipe) -> str:
     wished."""
     if not isinstance(recipe.budget, Speed | Share) or not (recipe.learns or recipe.choose == "plan"):
         return ""
-    how = "gates learn on frozen weights under a limit of cost"
+    how = f"gates learn {'with the' if recipe.learns_weights else 'on frozen'} weights under a limit of cost"
     if recipe.choose == "plan":
         parts = ["heads"] * (not {*KINDS}.isdisjoint(recipe.kinds))
         parts += ["neurons"] * (not {*FFN_KINDS}.isdisjoint(recipe.kinds))

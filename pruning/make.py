@@ -140,10 +140,11 @@ def made(run: Run, recipe: Recipe, own: str, waits_for: Recipe | None) -> None:
         tell_neurons(recipe, choice.subnet)
         refit = shrink(run, recipe, choice, choice.subnet)
     predictor, result = choice.predictor, choice.result
-    if recipe.epochs and result is None:
-        stage = run.settings.finetuning(recipe.epochs)
+    if epochs := recipe.epochs if result is None else choice.epochs_left:
+        stage = run.settings.finetuning(epochs)
         name = CONTINUED if recipe.choose == UNPRUNED else "training"
-        result = run.train_on(name, predictor, stage, prefix="training-", seeded_as=seed_key(recipe))
+        trained = run.train_on(name, predictor, stage, prefix="training-", seeded_as=seed_key(recipe))
+        result = trained if result is None else result.then(trained)
     weights = run.folder / "best.pt"
     run.task.save_model(weights, predictor)
     if waits_for:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -98,6 +99,10 @@ def test_a_plan_for_a_speed_is_told_from_gates_for_it():
     assert [way(each).partition(": ")[2].split()[:2] for each in (plan, gates)] == [
         ["a", "plan"], ["gates", "learn"]
     ]  # fmt: skip
+    assert ["frozen" in way(replace(gates, **how)) for how in ({}, {"refit": None, "epochs": 2})] == [
+        True,
+        False,
+    ]
     assert way(Recipe("l0", NINE)) == ""
 
 

@@ -302,6 +302,40 @@ def test_weights_are_frozen_while_gates_choose_before_a_refit(monkeypatch, tiny)
     assert not list(row.run.path.glob("choice-*.pt"))
 
 
+def test_gates_and_weights_learn_for_a_share_without_a_refit_and_what_is_left_trains_on(
+    monkeypatch, tiny, at_once
+):
+    train_on, begun = Run.train_on, []
+
+    def watched(run, name, predictor, stage, **given):
+        model = predictor.model
+        begun.append((name, stage.epochs, size(model), {k: v.clone() for k, v in model.state_dict().items()}))
+        if len(begun) == 3:  # cut off before the smaller model trains
+            raise RuntimeError("cut off")
+        return train_on(run, name, predictor, stage, **given)
+
+    monkeypatch.setattr(Run, "train_on", watched)
+    recipe = Recipe("l0", Share("params", 0.8), ALL_KINDS, epochs=3)
+    with pytest.raises(RuntimeError, match="cut off"):
+        made_on(tiny, recipe)
+    row = made_on(tiny, recipe, resume=True)
+    (_, first, whole, base), cut, _, (_, rest, left, again) = begun[1:]  # the base trained as long is before
+    assert [name for name, *_ in begun[1:]] == ["gates", "training", "gates", "training"]
+    assert (first, rest) == (1, 2)
+    assert left <= 0.8 * whole
+    assert all(torch.equal(again[key], weight) for key, weight in cut[3].items()), (
+        "resumed from another model"
+    )
+    embedding = next(key for key in base if "embed" in key)
+    assert not torch.equal(again[embedding], base[embedding]), "the weights learned with the gates"
+    stage = row.result.stage
+    assert (stage["epochs"], len(stage["losses"]), stage["settled"]) == (3, 3, stage["steps"] // 3)
+    assert row.result.loss == pytest.approx(stage["losses"][stage["best_epoch"]], abs=1e-4)
+    assert stage["best_epoch"] > 0, "the result of the gates' stage, which has all parts"
+    with pytest.raises(ValueError, match="expected --epochs of at least 2, got 1"):
+        made_on(tiny, replace(recipe, epochs=1))
+
+
 def test_gates_close_neurons_beside_heads(made):
     row = made("l0", Units(9, 96), ALL_KINDS, epochs=1)
     assert (row.result.heads_open, row.result.neurons_open) == (9, 96)
