@@ -89,7 +89,7 @@ LOOKS = {
     "fisher": Look(TEAL, "s", (8, 2)),
     "loss": Look(ORANGE, "s", (5, 1)),
     "loss-swap": Look(ORANGE, "p", (5, 1)),
-    "plan": Look(VERMILION, "s"),
+    "plan": Look(GREEN, "s"),
     "unpruned": Look(GREY, "*"),
 }
 TRAINED_MARKERS = dict(zip("ov^Xd>spH<D", "DshP<88Hphd", strict=True))
