@@ -281,6 +281,11 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(
             f"--max-drop: {choose} closes heads while the weights train: give --epochs, and leave --refit out"
         )
+    if recipe.learns_weights and recipe.epochs == 1 and isinstance(budget, Speed | Share):
+        raise ValueError(
+            f"--by {choose} without a refit: gates and weights learn together, and what is left trains on "
+            "after them: give --epochs of at least 2, or --refit out+ffn+v"
+        )
     listed = getattr(budget, "shortlist", None) not in (None, NO_SHORTLIST)
     if listed and choose not in (PLAN, "scratch"):
         raise ValueError(

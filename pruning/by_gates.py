@@ -169,14 +169,9 @@ def at_cost(run: Run, recipe: Recipe) -> Choice:
     lowest close until the model itself does. Before a refit the weights are frozen meanwhile; without one
     they learn too, and the model that is left trains for the epochs in which gates would stand at 0 or 1.
 
-    Raises ValueError where no epoch is left for that, and at a budget that cannot be met."""
+    Raises ValueError at a budget that cannot be met."""
     learned, gates, epochs = LEARNED[recipe.choose], run.settings.gates, recipe.epochs
-    moving = min(first_settled(epochs, gates.settle), epochs - 1)
-    if recipe.learns_weights and not moving:
-        raise ValueError(
-            f"--by {recipe.choose} without a refit: gates and weights learn together, and then what is left "
-            "trains on; expected --epochs of at least 2, got 1; or give --refit out+ffn+v"
-        )
+    moving = min(first_settled(epochs, gates.settle), epochs - 1)  # of two epochs at least (`check_recipe`)
     predictor, planning = run.load(), Planning(run, run.text.source(run.base), recipe)
     planning.tell_time(losses=False)
     options = learned.gate_options(gates)

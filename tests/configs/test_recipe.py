@@ -179,6 +179,7 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
         ("--max-drop 1 --lambda 0.1 --heads 9", "--lambda and --heads say in two ways"),
         ("--heads 9 --by uniform", "give --speedup"),
         ("--heads 9 --by scratch", "scratch trains a model from random weights: give --epochs"),
+        ("--params 0.5 --by l0 --refit none --epochs 1", "give --epochs of at least 2"),
         ("--heads 9 --closed-output resample --epochs 1", "give --epochs 0"),
         ("--heads 9 --by importanc", "did you mean 'importance'"),
         ("--heads 9 --by tests.nowhere:f", "tests.nowhere:f' is not there"),
