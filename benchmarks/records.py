@@ -116,7 +116,14 @@ def both_sets(folder: str) -> list[Groups]:
 def teacher_groups(folder: str) -> Groups:
     """The columns of each group of models that learned from a teacher."""
     groups = json.loads((RESULTS / folder / "compare.json").read_text("utf-8"))["groups"]
-    return {(group["method"].replace(REFITTED, ""), round(group["heads"])): group for group in groups}
+    methods = {group["method"] for group in groups}
+
+    def short(method: str) -> str:
+        """Without the refit that all have, unless it tells two apart."""
+        plain = str(method).replace(REFITTED, "")
+        return method if plain != method and plain in methods else plain
+
+    return {(short(group["method"]), round(group["heads"])): group for group in groups}
 
 
 def on_both(sets: Iterable[Groups], key: tuple[str, int], metric: str = "bleu") -> str:
