@@ -335,7 +335,7 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 TABLES: dict[str, Callable[[], Table]] = {
     "first": first_table,
     "large": large_table,
-    "faster": partial(large_table, "compare-large-3.3x"),
+    "faster": partial(large_table, "compare-large-speeds"),
     "timed": timed_table,
     "teacher": teacher_table,
     "best": best_table,
