@@ -23,7 +23,7 @@ from headgates.records.provenance import device_name, provenance
 from headgates.records.row import ResultRow
 from headgates.records.table import TableRow, markdown_table, write_table
 from headgates.report.compare_columns import comparison_columns, entries, int8_alone, speeds_of, table_of
-from headgates.report.compare_groups import Compared, Difference, Group
+from headgates.report.compare_groups import Compared, Difference, Group, together
 from headgates.report.compare_summary import summary, trained
 from headgates.report.comparisons import COMPARISON_NAME
 from headgates.report.drawing import no_rows
@@ -126,12 +126,11 @@ def leads(compared: Compared) -> list[TableRow]:
             groups = compared.at(epochs, size)
             numbers = {"heads": size.heads, "neurons": size.neurons} if isinstance(size, Units) else {}
             asked = {name: number for name, number in numbers.items() if number is not None}
-            for group, other in product(groups, groups):
-                if group.learned and other is not group:
-                    named = {"method": group.label, "against": other.label, "epochs": epochs, **asked}
-                    found = compared.pair(group, other).columns
-                    overlap = group.overlap(other)
-                    rows.append(named | found | ({} if overlap is None else {"overlap": overlap}))
+            pairs = [(a, b) for a, b in product(groups, groups) if a.learned and b is not a]
+            for (group, other), difference in together(pairs).items():
+                named = {"method": group.label, "against": other.label, "epochs": epochs, **asked}
+                overlap = group.overlap(other)
+                rows.append(named | difference.columns | ({} if overlap is None else {"overlap": overlap}))
     return rows
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from headgates.configs.recipe import Lambda, Units
-from headgates.report.compare_groups import Difference, Group
+from headgates.report.compare_groups import Difference, Group, together
 from tests.worlds.compared import COUNTS, LINES, compared, made, right, scattered, twice
 
 
@@ -49,15 +49,16 @@ def test_a_lead_is_one_where_the_adjusted_p_is_small(value, p, p_holm, verdict):
     assert Difference(value, (0.1, 2.0), p, p_holm).verdict == verdict
 
 
-def test_pairs_at_one_number_of_heads_are_adjusted_together():
+def test_pairs_are_adjusted_together_and_one_in_both_orders_is_one_question():
     points = [made(m, 7, right(range(n))) for m, n in (("importance", 103), ("random", 100), ("obs", 50))]
-    found = compared([*points, made("obs", 3, right(range(20)))])
-    of_seven = {group.label: group for group in found.at(0, Units(7))}
-    a, b, c = (of_seven[method] for method in ("importance", "random", "obs"))
-    p = {frozenset(pair): pair[0].minus(pair[1]).p for pair in ((a, b), (a, c), (b, c))}
-    assert found.pair(b, a).p_holm == pytest.approx(max(p.values())), "the largest of three stays"
-    assert found.pair(a, c).p_holm == pytest.approx(min(1, 3 * min(p.values())))
-    assert found.pair(b, a).value == -found.pair(a, b).value
+    of_label = {group.label: group for group in compared(points).at(0, Units(7))}
+    a, b, c = (of_label[method] for method in ("importance", "random", "obs"))
+    found = together([(a, b), (a, c), (b, c), (b, a)])
+    p = {frozenset(pair): difference.p for pair, difference in found.items()}
+    assert found[b, a].p_holm == pytest.approx(max(p.values())), "the largest of three stays"
+    assert found[a, c].p_holm == pytest.approx(min(1, 3 * min(p.values())))
+    assert found[b, a].value == -found[a, b].value
+    assert together([]) == {}
 
 
 def test_the_luck_of_seeds_widens_an_interval():
