@@ -5,11 +5,11 @@ A lead is called one where p, of sentences and seeds, is below 0.05; else it is 
 seed neither is said. The best of several methods is the one with the lowest loss on validation; where that is
 not known, it is chosen on the lines that it is measured on, and the last sentence says so.
 
-At a size two differences are asked about, of the best from the next and of learned gates from the others,
-and p is adjusted for those. That the best is picked among many asks for no more: a method that is ahead of
-the next is ahead of all, which luck brings about more seldom than a lead over one rival. Among two to nine
-methods that are the same, with three seeds of alike or unlike variance, at most 5% of comparisons called any
-lead.
+At a size two differences are asked about, of the best method from the highest of the others on the test set,
+and of learned gates from the best of the others, and p is adjusted for those. That both are picked among
+many asks for no more: a method that is ahead of the highest is ahead of all, which luck brings about more
+seldom than a lead over one rival. Among two to nine methods that are the same, with three seeds of alike or
+unlike variance, at most 5% of comparisons called anything but a tie.
 """
 
 from collections import Counter
@@ -78,12 +78,14 @@ def by_validation(groups: Sequence[Group]) -> list[Group]:
 
 
 def asked_at(groups: Sequence[Group]) -> dict[GroupPair, Difference]:
-    """What the sentences compare at a size: the best method with the next, and the best learned gates with
-    the best of the others."""
-    groups = by_validation(groups)
-    learned, others = ([group for group in groups if group.learned is kind] for kind in (True, False))
-    pairs = [(groups[0], groups[1])] if len(groups) > 1 else []
-    return together([*pairs, *zip(learned[:1], others[:1], strict=False)])
+    """What the sentences compare at a size: the best method with the highest of the others, and the best
+    learned gates with the best of the others. groups: the highest first."""
+    best, *others = by_validation(groups)
+    pairs = [(best, next(group for group in groups if group is not best))] if others else []
+    learned, not_learned = (
+        [group for group in (best, *others) if group.learned is kind] for kind in (True, False)
+    )
+    return together([*pairs, *zip(learned[:1], not_learned[:1], strict=False)])
 
 
 def best_at(
@@ -93,19 +95,19 @@ def best_at(
     asked: Mapping[GroupPair, Difference],
     metric: str,
 ) -> str:
-    """The best method at a size, against the reference and against the next."""
-    best, *others = by_validation(compared.at(epochs, size))
+    """The best method at a size, against the reference and against the highest of the others."""
+    best = by_validation(compared.at(epochs, size))[0]
     reference = compared.reference(epochs)
     against = f"{gap(best.minus(reference))} against {reference.label}"
     how = "" if best.loss is None else " on validation"
     where = f"At {size.words}, {trained(epochs)},"
-    if not others:
+    if not asked:
         return f"{where} {best.label} has {score_text(best, metric)}, {against}."
     text = f"{where} {best.label} is the best{how}, {score_text(best, metric)}, {against}"
-    difference = asked[best, others[0]]
+    (_, other), difference = next(iter(asked.items()))
     words = {"ahead": "a lead", "tie": "a tie", "behind": "which is ahead on the test set"}
     words[UNKNOWN] = UNKNOWN
-    next_one = f"next is {others[0].label} with {score_text(others[0], metric)}"
+    next_one = f"the highest of the others is {other.label} with {score_text(other, metric)}"
     return f"{text}; {next_one}: {words[difference.verdict]}, {gap(difference)}."
 
 
