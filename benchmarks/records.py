@@ -6,6 +6,7 @@ A table lies between `<!-- table NAME -->` and `<!-- end -->`. TABLES makes each
 around it repeats no digit, so it stays true when a digit changes."""
 
 import argparse
+import csv
 import json
 import re
 import sys
@@ -310,6 +311,27 @@ def any_model_bases() -> Table:
     return made_table(rows, columns)
 
 
+def causal_table() -> Table:
+    """How many heads causal gates give each label, and what closing those of the mean costs, together and
+    one by one, in nats a sentence."""
+    rows = []
+    for place, base in {
+        "toy-example": "toy example",
+        "multi30k-en-de": "Multi30k",
+        "marian-enpt": "student",
+    }.items():
+        with (RESULTS / f"causes-{place}" / "causal-labels.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                in_one = f"{row['fewest']} to {row['most']}"
+                costs = [f"{float(row[how]):.2f}" for how in ("together", "singly")]
+                if row["in_any_seed"] != "0":
+                    rows.append(
+                        [base, row["label"], in_one, row["in_every_seed"], row["in_any_seed"], *costs]
+                    )
+    head = ["base", "label", "heads in one seed", "in every seed", "in any seed"]
+    return [*head, "closed together, nats a sentence", "sum of single effects"], rows
+
+
 COSTS = {
     "gates": "a training step with gates: times as long",
     "importance": "importance of all heads: times as long",
@@ -341,6 +363,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "best": best_table,
     "curve": curve_table,
     "second": second_table,
+    "causal": causal_table,
     "measured": measured_table,
     "peers": peers_table,
     "planted": planted,
@@ -356,7 +379,7 @@ def filled_page(page: str) -> str:
     def fill(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"no table {match[2]!r}; add it to TABLES in benchmarks/records.py")
-        left = {"measured": 4, "peers": 5}.get(match[2], 1)  # columns of words
+        left = {"measured": 4, "peers": 5, "causal": 2}.get(match[2], 1)  # columns of words
         return match[1] + "\n".join(markdown_table(*TABLES[match[2]](), left)) + match[3]
 
     return MARKED.sub(fill, page)
