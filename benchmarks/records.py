@@ -332,6 +332,54 @@ def causal_table() -> Table:
     return [*head, "closed together, nats a sentence", "sum of single effects"], rows
 
 
+def costly_heads(record: FileRow, scores: str = "effect") -> list[str]:
+    """Heads and what each costs or carries in nats, the most first."""
+    values = [
+        (value, f"{site}.{i}")
+        for site, row in record["head_maps"][scores].items()
+        for i, value in enumerate(row)
+    ]
+    return [f"{head}, {value:.2f}" for value, head in sorted(values, reverse=True)]
+
+
+def contrast_records() -> dict[str, FileRow]:
+    """What `analyze --contrast` found, by the contrast's name."""
+    paths = sorted((RESULTS / "contrasts").glob("*.json"), reverse=True)
+    records = [json.loads(path.read_text("utf-8")) for path in paths]
+    return {record["facts"]["name"]: record for record in records}
+
+
+def contrasts_table() -> Table:
+    """A line for each contrast of the toy example and of Multi30k."""
+    rows = []
+    for name, record in contrast_records().items():
+        if name.startswith("toy-multi"):
+            continue
+        facts, effects = record["facts"], costly_heads(record)
+        found = [f"{facts['right']:.0%}", f"{facts['clean']:.2f}", f"{facts['none']:.2f}"]
+        most = [
+            f"`{name}`",
+            effects[0],
+            costly_heads(record, "patch")[0],
+            f"{len(facts['named'])} of {len(effects)}",
+        ]
+        tested = [
+            f"{facts[how]['value']:.2f} / {facts[how]['random']:.2f}" if facts["named"] else ""
+            for how in ("without", "alone")
+        ]
+        rows.append([*most, *found, f"{facts['held_out_clean']:.2f}" if tested[0] else "", *tested])
+    head = ["contrast", "closing costs most", "patched carries most", "named", "right", "m", "no heads"]
+    return [*head, "m, tested", "without", "alone"], rows
+
+
+def language_table() -> Table:
+    """The heads that two contrasts of one model of two languages need most."""
+    found = {f"`{name}`": each for name, each in contrast_records().items() if name.startswith("toy-multi")}
+    return [*found], [
+        list(row) for row in zip(*(costly_heads(each)[:5] for each in found.values()), strict=True)
+    ]
+
+
 COSTS = {
     "gates": "a training step with gates: times as long",
     "importance": "importance of all heads: times as long",
@@ -364,6 +412,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "curve": curve_table,
     "second": second_table,
     "causal": causal_table,
+    "contrasts": contrasts_table,
+    "language": language_table,
     "measured": measured_table,
     "peers": peers_table,
     "planted": planted,
@@ -379,7 +429,9 @@ def filled_page(page: str) -> str:
     def fill(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"no table {match[2]!r}; add it to TABLES in benchmarks/records.py")
-        left = {"measured": 4, "peers": 5, "causal": 2}.get(match[2], 1)  # columns of words
+        left = {"measured": 4, "peers": 5, "causal": 2, "contrasts": 4, "language": 2}.get(
+            match[2], 1
+        )  # columns of words
         return match[1] + "\n".join(markdown_table(*TABLES[match[2]](), left)) + match[3]
 
     return MARKED.sub(fill, page)
