@@ -85,31 +85,55 @@ def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
         if not site.in_decoder:
             return batch.source != model.source_specials.padding
         return batch.target_out != model.target_specials.padding
-    of = "decoder_" if site.in_decoder and is_encoder_decoder(model) else ""
-    if (mask := batch.get(f"{of}attention_mask")) is not None:
-        return mask.bool()
-    for name in ("input_ids", "inputs_embeds"):
-        if of + name in batch:
-            ids = batch[of + name]
-            return torch.ones(ids.shape[:2], dtype=torch.bool, device=ids.device)
-    if of and "labels" in batch:
-        return batch["labels"] != IGNORED
-    raise ValueError(
-        f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
-        "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
-    )
+    if (told := told_tokens(model, site, batch)) is None:
+        raise ValueError(
+            f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
+            "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
+        )
+    return told
+
+
+def told_tokens(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Tensor | None:
+    """(B, L) bool, the positions of the site that are not padding by a batch of Hugging Face's names; of
+    choices (B, C, T) each is a row. None where the names do not tell."""
+    decoder = site.in_decoder and is_encoder_decoder(model)
+    if decoder:
+        labels = batch.get("labels")
+        if (told := words_of(batch, "decoder_")) is None and labels is not None and labels.dim() > 1:
+            return labels != IGNORED
+        if told is not None or "input_ids" not in batch:
+            return told
+    return words_of(batch, "")  # a classifier's decoder reads the encoder's words again
+
+
+def words_of(batch: Mapping[str, Any], of: str) -> Tensor | None:
+    """(B, L) bool: the mask of this part of the batch, or True at all its words."""
+    ids, embeds = batch.get(f"{of}input_ids"), batch.get(f"{of}inputs_embeds")
+    if (mask := batch.get(f"{of}attention_mask")) is None:
+        if ids is None and embeds is None:
+            return None
+        told = torch.ones_like(ids if ids is not None else embeds[..., 0], dtype=torch.bool)
+    else:
+        told = mask.bool()
+    return told.flatten(0, -2) if told.dim() == 3 and ids is not None and ids.dim() == 3 else told
 
 
 def known_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor | None:
     """`query_tokens` where the batch tells them; None, which stands for all positions, in encoders of images
-    and sounds, whose masks are not of the layers' positions, and beside such an encoder."""
-    if (
-        isinstance(batch, Mapping)
-        and not site.in_decoder
-        and (SENSED & {*batch} or not {"input_ids", "inputs_embeds"} & {*batch})
-    ):
+    and sounds, whose masks are not of the layers' positions, beside such an encoder, in what pools its
+    outputs, and in models whose arguments have names of their own."""
+    if not isinstance(batch, Mapping):
+        return query_tokens(model, site, batch)
+    of_words = {"input_ids", "inputs_embeds"} & {*batch}
+    reads = site.in_decoder and ("dec-self" in kinds_of(model) or is_encoder_decoder(model))
+    if (SENSED & {*batch} or not of_words) and not reads:
         return None
-    return query_tokens(model, site, batch)
+    return query_tokens(model, site, batch) if is_encoder_decoder(model) else told_tokens(model, site, batch)
+
+
+def kinds_of(model: Any) -> set[str]:
+    """The kinds of its attentions."""
+    return {site.kind for site in find_sites(model)}
 
 
 def passed(model: Any, batch: Any) -> Any:
@@ -130,7 +154,12 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
     loss = getattr(output, "loss", None)
     if loss is None:
         raise without_loss(model, batch)
-    return loss * (predicted(model, batch["labels"]) != IGNORED).sum()
+    counted = (predicted(model, batch["labels"]) != IGNORED).sum()
+    if not counted:
+        raise ValueError(
+            "all labels of a batch are -100, so it has no loss; leave such batches out"
+        )
+    return loss * counted
 
 
 def without_loss(model: Any, batch: Mapping[str, Any]) -> ValueError:
@@ -141,18 +170,21 @@ def without_loss(model: Any, batch: Mapping[str, Any]) -> ValueError:
 
 
 def predicted(model: Any, labels: Tensor) -> Tensor:
-    """The labels that have a loss: a causal model, at each position but the last, predicts the next."""
-    return labels[:, 1:] if labels.dim() > 1 and is_causal(model) else labels
+    """The labels that have a loss: a model of the next word has none of the first."""
+    return labels[:, 1:] if labels.dim() > 1 and predicts_next(model) else labels
 
 
 def is_encoder_decoder(model: Any) -> bool:
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
-def is_causal(model: Any) -> bool:
-    """Whether the model is a decoder alone."""
-    kinds = {site.kind for site in find_sites(model)}
-    return "dec-self" in kinds and "enc-self" not in kinds and not is_encoder_decoder(model)
+def predicts_next(model: Any) -> bool:
+    """Whether the labels of a position are those of the next: of a decoder alone that gives words, not of a
+    classifier made of one."""
+    words = getattr(model, "get_output_embeddings", None)
+    kinds = kinds_of(model)
+    alone = "dec-self" in kinds and "enc-self" not in kinds and not is_encoder_decoder(model)
+    return alone and (words is None or words() is not None)
 
 
 def in_parts(batch: Any, positions: int) -> Iterator[Any]:
@@ -169,15 +201,19 @@ def in_parts(batch: Any, positions: int) -> Iterator[Any]:
 
 @torch.no_grad()
 def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
-    """The batch with each target sampled from what the model says after the given ones before it."""
+    """The batch with each target sampled from what the model says after the given ones before it; the batch
+    as it is where its labels are no classes of the model's logits, such as those of CTC."""
     output = passed(model, batch)
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
         output[..., padding] = -torch.inf
         own = sampled(output, generator)
         return replace(batch, target_out=own.where(batch.target_out != padding, batch.target_out))
-    labels, own = batch["labels"], sampled(output.logits, generator)
-    if labels.dim() > 1 and is_causal(model):
+    labels, logits = batch.get("labels"), getattr(output, "logits", None)
+    if labels is None or logits is None or logits.shape[:-1] != labels.shape:
+        return batch
+    own = sampled(logits, generator)
+    if labels.dim() > 1 and predicts_next(model):
         own = own.roll(1, 1)
     return {**batch, "labels": own.where(labels != IGNORED, labels)}
 

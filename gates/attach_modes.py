@@ -30,8 +30,8 @@ def scale_columns(weight: Tensor, xi: Tensor, *, transposed: bool) -> Tensor:
 
 
 def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
-    """The input z of an output projection, (B, L, H * K) or, with batch_axis 1, (L, B, H * K), times xi (H,),
-    (B, H) or (B, H, L).
+    """The input z of an output projection, (B, L, H * K), its sentences one after the other in (B * L, H * K)
+    or, with batch_axis 1, (L, B, H * K), times xi (H,), (B, H) or (B, H, L).
 
     Raises ValueError where xi has other sentences or positions than z."""
     heads = xi.shape[min(xi.dim() - 1, 1)]
@@ -40,6 +40,8 @@ def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
             xi = xi[..., None]
             if z.dim() > 3 and not batch_axis:  # ProphetNet's streams (B, N, L, H * K)
                 return scale_heads(z.flatten(1, -2), xi, batch_axis=0).view_as(z)
+        if z.dim() == 2 and not batch_axis and len(z) % len(xi) == 0:  # feed-forward layers of OPT
+            return scale_heads(z.unflatten(0, (len(xi), -1)), xi, batch_axis=0).view_as(z)
         if (
             z.dim() != 3
             or xi.shape[0] not in (1, z.shape[batch_axis])

@@ -244,12 +244,14 @@ def stack_of(layer: str) -> str:
 
 
 def rows_where(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
-    """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says,
-    that `where` (B, L) names."""
+    """(N, width): the positions of tensor (B, L, width), its sentences one after the other in (B * L, width),
+    or of (L, B, width) as the attention's rule says, that `where` (B, L) names."""
     if tensor.dim() == 3 and rule.batch_axis == 1:
         tensor = tensor.transpose(0, 1)
     if where is None:
         return tensor.flatten(0, -2)
+    if tensor.dim() == 2 and where.numel() == len(tensor):
+        where = where.flatten()
     if where.shape != tensor.shape[:-1]:
         raise ValueError(
             f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of "

@@ -6,7 +6,9 @@ other work on the machine hardly moves, several by the clock, and a GPU by its o
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
 from statistics import median
 from typing import Any
 
@@ -87,11 +89,46 @@ class Timer:
 
 
 def multiply_adds(run: ModelRun) -> Callable[[nn.Module], float]:
-    """What counts the multiply-adds of one run."""
+    """What counts the multiply-adds of one run, of attention scores by any kernel. Raises ValueError where
+    none are counted."""
 
     def count(model: nn.Module) -> float:
-        with evaluation_mode(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with (
+            evaluation_mode(model),
+            torch.no_grad(),
+            without_fused_layers(),
+            FlopCounterMode(display=False, custom_mapping=CPU_KERNEL) as counter,
+        ):
             run(model)
+        if not counter.get_total_flops():
+            raise ValueError(
+                "no multiply-adds are counted in a run of the model; give run=, a function (model) that uses "
+                "it, or params= or speedup= in place of macs="
+            )
         return counter.get_total_flops() / 2
 
     return count
+
+
+@contextmanager
+def without_fused_layers() -> Iterator[None]:
+    """nn.TransformerEncoder and nn.MultiheadAttention without their fused kernels, which nothing counts."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def attention_flops(
+    query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
+) -> int:
+    """Of shapes (B, H, L, K), (B, G, S, K) and (B, G, S, V): two for each multiply-add of the scores and of
+    the sums."""
+    *rows, width = query
+    return 2 * prod(rows) * key[-2] * (width + value[-1])
+
+
+# torch counts the kernels of GPUs alone
+CPU_KERNEL = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_flops}
