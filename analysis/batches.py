@@ -29,6 +29,7 @@ Value = Callable[[Any, Any], Tensor]  # (model, batch) -> what is measured, such
 Queries = Callable[[Any, HeadSite, Any], Any]
 Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets sampled from the model
 TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
+A_BATCH = "a batch maps names of the model's arguments to tensors: {'input_ids': ..., 'labels': ...}"
 IGNORED = -100  # the label of a position without a loss
 SENSED = {"pixel_values", "input_features", "input_values"}  # images and sounds, beside a text or alone
 DRAWN_AT_ONCE = (2**24, 2**18)  # probabilities in memory while classes are drawn, on a GPU and on a CPU
@@ -79,9 +80,16 @@ def sentence_means(
     return {site: summed(each, ranks) / totals[site] for site, each in sums.items()}
 
 
+def is_named(batch: Any) -> bool:
+    """Whether a batch is of named arguments, not a pair of texts. Raises ValueError at what is neither."""
+    if not (isinstance(batch, Mapping) or hasattr(batch, "target_in")):
+        raise ValueError(f"expected batches that are mappings, got a {type(batch).__name__}; {A_BATCH}")
+    return isinstance(batch, Mapping)
+
+
 def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
     """(B, L) bool, True at the query positions that are not padding."""
-    if not isinstance(batch, Mapping):
+    if not is_named(batch):
         if not site.in_decoder:
             return batch.source != model.source_specials.padding
         return batch.target_out != model.target_specials.padding
@@ -108,13 +116,14 @@ def told_tokens(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Tensor 
 
 def words_of(batch: Mapping[str, Any], of: str) -> Tensor | None:
     """(B, L) bool: the mask of this part of the batch, or True at all its words."""
-    ids, embeds = batch.get(f"{of}input_ids"), batch.get(f"{of}inputs_embeds")
-    if (mask := batch.get(f"{of}attention_mask")) is None:
-        if ids is None and embeds is None:
-            return None
-        told = torch.ones_like(ids if ids is not None else embeds[..., 0], dtype=torch.bool)
+    ids, embeds = (batch.get(of + name) for name in ("input_ids", "inputs_embeds"))
+    words = embeds[..., 0] if ids is None and embeds is not None else ids
+    if (mask := batch.get(f"{of}attention_mask")) is not None:
+        told: Tensor = mask.bool()
+    elif words is not None:
+        told = torch.ones_like(words, dtype=torch.bool)
     else:
-        told = mask.bool()
+        return None
     return told.flatten(0, -2) if told.dim() == 3 and ids is not None and ids.dim() == 3 else told
 
 
@@ -138,12 +147,12 @@ def kinds_of(model: Any) -> set[str]:
 
 def passed(model: Any, batch: Any) -> Any:
     """What the model gives for the batch."""
-    return model(**batch) if isinstance(batch, Mapping) else model(batch.source, batch.target_in)
+    return model(**batch) if is_named(batch) else model(batch.source, batch.target_in)
 
 
 def batch_loss(model: Any, batch: Any) -> Tensor:
     """-log p of the batch's targets, summed over all that have a loss."""
-    if isinstance(batch, Mapping) and batch.get("labels") is None:
+    if is_named(batch) and batch.get("labels") is None:
         raise without_loss(model, batch)
     output = passed(model, batch)
     if not isinstance(batch, Mapping):
@@ -156,9 +165,7 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
         raise without_loss(model, batch)
     counted = (predicted(model, batch["labels"]) != IGNORED).sum()
     if not counted:
-        raise ValueError(
-            "all labels of a batch are -100, so it has no loss; leave such batches out"
-        )
+        raise ValueError("all labels of a batch are -100, so it has no loss; leave such batches out")
     return loss * counted
 
 

@@ -247,6 +247,8 @@ def count_layers(stacks: "Mapping[str, Stack]", stack: str, keep: Sequence[bool]
             if isinstance(row := getattr(config, name, None), list):
                 staying = [number for number in row if number < len(keep) and keep[number]]
                 set_config_field(owner, name, [sum(keep[:number]) for number in staying])
+        if not shared and len(getattr(config, "stage_names", None) or ()) == len(keep) + 1:
+            number_stages(config, keep)
     for name in OF_MODEL:
         if vars(owners[-1]).get(name) == len(keep):
             setattr(owners[-1], name, sum(keep))
@@ -255,6 +257,14 @@ def count_layers(stacks: "Mapping[str, Stack]", stack: str, keep: Sequence[bool]
             for name in LAYER_NUMBERS:
                 if vars(module).get(name) == old:
                     setattr(module, name, new)
+
+
+def number_stages(config: Any, keep: Sequence[bool]) -> None:
+    """A backbone's configuration names what it embeds and each layer, and says whose outputs it gives: for a
+    layer that goes those of the one before it, which are the same."""
+    given = [index % len(config.stage_names) for index in config.out_indices]
+    config.stage_names = config.stage_names[: 1 + sum(keep)]
+    config.out_indices = sorted({sum(keep[:index]) for index in given})
 
 
 def set_config_field(owner: Any, name: str, value: Any) -> None:

@@ -49,7 +49,7 @@ def feed_forward_kinds(
     own: Collection[str],
     attentions: Mapping[str, str],
 ) -> dict[str, str]:
-    """The paths of feed-forward layers, each with its kind: by its path, else as the attentions of its list.
+    """The paths of feed-forward layers, each with its kind: as the attentions of its list, else by its path.
 
     Of many alike in one layer, which are experts, none is one. rules: of all paths that have one. own: the
     paths of classes with a rule of their own, which are ones anywhere. attentions: the paths of those with a
@@ -69,7 +69,7 @@ def feed_forward_kinds(
     ]
     alike = Counter(map(layers.alike, paths))
     return {
-        path: f"{named[:3]}-ffn" if (named := stack_in(path)) else stacks.get(layers.list_of(path), "dec-ffn")
+        path: stacks.get(layers.list_of(path)) or f"{stack_in(path)[:3] or 'dec'}-ffn"
         for path in paths
         if alike[layers.alike(path)] == 1
     }

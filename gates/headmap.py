@@ -103,15 +103,20 @@ def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
 
 class HeadMap(Mapping[HeadSite, Tensor]):
     """(site, head) -> number or bool: for every site a tensor (H,) on the CPU, float64 or bool, in the order
-    enc-self, dec-self, cross, enc-ffn, dec-ffn."""
+    enc-self, dec-self, cross, enc-ffn, dec-ffn. Sites may be given by their names, such as
+    `encoder.0.enc-self`."""
 
-    def __init__(self, values: Mapping[HeadSite, Any]):
+    def __init__(self, values: Mapping[HeadSite, Any] | Mapping[str, Any]):
         self._values: dict[HeadSite, Tensor] = {}
-        for site in sorted(values):
-            row = torch.as_tensor(values[site]).detach().cpu()
+        rows = {
+            site if isinstance(site, HeadSite) else HeadSite.parse(site, len(row)): row
+            for site, row in values.items()
+        }
+        for site in sorted(rows):
+            row = torch.as_tensor(rows[site]).detach().cpu()
             if row.dtype != torch.bool:
                 # from the list itself: by way of its float32 tensor a score would not come back from its file
-                row = torch.as_tensor(values[site], dtype=torch.float64).detach().cpu()
+                row = torch.as_tensor(rows[site], dtype=torch.float64).detach().cpu()
             if row.shape != (site.heads,):
                 raise ValueError(
                     f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got "
@@ -226,7 +231,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
                 "expected a mapping from site names to lists of numbers, such as {'encoder.0.enc-self': "
                 "[1.0, 0.0]}"
             )
-        return cls({HeadSite.parse(name, len(row)): row for name, row in mapping.items()})
+        return cls(mapping)
 
     def save(self, path: str | Path) -> None:
         """Write JSON: version, and site name -> list of H values."""

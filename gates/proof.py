@@ -95,8 +95,12 @@ def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     args, options = inputs
     with evaluation_mode(model), torch.no_grad():
         result = model(*args, **options)
-    found = result.values() if isinstance(result, Mapping) else result
-    listed = [found] if isinstance(found, Tensor) else found
+    if isinstance(result, Tensor):
+        listed: Iterable[object] = [result]
+    elif isinstance(result, Iterable) and not isinstance(result, Mapping):
+        listed = result
+    else:  # a dictionary, or an object such as a dataclass
+        listed = (result if isinstance(result, Mapping) else vars(result)).values()
     return [each for each in listed if isinstance(each, Tensor) and each.is_floating_point()]
 
 

@@ -294,8 +294,8 @@ def config_content(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict) or not (FIELD in content or content.get(OLD_FIELD)):
         raise ValueError(
-            f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with "
-            "from_pretrained"
+            f"{path} has no field {FIELD!r}, which save_pruned writes: save a model that lost heads by "
+            "save_pruned(model, folder), and load one that lost none with from_pretrained"
         )
     if not any(folder.glob("*.safetensors")):
         raise ValueError(

@@ -21,8 +21,10 @@ head width, D model width.
 import copy
 import itertools
 import warnings
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -77,8 +79,8 @@ def reconstruct(
     of which this process is one; a batch then has a length, its sentences. A projection without bias gets
     none. Layers that are skipped (depth.py) are part of the unpruned model. Raises ValueError at a
     model with gates, a map that does not fit it, text without positions, or an attention whose output
-    projection is not called; warns where there are fewer positions than columns. With nothing closed and
-    nothing skipped nothing changes."""
+    projection is not called; the model is then as it was. Warns where there are fewer positions than columns.
+    With nothing closed and nothing skipped nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
     parts, done = sublayers(model), list[Refit]()
@@ -90,6 +92,7 @@ def reconstruct(
     with (
         SiteWalk(model, forward, kinds=kinds, sublayers=parts, mixed=values) as walk,
         SiteWalk(unpruned, forward, kinds=kinds, fixed=True, sublayers=sublayers(unpruned)) as unpruned_walk,
+        put_back_on_failure(walk.folder) as keep,
     ):
         first = next(iter(batches), None)
         if first is None:
@@ -122,6 +125,7 @@ def reconstruct(
                     held_out.add(x[held[:, 0]], y[held[:, 0]])
                 if ranks is not None:
                     fit, held_out = fit.summed(ranks), held_out.summed(ranks)
+                keep(output.parameters)
                 lent[site] = own_copies(model, unpruned, output.parameters)
                 done.append(refit_site(output, fit, held_out, ridge))
             walk.leave(site)
@@ -130,6 +134,26 @@ def reconstruct(
                 for owner, name, shared in lent.pop(behind):
                     setattr(owner, name, shared)
     return done
+
+
+@contextmanager
+def put_back_on_failure(folder: Path) -> Iterator[Callable[[Iterable[nn.Parameter]], None]]:
+    """What it gives is told of parameters before they change; they have their values again where the context
+    is left by an error. Values lie in the folder meanwhile, as they may be as large as half of a model."""
+    kept = list[tuple[list[nn.Parameter], Path]]()
+
+    def keep(parameters: Iterable[nn.Parameter]) -> None:
+        own, path = list(parameters), folder / f"before.{len(kept)}.pt"
+        torch.save([each.detach() for each in own], path)
+        kept.append((own, path))
+
+    try:
+        yield keep
+    except BaseException:
+        for own, path in reversed(kept):
+            for parameter, value in zip(own, torch.load(path), strict=True):
+                parameter.data.copy_(value)
+        raise
 
 
 def aims_of(order: Iterable[HeadSite], here: Container[HeadSite], *, known: bool) -> dict[HeadSite, HeadSite]:

@@ -70,7 +70,7 @@ class Sublayer:
 class SiteWalk:
     """One walk through one model in evaluation mode, over its sites of some kinds. fixed: no W_O will change.
     sublayers: those whose residual stream is known. mixed: W_V of the sublayers with a mixer will change too.
-    Raises ValueError at a model with gates."""
+    Raises ValueError at a model with gates, or one that is compiled."""
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class SiteWalk:
         sublayers: Iterable[Sublayer] = (),
         mixed: bool = False,
     ):
+        check_eager(model)
         self.model, self.forward, self.fixed = model, forward, fixed
         self.sites = open_sites(model, kinds)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
@@ -210,6 +211,16 @@ class SiteWalk:
         if stack not in self.loaded:
             self.loaded[stack] = torch.load(self.file(stack), weights_only=False)
         return self.loaded[stack]
+
+
+def check_eager(model: nn.Module) -> None:
+    """Raises ValueError at a model that torch.compile runs, whose modules are not seen as they are called."""
+    for module in model.modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            name = type(getattr(module, "_orig_mod", module)).__name__
+            raise ValueError(
+                f"the {name} is compiled, and its parts are not seen as they run; compile it afterwards"
+            )
 
 
 def open_sites(model: nn.Module, kinds: Iterable[str]) -> dict[HeadSite, nn.Module]:

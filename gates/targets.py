@@ -38,6 +38,9 @@ def check_targets(targets: int | Mapping[str, int], modules: Mapping[HeadSite, n
     for word, number in (targets if isinstance(targets, Mapping) else {"": targets}).items():
         option = {"": "heads", "heads": "heads", "ffn": "neurons"}.get(word, f"heads[{word!r}]")
         own = {site: module for site, module in modules.items() if is_of(site.kind, word)}
+        if not own:
+            there = ", ".join(dict.fromkeys(site.kind for site in modules))
+            raise ValueError(f"{option}: the model has no heads of this kind, but of {there}")
         steps = {site: group_of(module, rule_of(module)) for site, module in own.items()}
         least = sum(least_of(site, module, steps[site]) for site, module in own.items())
         check_number(option, number, least, sum(site.heads for site in own), max(steps.values()))

@@ -7,11 +7,10 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from headgates.analysis.batches import IGNORED, predicted
+from headgates.analysis.batches import A_BATCH, IGNORED, is_named, predicted
 from headgates.gates.on_device import on_device
 from headgates.gates.sites import device_of
 
-A_BATCH = "a batch maps names of the model's arguments to tensors: {'input_ids': ..., 'labels': ...}"
 HELD_OUT_EVERY = 4  # one batch of so many; fewer batches serve for both
 
 
@@ -47,9 +46,7 @@ class PlanText:
 
 def checked(batch: Any) -> Any:
     """The batch. Raises ValueError at one of another kind, or without a row."""
-    if not isinstance(batch, Mapping):
-        if not hasattr(batch, "target_in"):
-            raise ValueError(f"expected batches that are mappings, got a {type(batch).__name__}; {A_BATCH}")
+    if not is_named(batch):
         return batch
     for name, each in batch.items():
         if isinstance(each, Tensor) and not each.numel():

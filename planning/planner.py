@@ -145,12 +145,12 @@ class Planner:
 
     order: of all heads and neurons, the highest stay. table: what they cost. batches: for the refits; valid:
     for the losses, with so many `units` of the loss. loss (model, batch): summed over units. dropping: the
-    stacks whose layers may go. multiple: of neurons. even: whether all sites of a kind have one width.
-    queries: of the positions of the refits. outputs: the ways to compute the output layer, by what each adds
-    to the cost, below 0 where it takes off, and to the loss; the first alone where all are even. refitted:
-    the loss of the text of what a subnet is refitted to, by which numbers of layers are compared. kept: where
-    the losses of all widths and layers are kept; report: takes a line for each site. Raises ValueError where
-    even sites of a kind differ in their units."""
+    stacks whose layers may go, but for those `staying`. multiple: of neurons. even: whether all sites of a
+    kind have one width. queries: of the positions of the refits. outputs: the ways to compute the output
+    layer, by what each adds to the cost, below 0 where it takes off, and to the loss; the first alone where
+    all are even. refitted: the loss of the text of what a subnet is refitted to, by which numbers of layers
+    are compared. kept: where the losses of all widths and layers are kept; report: takes a line for each
+    site. Raises ValueError where even sites of a kind differ in their units."""
 
     model: Any
     order: HeadMap
@@ -161,6 +161,7 @@ class Planner:
     loss: BatchLoss
     units: int
     dropping: Collection[str] = STACKS
+    staying: Collection[Layer] = ()
     multiple: int = WIDTH
     even: bool = False
     queries: Queries = query_tokens
@@ -492,7 +493,7 @@ class Planner:
         least, full = self.least_cost, self.table.cost(self.whole)
         return (
             f"nothing costs {budget / full:.2%} of the {self.table.unit} of the whole model: without all "
-            f"that may close it costs {least / full:.2%}, {full / least:.2f} times less; ask for less"
+            f"that may close it costs {least / full:.2%}, {full / least:.2f} times less, not less"
         )
 
     @property
@@ -637,7 +638,8 @@ class Planner:
         return (1 - share) * self.rises[site, low] + share * self.rises[site, high]
 
     def may_go(self, layer: Layer) -> bool:
-        return layer[0] in self.dropping and layer[0] in self.whole.layers
+        stack, _ = layer
+        return stack in self.dropping and stack in self.whole.layers and layer not in self.staying
 
     def least(self, site: HeadSite) -> int:
         return self.steps[site].least if site in self.steps else 0

@@ -5,9 +5,11 @@
         text_loss(model, batches, loss)   # only decoder layer 3 and what follows it are computed
 
 A change in a layer of the encoder leaves the encoder layers before it as they are, one in the decoder the
-whole encoder and the decoder layers before it. These give what the last of them gave to the same batch.
+whole encoder and the decoder layers before it. These give what the last of them gave to the same batch, so
+nothing is kept where something else reads what the layers give, such as a head on the outputs of all stages.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -23,7 +25,7 @@ from headgates.gates.depth import STACKS, stacks_of
 
 class KeptOutputs:
     """What the layers before one of the layers of a model give, for some batches. Nothing is kept of a model
-    whose layers lie in no list, or run more than once in a pass."""
+    whose layers lie in no list, run more than once in a pass, or are read by more than the next one."""
 
     def __init__(self, model: nn.Module, batches: Sequence[Any], loss: Loss):
         self.model, self.batches, self.loss = model, batches, loss
@@ -37,6 +39,12 @@ class KeptOutputs:
     def before(self, stack: str, layer: int) -> Iterator[None]:
         """Meanwhile passes over the batches, all of them in their order, begin at this layer."""
         self.reach(stack, layer)
+        with self.given():
+            yield
+
+    @contextmanager
+    def given(self) -> Iterator[None]:
+        """The layers give what was kept."""
         with ExitStack() as after:
             for name, last in self.reached.items():
                 give = in_turns(self.kept[name])
@@ -58,10 +66,20 @@ class KeptOutputs:
             for name, last in wanted.items():
                 hook = partial(append, self.kept[name])
                 after.callback(self.stacks[name][last].register_forward_hook(hook).remove)
-            if wanted:
-                text_loss(self.model, self.batches, self.loss)
-        if any(len(each) != len(self.batches) for each in self.kept.values()):
+            if not wanted:
+                return
+            whole = text_loss(self.model, self.batches, self.loss)
+        once = all(len(each) == len(self.batches) for each in self.kept.values())
+        if not (once and self.gives(whole)):
             self.stacks, self.reached, self.kept = {}, {}, {}
+
+    def gives(self, whole: float) -> bool:
+        """Whether the loss by what was kept is that of a whole pass."""
+        try:
+            with self.given():
+                return math.isclose(text_loss(self.model, self.batches, self.loss), whole, rel_tol=1e-3)
+        except Exception:  # of whatever kind: a layer's output has a shape that something else does not take
+            return False
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
+import torch
 from torch import nn
 
 from headgates.analysis.batches import Loss, batch_loss, known_tokens, passed
@@ -24,9 +25,10 @@ from headgates.gates.depth import skipped
 from headgates.gates.names import check_name
 from headgates.gates.proof import memory_of
 from headgates.gates.short_example import Inputs, short_example
+from headgates.gates.site_walk import check_eager
 from headgates.gates.sites import device_of
 from headgates.gates.targets import check_number
-from headgates.planning.cost_table import CostMeasure, cost_table, counting_table, parameters
+from headgates.planning.cost_table import CostMeasure, Layer, cost_table, counting_table, parameters
 from headgates.planning.order import BY_PLAN, ScoreFunction, check_choice, order_of
 from headgates.planning.plan_text import PlanText, sizes_of_batches
 from headgates.planning.planner import Plan, Planner
@@ -41,6 +43,7 @@ COUNTABLE = 0.0, 1.0  # what counts may cost of what is asked for
 TIMED_BATCHES = 4  # that are run, where the user says nothing
 
 
+@torch.inference_mode(False)
 def prune(
     model: nn.Module,
     batches: Iterable[Any],
@@ -93,6 +96,7 @@ def prune(
     if run is not None and not asked.keys() & {"macs", "speedup"}:
         raise ValueError("run= is what is timed or counted: give speedup= or macs= with it, or leave it out")
     check_ungated(model)
+    check_eager(model)
     text, loss = PlanText.of(model, batches), loss or batch_loss
     loss_before, before = text_loss(model, text.held_out, loss), int(parameters(model))
     if not math.isfinite(loss_before):
@@ -144,7 +148,7 @@ def prune(
         timer = Timer(model, used) if name == "speedup" else None
         measure = timer or (parameters if name == "params" else multiply_adds(used))
         whole = timer.whole if timer else measure(model)
-        dropping = stacks_that_go(model, inputs, report) if layers else ()
+        dropping, staying = layers_that_go(model, inputs, report) if layers else ([], [])
         table = cost_table(
             model,
             measure,
@@ -156,7 +160,7 @@ def prune(
         )
         full = table.cost(subnet)
         target = full / number if timer else full * number
-        planner = planner_of(ALL_KINDS, table=table, dropping=dropping)
+        planner = planner_of(ALL_KINDS, table=table, dropping=dropping, staying=staying)
 
         def measured(plan: Plan) -> float:
             with plan.subnet.removed(model):
@@ -228,17 +232,27 @@ def counted(
     return planner.filled(plan.subnet, number)
 
 
-def stacks_that_go(model: nn.Module, inputs: Inputs | None, report: Callable[[str], None]) -> list[str]:
-    """The stacks whose layers can be dropped: the last of each is, and put back."""
-    found, whole = list[str](), Subnet.of(model)
+def layers_that_go(
+    model: nn.Module, inputs: Inputs | None, report: Callable[[str], None]
+) -> tuple[list[str], list[Layer]]:
+    """The stacks whose layers can be dropped, and first layers of them that cannot, as they make what others
+    need: the last of each stack is dropped, and the first, and put back."""
+    stacks, staying, whole = list[str](), list[Layer](), Subnet.of(model)
     for stack, row in whole.layers.items():
         try:
             if len(row) > 1:
                 check_removal(model, whole.without(layers={stack: [len(row) - 1]}), inputs)
-                found.append(stack)
+                stacks.append(stack)
         except ValueError as error:
             report(f"all layers of the {stack} stay: {error}")
-    return found
+            continue
+        try:
+            if len(row) > 1:
+                check_removal(model, whole.without(layers={stack: [0]}), inputs)
+        except ValueError as error:
+            report(f"the first layer of the {stack} stays: {error}")
+            staying.append((stack, 0))
+    return stacks, staying
 
 
 def check_removal(model: nn.Module, subnet: Subnet, inputs: Inputs | None) -> None:

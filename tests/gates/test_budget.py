@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
 from headgates.gates import (
     GateWatch,
@@ -243,6 +244,14 @@ def test_two_budgets_or_numbers_of_nothing_are_refused_and_no_gate_stays(model, 
     with pytest.raises(ValueError, match=message):
         attach(model, **options)
     assert not hasattr(model, "head_gates")
+
+
+def test_a_number_for_a_kind_that_the_model_lacks_is_refused_with_those_that_it_has():
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    with pytest.raises(
+        ValueError, match=r"heads\['cross'\]: the model has no heads of this kind, but of enc-s"
+    ):
+        attach(encoder, heads={"enc-self": 1, "cross": 1})
 
 
 def test_a_bank_without_a_budget_says_how_to_give_one(model):

@@ -49,6 +49,7 @@ def test_a_row_of_the_wrong_length_names_the_site_and_both_lengths():
 
 def test_a_site_is_found_by_its_name_too_and_an_unknown_one_lists_the_known():
     assert MAP["decoder.0.cross"] is MAP[CROSS]
+    assert HeadMap({site.name: row for site, row in MAP.items()}) == MAP
     with pytest.raises(KeyError, match=r"known: .*encoder\.0\.enc-self"):
         MAP["decoder.9.cross"]
 

@@ -242,7 +242,7 @@ def architectures(names: list[str]):
 
 WRONG = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-    "no field": (rewrite("config.json", "{}"), "no field 'headgates'.*load it with from_pretrained"),
+    "no field": (rewrite("config.json", "{}"), "no field 'headgates'.*that lost none with from_pretrained"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights in safetensors"),
     "torn weights": (rewrite("model.safetensors", "12345678{"), "cannot be read as those of a BertForMask"),
     "an adapter": (rewrite("adapter_config.json", "{}"), "has an adapter"),

@@ -154,6 +154,19 @@ def test_an_empty_text_and_gates_on_the_model_are_refused_and_nothing_changes(mo
         method(model, closed, [], forward)
 
 
+def test_an_error_midway_puts_the_weights_back(model, text):
+    before, refitted = copy.deepcopy(model), []
+
+    def positions(_, site, batch):
+        if len(refitted) == 2 and site not in refitted:
+            raise KeyboardInterrupt
+        refitted.extend({site} - {*refitted})
+
+    with pytest.raises(KeyboardInterrupt):
+        reconstruct(model, closing(model), text, forward, positions=positions)
+    equal_weights(model, before, 0)
+
+
 def test_fewer_positions_than_columns_are_warned_of_and_the_ridge_rises(model, text):
     closed, little = closing(model, {"decoder.1.cross": [0]}), [(text[3][0][:1], text[3][1][:1])]
     with pytest.warns(UserWarning, match=r"decoder.1.cross: 3 positions of calibration text for 15 columns"):

@@ -1,0 +1,70 @@
+"""Which labels of a batch have a loss, and which targets are drawn for it."""
+
+import pytest
+import torch
+import transformers
+
+from headgates.analysis.batches import batch_loss, sampled_targets
+from headgates.analysis.scores.exact_effects import exact_effects
+from headgates.analysis.scores.importance import importance
+
+SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+IDS = torch.randint(3, 64, (4, 9), generator=torch.Generator().manual_seed(0))
+
+
+def llama(cls, **more):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**SMALL, num_key_value_heads=4, pad_token_id=0, **more)
+    return cls(config).eval()
+
+
+def sure(model, layer: str):
+    """Its drawn targets are its best ones."""
+    model.get_submodule(layer).weight.data.mul_(1e5)
+    return model
+
+
+def test_a_classifier_made_of_a_decoder_labels_the_word_itself():
+    model = sure(llama(transformers.LlamaForTokenClassification, num_labels=5), "score")
+    batch = {"input_ids": IDS, "labels": torch.randint(0, 5, IDS.shape)}
+    drawn = sampled_targets(model, batch, torch.Generator().manual_seed(0))["labels"]
+    assert torch.equal(drawn, model(**batch).logits.argmax(-1))
+    first = torch.full_like(IDS, -100)
+    first[:, 0] = 1
+    batch = {"input_ids": IDS, "labels": first}
+    assert batch_loss(model, batch).item() == pytest.approx(4 * model(**batch).loss.item())
+
+
+def test_a_decoder_of_words_labels_the_next_one():
+    model = sure(llama(transformers.LlamaForCausalLM), "lm_head")
+    batch = {"input_ids": IDS, "labels": IDS}
+    drawn = sampled_targets(model, batch, torch.Generator().manual_seed(0))["labels"]
+    assert torch.equal(drawn[:, 1:], model(**batch).logits.argmax(-1)[:, :-1])
+    assert batch_loss(model, batch).item() == pytest.approx(4 * 8 * model(**batch).loss.item())
+
+
+def test_labels_that_are_no_classes_of_the_logits_stay():
+    sizes = dict(conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 4), num_feat_extract_layers=2)
+    config = transformers.Wav2Vec2Config(
+        **(SMALL | sizes), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2
+    )
+    batch = {"input_values": torch.randn(4, 800), "labels": torch.randint(1, 30, (4, 5))}
+    model = transformers.Wav2Vec2ForCTC(config).eval()
+    assert sampled_targets(model, batch, torch.Generator().manual_seed(0)) is batch
+
+
+@pytest.mark.parametrize("score", [exact_effects, importance])
+def test_a_batch_without_a_label_that_counts_is_refused(score):
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**SMALL))
+    batches = [{"input_ids": IDS, "labels": each} for each in (IDS, torch.full_like(IDS, -100))]
+    with pytest.raises(ValueError, match="all labels of a batch are -100, so it has no loss"):
+        score(model, batches)
+
+
+@pytest.mark.parametrize("batches", [[(IDS, IDS)], {"input_ids": IDS}])
+def test_batches_that_are_none_are_refused_by_a_score(batches):
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**SMALL))
+    with pytest.raises(
+        ValueError, match=r"expected batches that are mappings, got a (tuple|str); a batch maps"
+    ):
+        importance(model, batches)
