@@ -336,6 +336,18 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
     return {name: results[name] for name in names if name in results}
 
 
+def earlier_results(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, AnalysisResult]:
+    """What the results folder holds of other analyses by the same settings, of these kinds of attention or of
+    all; not of those of flags."""
+    found: dict[str, AnalysisResult] = {}
+    for each in (replace(analysed, config=replace(analysed.config, kinds=[])), analysed):
+        for name in ANALYSES.keys() - {*names, *found}:
+            if not ANALYSES[name].by_flag and obstacle(each, name) is None:
+                stored = stored_result(each, name, analysis_settings(each, name))
+                found |= {} if stored is None else {name: stored}
+    return {name: found[name] for name in ANALYSES if name in found}
+
+
 def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:
     """Everything that the analysis depends on, as its .json file holds it."""
     kinds = [kind for kind in ANALYSES[name].kinds if kind in analysed.config.attention]

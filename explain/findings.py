@@ -1,22 +1,24 @@
 """What the analyses of a model say together: roles, correlations of scores, and which roles survive; each a
 table in `analysis/<system>/`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from headgates.analysis.results import AnalysisResult
-from headgates.analysis.roles import Role, best_of_families, find_roles
+from headgates.analysis.roles import Role, best_of_families, families_asked, find_roles
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.correlations import correlation_rows, known_scores, survival_rows
-from headgates.gates import HeadMap
+from headgates.gates import HeadMap, HeadSite
 from headgates.records.table import TableRow, write_table
 
 
 @dataclass(frozen=True)
 class Findings:
-    """nearest: of each family of roles the head that is nearest to it; scores: of heads, by name; causes,
-    contrast: of --causes and --contrast; the rest are rows of tables."""
+    """asked: the sites of whose heads a role was looked for; nearest: of each family of roles the head that
+    is nearest to it; scores: of heads, by name; causes, contrast: of --causes and --contrast; the rest are
+    rows of tables."""
 
+    asked: Collection[HeadSite] = ()
     roles: list[Role] = field(default_factory=list)
     nearest: list[Role] = field(default_factory=list)
     scores: Mapping[str, HeadMap] = field(default_factory=dict)
@@ -32,6 +34,7 @@ def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Find
     roles, nearest = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
     scores = known_scores(analysed, results)
     found = Findings(
+        {site for sites in families_asked(results).values() for site in sites},
         roles,
         nearest,
         scores,

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role
 from headgates.explain.analysed_model import AnalysedModel
-from headgates.gates import KINDS, HeadMap, HeadSite
+from headgates.explain.findings import Findings
+from headgates.gates import KINDS, HeadSite
 from headgates.records.table import TableRow
 from headgates.report.table import interval_text, show
 
 TESTED_GROUPS = ("specialised", "others")  # the columns of the test
 
 
-def heads_table(
-    analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]
-) -> None:
+def heads_table(analysed: AnalysedModel, found: Findings, sites: Sequence[HeadSite]) -> None:
     """Print the heads that have a role, by kind, with their scores; heads without a role are counted."""
+    scores = found.scores
     gated = ["open in"] * (analysed.is_base and bool(analysed.made_runs))
     columns = ["head", "role", *scores, *gated, "score", "baseline"]
     rows = []
@@ -27,13 +27,15 @@ def heads_table(
                 f"{scores[name][site][head]:.2f}" if site in scores[name] else "" for name in scores
             ] + [open_in(analysed, site, head) for _ in gated]
             name = f"{site.name}.{head}"
-            for role in roles:
+            for role in found.roles:
                 if (role.site, role.head) == (site, head):
                     without_role -= bool(name)
                     rows.append([name, role.role, *numbers, f"{role.score:.2f}", f"{role.baseline:.2f}"])
                     name, numbers = "", [""] * len(numbers)  # only the first of its roles names the head
         if places:
             counted = f"{without_role} of {len(places)} heads without a role"
+            if not {site for site, _ in places} & {*found.asked}:
+                counted = "no role was looked for"
             rows.append([kind, counted, *[""] * (len(columns) - 2)])
     show(f"{analysed.folder.path}, {analysed.system}: heads and their roles", columns, rows, words=2)
 

@@ -127,6 +127,7 @@ def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_ki
     out = well(analyze_here(gated.path, *words.split()))
     assert re.search(r"^lrp: \d+ of 290, at most about \d+ s left$", out, flags=re.MULTILINE)
     assert not (base / "analysis").exists()
+    assert re.search(r"^cross +\d of \d heads without a role", out, flags=re.MULTILINE)
     cards = gated.read_json("analysis/pruned/cards.json")
     left = len(gated.row_of("pruned").heads_by_site["decoder.0.cross"])
     assert [head["site"] for head in cards["heads"]] == ["decoder.0.cross"] * left
@@ -191,8 +192,12 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_and_no_call_takes_f
     lines.write_text("\n\n".join(sentences))
     well(analyze_here(base.path, "--siblings", *FEW))
     before = page_data(base)
+    tables = {name: read_table(base, f"analysis/base/{name}.csv") for name in ("roles", "nearest")}
+    assert len(tables["roles"]) >= HEADS
     for words in (["--what", "confidence", "--examples-from", lines], ["--what", "lrp", "--kinds", "cross"]):
         well(analyze_here(base.path, *words, *FEW))
+        for name, rows in tables.items():
+            assert read_table(base, f"analysis/base/{name}.csv") == rows, (words, name)
         now = page_data(base)
         for name in ("states", "systems", "survival", "tests", "correlations"):
             assert now[name] == before[name], (words, name)
@@ -212,6 +217,12 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_and_no_call_takes_f
     code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines)
     assert code == 1
     assert_one_line(error, "expected at most 50 sentences, got 51")
+
+
+def test_heads_of_which_no_role_was_looked_for_are_not_said_to_be_without_one(base, analyze_here):
+    out = well(analyze_here(base.path, "--what", "confidence", *FEW))
+    assert len(re.findall(r"^(?:enc-self|dec-self|cross) +no role was looked for", out, re.MULTILINE)) == 3
+    assert "without a role" not in out
 
 
 # ---------------------------------------------------------------- what is refused

@@ -95,7 +95,7 @@ def analyze(options: AnalyzeOptions, given: Mapping[str, Any]) -> None:
         return
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.explain.analysed_model import AnalysedModel
-    from headgates.explain.analyses import chosen_analyses, run_analyses
+    from headgates.explain.analyses import chosen_analyses, earlier_results, run_analyses
 
     analysed = AnalysedModel.open(options.sources, options, say)
     results_folder = analysed.folder / analysed.results_folder
@@ -103,7 +103,7 @@ def analyze(options: AnalyzeOptions, given: Mapping[str, Any]) -> None:
     if nothing := next(filter(None, (row.unlearned for row in analysed.base.rows())), ""):
         print(f"{nothing}.", flush=True)
     results = run_analyses(analysed, chosen_analyses(analysed))
-    first(lambda: combine(analysed, results))
+    first(lambda: combine(analysed, earlier_results(analysed, list(results)) | results))
 
 
 def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> None:
@@ -119,7 +119,7 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
     found = find(analysed, results)
     data = page_data(analysed, results, found)
     sites = shown_sites(analysed, analysed.config.attention)
-    analysis_tables.heads_table(analysed, found.roles, found.scores, sites)
+    analysis_tables.heads_table(analysed, found, sites)
     analysis_tables.nearest_table(found.nearest)
     analysis_tables.syntax_table(results)
     analysis_tables.correlations_table(found.correlations)
