@@ -477,7 +477,7 @@ def check_for_fairseq(model: Transformer) -> None:
     if own_heads or not all(row.all() for row in heads_left(model).values()):
         raise ValueError(
             "this system has removed heads, and fairseq's layers have equally many each: take --to onnx, "
-            "ct2, torch or hf, or, of a run with gates, --system base"
+            "ct2 or hf, or, of a run with gates, --system base"
         )
     plain = {"norm_kind": "layer", "feed_forward": "plain", "biases": True, "head_width": 0}
     for name, value in plain.items():

@@ -94,8 +94,9 @@ def config_file(name: str) -> Path:
     for stem, path in shipped.items():
         if name in (stem, f"configs/{path.relative_to(CONFIGS_FOLDER).as_posix()}"):
             return path
+    what = "a folder" if Path(name).is_dir() else "no such file"
     raise ConfigError(
-        f"{name}: no such file{did_you_mean(Path(name).stem, shipped)}; give the path of a YAML file, or one "
+        f"{name}: {what}{did_you_mean(Path(name).stem, shipped)}; give the path of a YAML file, or one "
         f"of the names {', '.join(shipped)}"
     )
 

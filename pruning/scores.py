@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from headgates.analysis.closing import close_to
+from headgates.configs.fields import one_line, shortened
 from headgates.configs.recipe import Recipe
 from headgates.configs.registry import imported
 from headgates.data import ranks
@@ -16,9 +17,11 @@ from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, find_sites
 from headgates.gates.headmap import KIND_GROUPS, check_kinds
 from headgates.lab.lab import Run
 from headgates.models.progress import minutes, say
-from headgates.pruning.choosers import STANDS, Score, score_named
+from headgates.pruning.choosers import SCORES, STANDS, Score, score_named
 from headgates.records.folder import HeadMapRecord
 from headgates.records.source import Lines, Source
+
+WISH = "expected f(model, batches) to return a HeadMap"
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ def compute_scores(score: Score, request: ScoreRequest) -> dict[str, HeadMap]:
         pairs = f"{f'a sample of {count:,}' if count else 'the'} training pairs"
         say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
     parts = found if score.part else {"": found}
-    assert isinstance(parts[score.part], HeadMap), f"{score.function} must give a HeadMap"
+    if not isinstance(parts[score.part], HeadMap):
+        raise ValueError(f"--by {score.function}: {WISH}; got {shortened(found)}")
     # the last digit may be another's on another machine, and near ties close other heads
     return first(lambda: parts)
 
@@ -151,7 +155,14 @@ def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **opti
     known = {"loss": task.loss, "draw": task.sampled, "logits": task.top_logits, "ranks": ranks}
     options |= {name: known.get(name) or getattr(request, name) for name in score.takes}
     batches = request.source.train_batches(pairs_read(score, request), request.seed)
-    return function(request.source.model, batches, *arguments, **options)
+    try:
+        return function(request.source.model, batches, *arguments, **options)
+    except Exception as error:
+        if score in SCORES.values() or isinstance(error, (ValueError, OSError)):
+            raise
+        # whatever the user's function raises
+        raised = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(f"--by {name}: {WISH}; it raised {raised}") from error
 
 
 def pairs_read(score: Score, request: ScoreRequest) -> int:

@@ -9,6 +9,7 @@ and says how many of the checked lines it translates otherwise.
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -195,6 +196,17 @@ def exported(source: "Source", report: Report) -> Path:
         run.write_json(refused, {"fingerprint": now, "why": str(error)})
         raise
     return folder
+
+
+def exported_before(folder: Path, source: "Source", format: str, sentences: int) -> dict[str, Any] | None:
+    """What export.json says of a folder that holds the model as it is now, in this format, checked on so many
+    test lines; None where there is none."""
+    if not is_exported(folder):
+        return None
+    about = read_export(folder)
+    now = {"format": format, "search": asdict(source.translator.search), **export_facts(source)}
+    same = all(about.get(name) == now[name] for name in ("format", "search", "run", "system", "weights"))
+    return about if same and about["parity"]["sentences"] == sentences else None
 
 
 def export_facts(source: "Source") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any, NotRequired, TypedDict
 
-from headgates.configs.program import program
+from headgates.configs.program import command_line
 from headgates.records.folder import VERSION, RunFolder
 from headgates.report.page import compact
 
@@ -69,7 +69,7 @@ def kept_cards(folder: RunFolder, place: str, weights: str) -> CardsRecord | Non
     file = f"{place}/cards.json"
     if not (folder / file).is_file():
         return None
-    cure = f"`{program('analyze')} {folder.path} --fresh` makes it again"
+    cure = f"`{command_line('analyze', folder.path)} --fresh` makes it again"
     cards = folder.read_json(file, CardsRecord, cure=cure)
     return cards if cards["settings"]["weights"] == weights else None
 

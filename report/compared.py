@@ -2,14 +2,13 @@
 comparison, the pages, and what to type next."""
 
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headgates.analysis.significance import RESAMPLES, resample_counts
 from headgates.configs.closing import RESAMPLE
 from headgates.configs.own_file import own_file
-from headgates.configs.program import program
+from headgates.configs.program import command_line
 from headgates.configs.recipe import PIECES, SHORTLIST, UNPRUNED, Lambda, Recipe, Speed
 from headgates.configs.recipe_flags import LEARNED_EPOCHS
 from headgates.lab.evaluation import measures_of, scored_on
@@ -132,7 +131,7 @@ def prices_command(base: RunFolder, recipe: Recipe, typed: Sequence[str]) -> str
 
 def prune_command(base: RunFolder, words: Sequence[str], typed: Sequence[str]) -> str:
     """`prune` of the base as a shell takes it. typed: settings of the command before."""
-    return " ".join([program("prune"), *map(shlex.quote, [str(base.path), *words, *typed])])
+    return command_line("prune", base.path, *words, *typed)
 
 
 def bases_of(lab: Lab, base: RunFolder, rows: Iterable[Row]) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from headgates.configs.program import program
+from headgates.configs.program import command_line
 from headgates.lab.evaluation import outputs_on
 from headgates.pruning.shortlisting import ShortlistRecord, listed_share
 from headgates.records.folder import RunFolder
@@ -28,7 +28,7 @@ def print_shortlisted(run: RunFolder) -> None:
         cells,
     )
     print(listed_words("the test set", about["listed"], about["translated_otherwise"], about["lines"]))
-    print(f"{program('export')} {run.path} --report speed times it.")
+    print(f"{command_line('export', run.path)} --report speed times it.")
 
 
 def print_listed_on(run: RunFolder, base: RunFolder, on: str, test: Lines) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgates.configs.closing import RESAMPLE
-from headgates.configs.program import program
+from headgates.configs.program import command_line
 from headgates.configs.recipe import Listed, Pieces, Recipe, list_words
 from headgates.configs.settings import Settings
 from headgates.lightning_modules.convergence import EPOCHS
@@ -118,13 +118,13 @@ def next_commands(run: RunFolder) -> list[str]:
     task, unlearned = task_of(config), is_unlearned(run)
     by_ct2 = (config.get("model") or {}).get("decoder_mixer", "attention") == "attention"
     use = [
-        f"{program('translate')} {run.path} --input FILE translates a file",
-        f"{program('translate')} {run.path} --input FILE --runtime int8 does so by CTranslate2 in int8",
-        f"{program('export')} {run.path} --to ct2 writes that model",
+        f"{command_line('translate', run.path)} --input FILE translates a file",
+        f"{command_line('translate', run.path)} --input FILE --runtime int8 does so by CTranslate2 in int8",
+        f"{command_line('export', run.path)} --to ct2 writes that model",
     ][: 3 if by_ct2 else 1]
     look = [
-        f"{program('analyze')} {run.path} --siblings says what the heads do",
-        f"{program('explore')} {run.path} shows what they do with a sentence that you type",
+        f"{command_line('analyze', run.path)} --siblings says what the heads do",
+        f"{command_line('explore', run.path)} shows what they do with a sentence that you type",
     ]
     return [*use, *look] if task.searches and not unlearned else look[:1]
 

@@ -9,13 +9,12 @@ so that intervals and p-values come from the same resamples as those of BLEU.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgates.analysis.extras import Extra
 from headgates.analysis.metrics import Floats, Metric
-from headgates.configs.fields import shortened
+from headgates.configs.fields import one_line, shortened
 from headgates.configs.registry import imported
 from headgates.data.ranks import first
 
@@ -25,6 +24,7 @@ else:
     np = Extra("numpy")
 
 WISH = "expected f(sources, outputs, references), lists of lines, to return a finite number for each line"
+LARGEST = 1e100  # of a number: squares and sums of many are then finite too
 
 
 def own_metric(path: str) -> Metric:
@@ -32,13 +32,14 @@ def own_metric(path: str) -> Metric:
     column has. The function gets every triple of lines once, as systems share most of their outputs.
 
     Raises ValueError where there is no such function. Its `statistics` are (N, 2), the line's number and 1;
-    they raise ValueError where the function raises, or returns anything but N finite numbers."""
+    they raise ValueError where the function raises, or returns anything but N finite numbers below 1e100."""
     try:
         function = imported(path)
     except ValueError as error:
         raise ValueError(f"--metrics: {error}") from error
-    except Exception as error:  # whatever the user's module raises when it is imported
-        raise ValueError(f"--metrics {path}: its module raises {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module raises when it is imported
+        raised = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(f"--metrics {path}: its module raises {raised}") from error
     if not callable(function):
         raise ValueError(f"--metrics {path}: {WISH}; got {shortened(function)}")
     known: dict[tuple[str, str, str], float] = {}
@@ -69,8 +70,8 @@ def numbers(
     failed = f"--metrics {path}: {WISH}"
     try:
         returned = function([*sources], [*outputs], [*references])
-    except Exception as error:  # whatever the user's function raises
-        raised = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # whatever the user's function raises
+        raised = f"{type(error).__name__}: {one_line(error)}"
         raise ValueError(f"{failed}; it raised {raised} on {len(sources)} lines") from error
     try:
         found = [float(each) for each in returned]
@@ -79,7 +80,7 @@ def numbers(
     if len(found) != len(sources):
         raise ValueError(f"{failed}; got {len(found)} for {len(sources)} lines")
     for value, output in zip(found, outputs, strict=True):
-        if not math.isfinite(value):
+        if not abs(value) < LARGEST:
             raise ValueError(f"{failed}; got {value} for the output {shortened(output)}")
     return found
 

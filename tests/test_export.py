@@ -62,7 +62,7 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     code, out, error = export_here(run.path, "--to", "onnx")
     assert (code, error) == (0, "")
     folder = run / "exported/l0-onnx"
-    assert "tiny-en-de-l0-s1: l0 to onnx, checked on 6 sentences" in out
+    assert "tiny-en-de-l0-s1: l0 to onnx, which is checked on 6 sentences" in out
     assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
     assert re.search(
         rf"^{re.escape(str(folder))}: 0\.\d MB; \S+ translate\S* {re.escape(str(folder))} uses it$",
@@ -85,6 +85,14 @@ def test_the_plain_command_writes_the_runs_own_model(run, export_here, soon):
     assert open_exported(folder).translate(TEXT["en"]) == open_source(run.path).translator.translate(
         TEXT["en"]
     )
+    before = (folder / "export.json").stat().st_mtime_ns
+    again = well(export_here(run.path, "--to", "onnx"))
+    assert f"{folder}: l0 is there already, as it is now; --fresh writes it again" in again
+    assert again.splitlines()[1:] == out.splitlines()[1:]
+    assert (folder / "export.json").stat().st_mtime_ns == before
+    code, _, error = export_here(run.path, "--to", "onnx", "--sentences", "5")
+    assert code == 1
+    assert_one_line(error, "exists already; --fresh replaces it")
     well(export_here(run.path, "--to", "onnx", "--system", "base"))
     assert read_export(run / "exported/base-onnx")["architecture"]["heads"] == {}  # of those that lost some
 

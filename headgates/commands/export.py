@@ -66,7 +66,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
 
     from headgates.bridges.formats import check_target_folder, export
     from headgates.explain.aligning import aligning_heads
-    from headgates.records.runtime import CHECKED, export_facts
+    from headgates.records.runtime import CHECKED, export_facts, exported_before
     from headgates.records.source import open_source
 
     if options.to is not None:
@@ -80,22 +80,27 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
         lines = source.lines("test", options.sentences or CHECKED)[0]
         report_speed(source, lines, batch=options.batch, beam=options.beam, threads=options.threads)
         return
-    folder, system, translator = source.folder, source.system, source.translator
+    folder, system = source.folder, source.system
     out = Path(options.out) if options.out is not None else folder / f"exported/{system}-{options.to}"
-    check_target_folder(out, options.fresh)
     lines, references = source.lines("test", options.sentences or CHECKED)
-    print(f"{folder.path}: {system} to {options.to}, checked on {len(lines)} sentences", flush=True)
     heads, alignment = aligning_heads(source) if format_named(options.to).aligns else ([], "")
-    about = export(
-        translator,
-        options.to,
-        out,
-        lines=lines,
-        references=references,
-        provenance=export_facts(source),
-        aligning=heads,
-        fresh=options.fresh,
-    )
+    about = None if options.fresh else exported_before(out, source, options.to, len(lines))
+    if about is not None:
+        print(f"{out}: {system} is there already, as it is now; --fresh writes it again")
+    else:
+        check_target_folder(out, options.fresh)
+        said = f"{system} to {options.to}, which is checked on {len(lines)} sentences"
+        print(f"{folder.path}: {said}", flush=True)
+        about = export(
+            source.translator,
+            options.to,
+            out,
+            lines=lines,
+            references=references,
+            provenance=export_facts(source),
+            aligning=heads,
+            fresh=options.fresh,
+        )
     found, size = about["parity"], sum(about["files"].values())
     difference, pieces = found["log_prob_max_difference"], found["pieces"]
     print(f"largest difference of a log-probability: {difference:.1e} nats, over {pieces} pieces")

@@ -1,6 +1,7 @@
 """The user is told to type what the user types."""
 
 import runpy
+import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ from lightning_fabric.strategies.launchers.subprocess_script import _basic_subpr
 
 from headgates import __version__
 from headgates.__main__ import main
-from headgates.configs.program import program
+from headgates.configs.program import command_line, program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +31,13 @@ def test_the_next_command_is_spelt_as_this_one_was(monkeypatch, started, expecte
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [started])
     assert program("fit") == expected
+
+
+def test_a_command_is_spelt_as_a_shell_takes_it(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [""])
+    line = command_line("translate", Path("my runs/base"), "--input", "FILE")
+    assert shlex.split(line) == ["headgates", "translate", "my runs/base", "--input", "FILE"]
+    assert line.count("'") == 2
 
 
 @pytest.fixture

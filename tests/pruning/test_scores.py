@@ -146,6 +146,22 @@ def test_the_ablation_score_is_the_validation_bleu_lost_without_the_head(dense, 
 # ---------------------------------------------------------------- files
 
 
+def raising(model, batches):
+    raise KeyError("heads")
+
+
+def five(model, batches):
+    return 5
+
+
+@pytest.mark.parametrize(("name", "said"), [("raising", "it raised KeyError: 'heads'"), ("five", "got 5")])
+def test_a_score_of_ones_own_that_fails_is_one_line(request_, name, said):
+    with pytest.raises(ValueError, match=r"expected f\(model, batches\) to return a HeadMap") as error:
+        head_scores(f"{__name__}:{name}", request_)
+    assert str(error.value).startswith(f"--by {__name__}:{name}: ")
+    assert str(error.value).endswith(said)
+
+
 def test_kept_scores_of_another_model_are_refused(dense, request_):
     found = head_scores("importance", request_)
     other = HeadMap({site: row for site, row in found.items() if site.kind != "cross"})

@@ -58,6 +58,8 @@ def test_a_slow_function_gets_a_line_twice():
         ("words", "got ['good', 'good']"),
         ("nothing", "got None"),
         ("not_a_number", "got nan for the output ''"),
+        ("enormous", "got 1e+308 for the output"),
+        ("leaves", "it raised SystemExit: 3 on 2 lines"),
     ],
 )
 def test_a_function_that_fails_gets_a_traceback_or_runs_on(name, said):
