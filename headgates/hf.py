@@ -29,7 +29,7 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
 
     Checkpoints hold the gates: a training that is resumed from one goes on as if it had never stopped. With
     `load_best_model_at_end` the gates of the best checkpoint decide. Raises ValueError in a training by
-    DeepSpeed, FSDP or DataParallel."""
+    DeepSpeed, FSDP or DataParallel, and at a checkpoint of other gates."""
 
     memory: str | None = None  # of a checkpoint that is resumed from
     refit_is_lost = False  # in a callback that Trainer has made from a checkpoint
@@ -51,7 +51,21 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
         memory = kept.get("attributes", {}).get("memory") if isinstance(kept, dict) else None
         if state.global_step and memory is not None:
             content = torch.load(io.BytesIO(base64.b64decode(memory)), weights_only=True)
-            self.bank.load_state_dict(content["bank"])
+            try:
+                self.bank.load_state_dict(content["bank"])
+            except RuntimeError as error:
+                then, now = (
+                    ", ".join(
+                        f"{name}={own[name]}"
+                        for name in ("heads", "neurons", "lam", "kinds")
+                        if own.get(name)
+                    )
+                    for own in (kept.get("args", {}), self.state()["args"])
+                )
+                raise ValueError(
+                    f"the checkpoint holds gates of HeadGates({then}), this is HeadGates({now}); resume with "
+                    "the former, or train anew"
+                ) from error
             self.gates.load_state_dict(content["gates"])
         self.begin(state.max_steps)
 

@@ -198,6 +198,16 @@ def test_a_killed_training_goes_on_as_if_undisturbed(tmp_path, restore):
         assert torch.equal(log_alphas(whole.bank), log_alphas(resumed.bank))
 
 
+def test_a_checkpoint_of_other_gates_is_refused_in_words_of_our_own(tmp_path):
+    kept = {"save_only_model": False, "save_strategy": "steps", "save_steps": 2, "max_steps": 2}
+    train_hf(tmp_path, hg.hf.HeadGates(heads=2), **kept)
+    place = str(tmp_path / "checkpoint-2")
+    with pytest.raises(
+        ValueError, match=r"gates of HeadGates\(heads=2\), this is HeadGates\(neurons=16\); resume"
+    ):
+        train_hf(tmp_path, hg.hf.HeadGates(neurons=16), resume=place, **(kept | {"max_steps": 4}))
+
+
 def test_the_best_checkpoint_s_gates_decide_and_an_early_stop_is_said(tmp_path):
     gates, scores = hg.hf.HeadGates(**OPTIONS | {"warmup": 30}), iter([5.0, 4.0, 3.0])
     with pytest.warns(UserWarning, match=r"training ended after 4 steps, before the gates came to their"):
