@@ -21,7 +21,7 @@ from headgates.pruning.choosers import SCORES, STANDS, Score, score_named
 from headgates.records.folder import HeadMapRecord
 from headgates.records.source import Lines, Source
 
-WISH = "expected f(model, batches) to return a HeadMap"
+SCORE_WISH = "expected f(model, batches) to return a HeadMap"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def compute_scores(score: Score, request: ScoreRequest) -> dict[str, HeadMap]:
         say(f"{request.file}: from {pairs}, {minutes(time.monotonic() - begin)}")
     parts = found if score.part else {"": found}
     if not isinstance(parts[score.part], HeadMap):
-        raise ValueError(f"--by {score.function}: {WISH}; got {shortened(found)}")
+        raise ValueError(f"--by {score.function}: {SCORE_WISH}; got {shortened(found)}")
     # the last digit may be another's on another machine, and near ties close other heads
     return first(lambda: parts)
 
@@ -162,7 +162,7 @@ def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **opti
             raise
         # whatever the user's function raises
         raised = f"{type(error).__name__}: {one_line(error)}"
-        raise ValueError(f"--by {name}: {WISH}; it raised {raised}") from error
+        raise ValueError(f"--by {name}: {SCORE_WISH}; it raised {raised}") from error
 
 
 def pairs_read(score: Score, request: ScoreRequest) -> int:

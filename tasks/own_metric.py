@@ -24,7 +24,7 @@ else:
     np = Extra("numpy")
 
 WISH = "expected f(sources, outputs, references), lists of lines, to return a finite number for each line"
-LARGEST = 1e100  # of a number: squares and sums of many are then finite too
+LARGEST_NUMBER = 1e100  # of a number: squares and sums of many are then finite too
 
 
 def own_metric(path: str) -> Metric:
@@ -80,7 +80,7 @@ def numbers(
     if len(found) != len(sources):
         raise ValueError(f"{failed}; got {len(found)} for {len(sources)} lines")
     for value, output in zip(found, outputs, strict=True):
-        if not abs(value) < LARGEST:
+        if not abs(value) < LARGEST_NUMBER:
             raise ValueError(f"{failed}; got {value} for the output {shortened(output)}")
     return found
 
