@@ -107,14 +107,14 @@ def told_tokens(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Tensor 
     decoder = site.in_decoder and is_encoder_decoder(model)
     if decoder:
         labels = batch.get("labels")
-        if (told := words_of(batch, "decoder_")) is None and labels is not None and labels.dim() > 1:
+        if (told := mask_of(batch, "decoder_")) is None and labels is not None and labels.dim() > 1:
             return labels != IGNORED
         if told is not None or "input_ids" not in batch:
             return told
-    return words_of(batch, "")  # a classifier's decoder reads the encoder's words again
+    return mask_of(batch, "")  # a classifier's decoder reads the encoder's words again
 
 
-def words_of(batch: Mapping[str, Any], of: str) -> Tensor | None:
+def mask_of(batch: Mapping[str, Any], of: str) -> Tensor | None:
     """(B, L) bool: the mask of this part of the batch, or True at all its words."""
     ids, embeds = (batch.get(of + name) for name in ("input_ids", "inputs_embeds"))
     words = embeds[..., 0] if ids is None and embeds is not None else ids
