@@ -154,7 +154,8 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
     """-log p of the batch's targets, summed over all that have a loss."""
     if is_named(batch) and batch.get("labels") is None:
         raise without_loss(model, batch)
-    output = passed(model, batch)
+    with summed_ctc(model):
+        output = passed(model, batch)
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
         return F.cross_entropy(
@@ -163,10 +164,28 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
     loss = getattr(output, "loss", None)
     if loss is None:
         raise without_loss(model, batch)
-    counted = (predicted(model, batch["labels"]) != IGNORED).sum()
+    counted = count_labels(model, batch["labels"])
     if not counted:
         raise ValueError("all labels of a batch are -100, so it has no loss; leave such batches out")
-    return loss * counted
+    return loss if is_ctc(model) else loss * counted
+
+
+def is_ctc(model: Any) -> bool:
+    """Whether the model's loss is that of CTC, which its configuration says how to reduce."""
+    return type(model).__name__.endswith("ForCTC") and hasattr(model.config, "ctc_loss_reduction")
+
+
+@contextmanager
+def summed_ctc(model: Any) -> Iterator[None]:
+    """Meanwhile the loss of CTC is summed over the sentences: its mean weighs them by their lengths."""
+    before = model.config.ctc_loss_reduction if is_ctc(model) else None
+    try:
+        if before is not None:
+            model.config.ctc_loss_reduction = "sum"
+        yield
+    finally:
+        if before is not None:
+            model.config.ctc_loss_reduction = before
 
 
 def without_loss(model: Any, batch: Mapping[str, Any]) -> ValueError:
@@ -174,6 +193,14 @@ def without_loss(model: Any, batch: Mapping[str, Any]) -> ValueError:
         f"the loss of {type(model).__name__} is not known for a batch of {sorted(batch)}; add labels to the "
         "batch, or give loss=, a function (model, batch) -> scalar, summed over the batch"
     )
+
+
+def count_labels(model: Any, labels: Tensor) -> int:
+    """The labels that have a loss; models that label each point of an image name the one that has none."""
+    ignored = IGNORED
+    if labels.dim() == 3:
+        ignored = getattr(getattr(model, "config", None), "semantic_loss_ignore_index", IGNORED)
+    return int((predicted(model, labels) != ignored).sum())
 
 
 def predicted(model: Any, labels: Tensor) -> Tensor:
@@ -186,12 +213,13 @@ def is_encoder_decoder(model: Any) -> bool:
 
 
 def predicts_next(model: Any) -> bool:
-    """Whether the labels of a position are those of the next: of a decoder alone that gives words, not of a
-    classifier made of one."""
+    """Whether the labels of a position are those of the next: of a decoder that gives words, be it beside an
+    encoder of images, not of a classifier made of one."""
     words = getattr(model, "get_output_embeddings", None)
     kinds = kinds_of(model)
-    alone = "dec-self" in kinds and "enc-self" not in kinds and not is_encoder_decoder(model)
-    return alone and (words is None or words() is not None)
+    if "dec-self" not in kinds or is_encoder_decoder(model):
+        return False
+    return "enc-self" not in kinds if words is None else words() is not None
 
 
 def in_parts(batch: Any, positions: int) -> Iterator[Any]:

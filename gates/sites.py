@@ -187,7 +187,9 @@ def attach(
     the model as it was, at an unknown gate or kind, an option that the gate does not have, gates already
     attached, or a rule that does not fit its attention."""
     cls = gate_class(gate)
-    if kinds is None and neurons is not None:
+    if kinds is None and isinstance(heads, Mapping):
+        kinds = [*heads, *([] if neurons is None else ["ffn"])]
+    elif kinds is None and neurons is not None:
         kinds = FFN_KINDS if heads is None else ALL_KINDS
     chosen = check_kinds(kinds)
     targets = targets_of(chosen, heads, neurons)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from headgates.analysis.batches import A_BATCH, IGNORED, is_named, predicted
+from headgates.analysis.batches import A_BATCH, count_labels, is_named
 from headgates.gates.on_device import on_device
 from headgates.gates.sites import device_of
 
@@ -38,7 +38,7 @@ class PlanText:
             )
         held_out = given[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or given
         fit = [batch for place, batch in enumerate(given) if (place + 1) % HELD_OUT_EVERY]
-        counts = [count_labels(model, batch) for batch in held_out]
+        counts = [labels_in(model, batch) for batch in held_out]
         if all(counts):
             return cls(fit, held_out, sum(counts), "label")
         return cls(fit, held_out, len(held_out), "batch")
@@ -64,10 +64,10 @@ def sizes_of_batches(batches: Sequence[Any]) -> str:
     return f"{len(batches)} batch{'es' * (len(batches) > 1)} of {sizes} rows"
 
 
-def count_labels(model: nn.Module, batch: Any) -> int:
+def labels_in(model: nn.Module, batch: Any) -> int:
     """The labels with a loss; 0 where the batch names none."""
     if isinstance(batch, Mapping):
         labels = batch.get("labels")
-        return int((predicted(model, labels) != IGNORED).sum()) if isinstance(labels, Tensor) else 0
+        return count_labels(model, labels) if isinstance(labels, Tensor) else 0
     padding: int = cast(Any, model).target_specials.padding
     return int((batch.target_out != padding).sum())

@@ -43,6 +43,52 @@ def test_a_decoder_of_words_labels_the_next_one():
     assert batch_loss(model, batch).item() == pytest.approx(4 * 8 * model(**batch).loss.item())
 
 
+def test_a_decoder_beside_an_encoder_of_images_labels_the_next_word():
+    sizes = {name: size for name, size in SMALL.items() if name != "vocab_size"} | dict(
+        image_size=8, patch_size=4
+    )
+    torch.manual_seed(0)
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**sizes),
+        text_config=transformers.LlamaConfig(**SMALL, num_key_value_heads=4, pad_token_id=0),
+        image_token_index=63,
+        vision_feature_layer=-1,
+    )
+    model = sure(transformers.LlavaForConditionalGeneration(config).eval(), "lm_head")
+    ids = IDS.clamp(max=62)
+    ids[:, 1:5] = 63
+    batch = {"input_ids": ids, "labels": ids, "pixel_values": torch.randn(4, 3, 8, 8)}
+    drawn = sampled_targets(model, batch, torch.Generator().manual_seed(0))["labels"]
+    assert torch.equal(drawn[:, 1:], model(**batch).logits.argmax(-1)[:, :-1])
+    assert batch_loss(model, batch).item() == pytest.approx(4 * 8 * model(**batch).loss.item())
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_the_loss_of_ctc_is_summed_over_the_sentences(reduction):
+    sizes = dict(conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 4), num_feat_extract_layers=2)
+    sizes |= dict(num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, ctc_loss_reduction=reduction)
+    model = transformers.Wav2Vec2ForCTC(transformers.Wav2Vec2Config(**(SMALL | sizes))).eval()
+    labels = torch.tensor([[1, 2, 3], [4, 5, -100], [6, -100, -100]])
+    sounds = torch.randn(3, 800)
+    each = [{"input_values": sounds[i : i + 1], "labels": labels[i : i + 1]} for i in range(3)]
+    whole = batch_loss(model, {"input_values": sounds, "labels": labels}).item()
+    assert whole == pytest.approx(sum(batch_loss(model, one).item() for one in each), rel=1e-4)
+    model.config.ctc_loss_reduction = "sum"
+    assert whole == pytest.approx(model(input_values=sounds, labels=labels).loss.item())
+
+
+def test_points_of_an_image_without_a_class_do_not_count():
+    sizes = dict(
+        num_labels=4, depths=[1] * 4, hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 4, 4]
+    )
+    config = transformers.SegformerConfig(**sizes, decoder_hidden_size=16)
+    model = transformers.SegformerForSemanticSegmentation(config).eval()
+    labels = torch.full((2, 64, 64), config.semantic_loss_ignore_index)
+    labels[:, :32, :32] = 1
+    batch = {"pixel_values": torch.randn(2, 3, 64, 64), "labels": labels}
+    assert batch_loss(model, batch).item() == pytest.approx(2 * 32 * 32 * model(**batch).loss.item())
+
+
 def test_labels_that_are_no_classes_of_the_logits_stay():
     sizes = dict(conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 4), num_feat_extract_layers=2)
     config = transformers.Wav2Vec2Config(

@@ -234,7 +234,7 @@ def test_gates_that_keep_the_number_in_every_sample_cost_nothing(model):
         ({"heads": {"enc-self": "3"}}, "enc-self: expected how many stay, a whole number, got '3'"),
         ({"heads": 4, "kinds": "all"}, "heads=4 says nothing of enc-ffn and dec-ffn; give neurons= too"),
         ({"neurons": 4, "kinds": "heads"}, "'ffn' has a number that stays, but no gates"),
-        ({"heads": {"enc-self": 1}}, "no value for dec-self"),
+        ({"heads": {"enc-self": 1}, "kinds": "heads"}, "no value for dec-self"),
         ({"heads": 19}, "expected 0 to 18"),
         ({"heads": 4, "gate": "mask"}, "gate 'mask' cannot be made with the options"),
         ({"lam": -1.0}, "lambda to be a finite number"),
@@ -252,6 +252,13 @@ def test_a_number_for_a_kind_that_the_model_lacks_is_refused_with_those_that_it_
         ValueError, match=r"heads\['cross'\]: the model has no heads of this kind, but of enc-s"
     ):
         attach(encoder, heads={"enc-self": 1, "cross": 1})
+
+
+def test_kinds_are_those_that_have_a_number(model):
+    assert {site.kind for site in attach(model, heads={"enc-self": 3, "cross": 2}).sites} == {
+        "enc-self",
+        "cross",
+    }
 
 
 def test_a_bank_without_a_budget_says_how_to_give_one(model):
