@@ -161,6 +161,11 @@ def p_value(system: Floats, reference: Floats, difference: float) -> float:
     return float((np.sum(np.abs(sampled - sampled.mean()) >= abs(difference)) + 1) / (len(sampled) + 1))
 
 
+def least_p(sentences: int) -> float:
+    """How often chance alone has one of two systems ahead on every sentence; few sentences show no more."""
+    return 0.5 ** (sentences - 1)
+
+
 def sacrebleu_p_value(system: Floats, reference: Floats, difference: float) -> float:
     """sacreBLEU's p of the same: it centres the sizes |x| instead of the differences x, and counts those
     above |difference|."""
@@ -249,7 +254,7 @@ def columns(
         "ci95": interval(ours),
         "difference": difference,
         "difference_ci95": interval(ours - theirs),
-        "p_value": p_value(ours, theirs, difference),
+        "p_value": max(p_value(ours, theirs, difference), least_p(len(system.statistics[name]))),
         "p_sacrebleu": sacrebleu_p_value(ours, theirs, difference),
     }
     if metric.right_or_wrong:

@@ -19,7 +19,7 @@ from headgates.data.batch import Batch
 from headgates.data.conllu import read_conllu
 from headgates.data.corpus import TranslationData
 from headgates.data.text import DataError, ParallelText, digest_lines
-from headgates.data.text_file import read_lines
+from headgates.data.text_file import read_lines, unpacked_name
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.progress import Report, reported
 from headgates.records.folder import RunFolder, base_of
@@ -116,7 +116,7 @@ class AnalysedModel:
     @property
     def results_folder(self) -> str:
         """Where results lie, relative to the run folder."""
-        text = "" if self.config.text is None else f"-{Path(self.config.text).name.split('.')[0]}"
+        text = "" if self.config.text is None else f"-{Path(unpacked_name(Path(self.config.text))).stem}"
         return f"analysis/{self.config.name or self.system + text}"
 
     @property

@@ -115,10 +115,12 @@ def inputs_of(
     """The inputs of W_O (N, H * K) at the positions of one batch after the other, by forward passes in
     evaluation mode."""
     for batch in batches if outputs else ():
-        found: dict[HeadSite, Tensor] = {}
+        found: list[tuple[HeadSite, Tensor]] = []
 
-        def take(_: nn.Module, inputs: Any, *, site: HeadSite, found: dict[HeadSite, Tensor] = found) -> None:
-            found[site] = inputs[0].detach()
+        def take(
+            _: nn.Module, inputs: Any, *, site: HeadSite, found: list[tuple[HeadSite, Tensor]] = found
+        ) -> None:
+            found.append((site, inputs[0].detach()))
 
         with called(model), evaluation_mode(model):
             handles = [
@@ -126,6 +128,6 @@ def inputs_of(
                 for site, output in outputs.items()
             ]
             one_pass(model, batch, forward, handles)
-        for site, z in found.items():
+        for site, z in found:
             where = None if positions is None else positions(model, site, batch)
             yield site, rows_where(z, outputs[site].rule, where)

@@ -81,6 +81,10 @@ def reconstruct(
     model with gates, a map that does not fit it, text without positions, or an attention whose output
     projection is not called; the model is then as it was. Warns where there are fewer positions than columns.
     With nothing closed and nothing skipped nothing changes."""
+    if isinstance(batches, Iterator):
+        raise ValueError(
+            f"expected a list of batches or a loader, which can be read again, got a {type(batches).__name__}"
+        )
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
     parts, done = sublayers(model), list[Refit]()
@@ -98,6 +102,7 @@ def reconstruct(
         if first is None:
             raise ValueError(NO_TEXT)
         order, changed = unpruned_walk.order(first), False
+        walk.calls = {site: unpruned_walk.calls[site] for site in walk.sites}
         aims = aims_of(order, outputs, known=bool(parts))
         for site in order:
             changed |= site not in outputs or not outputs[site].keep.all()
@@ -115,9 +120,11 @@ def reconstruct(
                         y = y.double() + (x_then.double() - x_now.double())
                     z = z.flatten(2) if output.mixer is not None else z
                     axis = output.rule.batch_axis if z.dim() == 3 else 0
-                    held = torch.zeros_like(z[..., :1], dtype=torch.bool)
-                    held.transpose(0, axis)[RIDGE_EVERY - 1 - sentences % RIDGE_EVERY :: RIDGE_EVERY] = True
-                    sentences += z.shape[axis]
+                    held, rows = torch.zeros_like(z[..., :1], dtype=torch.bool), z.shape[axis]
+                    own = rows // walk.calls[site]  # of one call
+                    numbers = torch.arange(rows, device=z.device) % own + sentences
+                    held.transpose(0, axis)[numbers % RIDGE_EVERY == RIDGE_EVERY - 1] = True
+                    sentences += own
                     where = None if positions is None else positions(model, site, batch)
                     x, y, held = (rows_where(each, output.rule, where) for each in (z, y, held))
                     x = torch.cat([x[:, output.kept_inputs].double(), x.new_ones(len(x), 1).double()], 1)

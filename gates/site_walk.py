@@ -11,13 +11,16 @@ at the sites before it.
 A pass ends where the site has been reached, and begins after the last layer that is behind: the output of
 that layer lies in a temporary folder. So a layer runs about once for each of its sites and batches, and
 memory does not grow with the text. The last linear layer of a feed-forward layer stands in the place of W_O.
+Where a pass runs a layer several times, one after the other (ALBERT), a site sees all of its calls, as if
+each sentence were several.
 """
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,6 +97,7 @@ class SiteWalk:
         self.layers = {
             site: match[0] for site, match in matches.items() if match
         }  # site -> path of its layer
+        self.calls = dict.fromkeys(self.sites, 1)  # of W_O in a pass
         self.behind: set[HeadSite] = set()
         self.loaded: dict[str, Any] = {}
         self.written: dict[str, None] = {}  # layers whose output this round of passes has written
@@ -112,28 +116,24 @@ class SiteWalk:
 
     def order(self, batch: Any) -> list[HeadSite]:
         """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or
-        called twice."""
+        called again after another layer has run."""
         seen: list[HeadSite] = []
-
-        def note(site: HeadSite) -> None:
-            seen.append(site)
-            if len(set(seen)) == len(self.sites):
-                raise Reached
-
         handles = [
-            out.register_forward_hook(lambda *_, site=site: note(site)) for site, out in self.outs.items()
+            out.register_forward_hook(lambda *_, site=site: seen.append(site))
+            for site, out in self.outs.items()
         ]
         one_pass(self.model, batch, self.forward, handles)
-        for site in self.sites:
-            if (times := seen.count(site)) != 1:
+        self.calls = {site: seen.count(site) for site in self.sites}
+        layers = [layer for layer, _ in groupby(self.layers.get(site, site.name) for site in seen)]
+        for site, times in self.calls.items():
+            if times == 0 or layers.count(self.layers.get(site, site.name)) > 1:
                 name = type(self.sites[site]).__name__
                 raise ValueError(
                     f"a forward pass calls the output projection of {site.name} {times} times; expected "
-                    "once. Statistics of the heads of "
-                    f"{name} cannot be taken"
+                    f"once, or again before other layers. Statistics of the heads of {name} cannot be taken"
                     + (": it reads out_proj.weight without that call" if times == 0 else "")
                 )
-        return seen
+        return [*dict.fromkeys(seen)]
 
     def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Any, Tensor | None]:
         """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the
@@ -144,10 +144,12 @@ class SiteWalk:
         as they are about to change."""
         self.number, self.loaded = number, {}
         found: dict[str, Any] = {}
+        calls: list[tuple[Tensor, Tensor | None]] = []
 
         def take(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> None:
-            found["z"], found["y"] = inputs[0].detach(), output
-            raise Reached
+            calls.append((inputs[0].detach(), output))
+            if len(calls) == self.calls[site]:
+                raise Reached
 
         out = self.outs[site]
         # an output that is about to change is not made
@@ -168,10 +170,13 @@ class SiteWalk:
                     layer.register_forward_hook(lambda *given, path=path: self.write(path, given[-1]))
                 )
         one_pass(self.model, batch, self.forward, handles)
+        axis = rule_of(self.sites[site]).batch_axis if calls[0][0].dim() == 3 else 0
+        z = in_one([z for z, _ in calls], axis)
+        y = None if calls[0][1] is None else in_one([cast(Tensor, y) for _, y in calls], axis)
         if mixer is not None:
             with torch.no_grad():
-                found["z"] = mixer.mix(found["inputs"], *found["given"][0], **found["given"][1])
-        return found["z"], found["y"], found.get("x")
+                z = mixer.mix(found["inputs"], *found["given"][0], **found["given"][1])
+        return z, y, found.get("x")
 
     def leave(self, site: HeadSite) -> None:
         """The site's W_O is as it stays; the next pass may start behind it."""
@@ -249,6 +254,11 @@ def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any])
             handle.remove()
 
 
+def in_one(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """The tensors of all calls, sentence after sentence."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), axis)
+
+
 def stack_of(layer: str) -> str:
     """The path of the list that a layer stands in."""
     return layer.rpartition(".")[0] or "model"
@@ -263,6 +273,8 @@ def rows_where(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
         return tensor.flatten(0, -2)
     if tensor.dim() == 2 and where.numel() == len(tensor):
         where = where.flatten()
+    if where.dim() == 2 and tensor.dim() == 3 and len(where) and len(tensor) % len(where) == 0:
+        where = where.repeat(len(tensor) // len(where), 1)  # of all calls of one layer
     if where.shape != tensor.shape[:-1]:
         raise ValueError(
             f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of "

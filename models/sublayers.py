@@ -30,9 +30,8 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
     Raises ValueError at a model of another class."""
     if not isinstance(model, Transformer):
         raise ValueError(
-            f"stream, values: the residual stream of a {type(model).__name__} is not known, only that of "
-            "our own Transformer, which models "
-            "of fairseq, Marian and Hugging Face become too; close with repair"
+            f"the residual stream of a {type(model).__name__} is not known, only that of translation models, "
+            "so out+ffn and out+ffn+v cannot refit it; take the refit out"
         )
     found = []
     module: Any

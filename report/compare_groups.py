@@ -20,7 +20,7 @@ import numpy as np
 
 from headgates.analysis.metrics import Floats, Metric
 from headgates.analysis.seed_luck import difference_of_means, seed_variance
-from headgates.analysis.significance import holm
+from headgates.analysis.significance import holm, least_p
 from headgates.configs.recipe import UNPRUNED, Recipe, Share, Speed, Units
 from headgates.pruning.make import Row
 from headgates.records.row import BASE, Interval, ResultRow
@@ -116,7 +116,8 @@ class Group:
         lucks = [seed_variance(group.values, group.resampled) for group in groups]
         # the base is one model, and what is made of it is compared with that one
         several = all(luck or group.first.system == BASE for luck, group in zip(lucks, groups, strict=True))
-        return Difference(value, *difference_of_means(value, sampled, *lucks), seeds=several)
+        interval, p = difference_of_means(value, sampled, *lucks)
+        return Difference(value, interval, max(p, least_p(groups[0].counts.shape[1])), seeds=several)
 
     def overlap(self, other: "Group") -> float | None:
         """Jaccard overlap of the open heads, the mean over pairs of seeds; None where a row does not say

@@ -150,14 +150,14 @@ def test_ablations_of_the_base_are_tables_figures_and_a_part_of_its_page(base, g
 
 
 def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, monkeypatch, tmp_path):
-    trees = tmp_path / "trees.conllu"
+    trees = tmp_path / "news.2014.conllu"
     trees.write_text("".join(conllu_of(pair) for pair in toy_pairs("test")[:23]))
     out = well(analyze_here(base.path, "--text", trees, "--parses", f"conllu:{trees}"))
     assert "left out: lrp starts at the words of translations" in out
-    rows = base.read_json("analysis/base-trees/syntax.json")
-    known = {"split": "text", "sentences": 23, "kinds": ["enc-self"], "parses": "conllu:trees.conllu"}
+    rows = base.read_json("analysis/base-news.2014/syntax.json")
+    known = {"split": "text", "sentences": 23, "kinds": ["enc-self"], "parses": "conllu:news.2014.conllu"}
     assert known.items() <= rows["cache_key"].items()
-    gold = read_table(base, "analysis/base-trees/syntax.csv")
+    gold = read_table(base, "analysis/base-news.2014/syntax.csv")
     well(analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--name", "gold"))
     assert read_table(base, "analysis/gold/syntax.csv") == gold  # the trees of the file are the toy's own
     characters, strange = Vocab.characters, toy_pairs("test")[7].source
@@ -174,7 +174,7 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
     assert "syntax: 1 of 23 sentences left out: pieces of another text" in out
     counted = base.read_json("analysis/less/syntax.json")["facts"]["left_out"]
     assert counted["sentences without a tree that fits"] == 1
-    cards = base.read_json("analysis/base-trees/cards.json")
+    cards = base.read_json("analysis/base-news.2014/cards.json")
     assert {head["kind"] for head in cards["heads"]} == {"enc-self"}
     _, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")
     assert_one_line(error, "--text has none")

@@ -148,11 +148,12 @@ def site_statistics(
     else:
         modules = {site: modules[site] for site in sites}
     sums: dict[HeadSite, SiteStatistics] = {}
-    seen: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # z and a zero that is added to y, whose gradient is g
+    # of each call, z and a zero that is added to y, whose gradient is g
+    seen: dict[HeadSite, list[tuple[Tensor, Tensor]]] = {}
 
     def hook(site: HeadSite, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         probe = torch.zeros_like(output).requires_grad_(loss is not None)
-        seen[site] = inputs[0].detach(), probe
+        seen.setdefault(site, []).append((inputs[0].detach(), probe))
         return output + probe
 
     device = device_of(model)
@@ -171,12 +172,13 @@ def site_statistics(
                     f"{missing[0]}: its forward does not call its output projection, so what that reads "
                     "cannot be seen"
                 )
-            gradients = [probe for _, probe in seen.values()]  # 0 where there is no loss
+            calls = [(site, z, probe) for site, own in seen.items() for z, probe in own]
+            gradients = [probe for *_, probe in calls]  # 0 where there is no loss
             if loss is not None:
                 gradients = list(
                     torch.autograd.grad(value, gradients, allow_unused=True, materialize_grads=True)
                 )
-            for (site, (z, _)), g in zip(seen.items(), gradients, strict=True):
+            for (site, z, _), g in zip(calls, gradients, strict=True):
                 rule, real = rule_of(modules[site]), queries(model, site, batch)  # (B, L)
                 sums[site].add(rows_where(z, rule, real), rows_where(g, rule, real))
             seen.clear()

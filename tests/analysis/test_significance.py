@@ -175,6 +175,12 @@ def test_the_share_of_lost_half_samples_is_that_of_a_loop():
     assert half_sample_p_values(systems, BASE, resamples=20) == pytest.approx(np.mean(lost, axis=1))
 
 
+@pytest.mark.parametrize(("lines", "p"), [(1, 1.0), (3, 0.25), (5, 0.0625)])
+def test_a_few_sentences_show_no_more_than_chance_may_do_on_them(lines, p):
+    better, worse = (score([word] * lines, ["a"] * lines, (ACCURACY,)) for word in "ab")
+    assert compare(better, worse, resample_counts(lines, 1000))["accuracy_p_value"] == p
+
+
 def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():
     assert holm([0.5, 0.01, 0.01, 1.0]) == pytest.approx([1.0, 0.04, 0.04, 1.0])
     assert holm([]) == []

@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from headgates.gates import (
@@ -134,9 +135,9 @@ def test_every_layer_runs_about_once_for_each_batch(model, text):
         inner = model.get_submodule(path).feed_forward
         inner.register_forward_hook(lambda *_, path=path: calls.__setitem__(path, calls[path] + 1))
     reconstruct(model, closing(model), text, forward)
-    # for each batch in both models; one pass more finds out the order, and the last layer never ends
+    # for each batch in both models; one pass more finds out the order, and no other ends in the last layer
     once = 2 * len(text) + 1
-    assert list(calls.values()) == [once, once, once, 0]
+    assert list(calls.values()) == [once, once, once, 1]
     assert not any("forward" in vars(module) for module in model.modules())  # and leaves nothing
 
 
@@ -152,6 +153,38 @@ def test_an_empty_text_and_gates_on_the_model_are_refused_and_nothing_changes(mo
     attach(model, gate="mask")
     with pytest.raises(ValueError, match="already has gates"):
         method(model, closed, [], forward)
+
+
+def test_a_layer_that_runs_several_times_is_refitted_on_all_of_its_calls():
+    """By one joint least-squares fit over the inputs of all calls of the unpruned model."""
+    torch.manual_seed(0)
+    sizes = dict(
+        vocab_size=32, embedding_size=16, hidden_size=32, num_attention_heads=4, intermediate_size=48
+    )
+    config = transformers.AlbertConfig(**sizes, num_hidden_layers=3, initializer_range=0.3)
+    model = transformers.AlbertModel(config).double().eval()
+    ids = [torch.randint(3, 32, (4, 9)) for _ in range(5)]
+    (site,) = find_sites(model, ["enc-self"])
+    dense, seen = find_sites(model, ["enc-self"])[site].dense, []
+    handle = dense.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    with torch.no_grad():
+        for each in ids:
+            model(each)
+    handle.remove()
+    x, y = (torch.cat([row.flatten(0, 1) for row in rows]) for rows in zip(*seen, strict=True))
+    x = torch.cat([x[:, 8:], torch.ones(len(x), 1).double()], 1)
+    expected = torch.linalg.lstsq(x, y).solution.T
+    closed = HeadMap({site: [True, False, False, False]})
+    (done,) = reconstruct(model, closed, ids, lambda model, batch: model(batch), ridge=0)
+    assert done.positions == 3 * 5 * 4 * 9
+    torch.testing.assert_close(torch.cat([dense.weight[:, 8:], dense.bias[:, None]], 1), expected)
+
+
+def test_batches_that_can_be_read_once_are_refused(model, text):
+    with pytest.raises(
+        ValueError, match="a list of batches or a loader, which can be read again, got a list_it"
+    ):
+        reconstruct(model, closing(model), iter(text), forward)
 
 
 def test_an_error_midway_puts_the_weights_back(model, text):
