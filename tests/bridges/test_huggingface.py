@@ -360,6 +360,10 @@ BROKEN = {
         other_names,
         r"missing: model.encoder.layers.0.fc1.weight; unexpected: model.encoder.layers.0.fc9.weight",
     ),
+    "other sizes": (
+        lambda folder: set_config(folder, encoder_ffn_dim=7),
+        r"mismatched: \('model\.encoder\.layers\.0\.fc1\.bias', torch\.Size\(\[\d+\]\), torch\.Size\(\[7\]",
+    ),
     "an activation": (
         lambda folder: set_config(folder, activation_function="gelu_fast"),
         "activation_function 'gelu_fast' in config.json",
