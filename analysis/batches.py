@@ -93,24 +93,24 @@ def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
         if not site.in_decoder:
             return batch.source != model.source_specials.padding
         return batch.target_out != model.target_specials.padding
-    if (told := told_tokens(model, site, batch)) is None:
+    if (real := named_positions(model, site, batch)) is None:
         raise ValueError(
             f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
             "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
         )
-    return told
+    return real
 
 
-def told_tokens(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Tensor | None:
+def named_positions(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Tensor | None:
     """(B, L) bool, the positions of the site that are not padding by a batch of Hugging Face's names; of
     choices (B, C, T) each is a row. None where the names do not tell."""
     decoder = site.in_decoder and is_encoder_decoder(model)
     if decoder:
         labels = batch.get("labels")
-        if (told := mask_of(batch, "decoder_")) is None and labels is not None and labels.dim() > 1:
+        if (real := mask_of(batch, "decoder_")) is None and labels is not None and labels.dim() > 1:
             return labels != IGNORED
-        if told is not None or "input_ids" not in batch:
-            return told
+        if real is not None or "input_ids" not in batch:
+            return real
     return mask_of(batch, "")  # a classifier's decoder reads the encoder's words again
 
 
@@ -119,12 +119,12 @@ def mask_of(batch: Mapping[str, Any], of: str) -> Tensor | None:
     ids, embeds = (batch.get(of + name) for name in ("input_ids", "inputs_embeds"))
     words = embeds[..., 0] if ids is None and embeds is not None else ids
     if (mask := batch.get(f"{of}attention_mask")) is not None:
-        told: Tensor = mask.bool()
+        real: Tensor = mask.bool()
     elif words is not None:
-        told = torch.ones_like(words, dtype=torch.bool)
+        real = torch.ones_like(words, dtype=torch.bool)
     else:
         return None
-    return told.flatten(0, -2) if told.dim() == 3 and ids is not None and ids.dim() == 3 else told
+    return real.flatten(0, -2) if real.dim() == 3 and ids is not None and ids.dim() == 3 else real
 
 
 def known_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor | None:
@@ -137,7 +137,9 @@ def known_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor | None:
     reads = site.in_decoder and ("dec-self" in kinds_of(model) or is_encoder_decoder(model))
     if (SENSED & {*batch} or not of_words) and not reads:
         return None
-    return query_tokens(model, site, batch) if is_encoder_decoder(model) else told_tokens(model, site, batch)
+    return (
+        query_tokens(model, site, batch) if is_encoder_decoder(model) else named_positions(model, site, batch)
+    )
 
 
 def kinds_of(model: Any) -> set[str]:

@@ -162,7 +162,8 @@ def p_value(system: Floats, reference: Floats, difference: float) -> float:
 
 
 def least_p(sentences: int) -> float:
-    """How often chance alone has one of two systems ahead on every sentence; few sentences show no more."""
+    """The smallest p that so many sentences can give, 2^(1-N): the chance that one of two equal systems is
+    better on every one of them."""
     return 0.5 ** (sentences - 1)
 
 

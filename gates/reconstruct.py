@@ -145,8 +145,8 @@ def reconstruct(
 
 @contextmanager
 def put_back_on_failure(folder: Path) -> Iterator[Callable[[Iterable[nn.Parameter]], None]]:
-    """What it gives is told of parameters before they change; they have their values again where the context
-    is left by an error. Values lie in the folder meanwhile, as they may be as large as half of a model."""
+    """Yields a function to call with parameters before they change. Where the context is left by an error,
+    they get their old values back, which are kept in the folder, as they may be half of a model."""
     kept = list[tuple[list[nn.Parameter], Path]]()
 
     def keep(parameters: Iterable[nn.Parameter]) -> None:

@@ -187,7 +187,7 @@ def exported(source: "Source", report: Report) -> Path:
             f"CTranslate2 is checked on the run's test lines, which cannot be read: {error}"
         ) from error
     report(f"{folder}: exporting {system} for CTranslate2 and checking it on {len(lines)} test lines, once")
-    facts = export_facts(source) | {"fingerprint": now}
+    facts = export_facts(source)
     try:
         export(
             source.translator, "ct2", folder, lines=lines, references=references, provenance=facts, fresh=True
@@ -201,12 +201,11 @@ def exported(source: "Source", report: Report) -> Path:
 def exported_before(folder: Path, source: "Source", format: str, sentences: int) -> dict[str, Any] | None:
     """What export.json says of a folder that holds the model as it is now, in this format, checked on so many
     test lines; None where there is none."""
-    if not is_exported(folder):
+    if not is_kept(folder, source.folder, source.system):
         return None
     about = read_export(folder)
-    now = {"format": format, "search": asdict(source.translator.search), **export_facts(source)}
-    same = all(about.get(name) == now[name] for name in ("format", "search", "run", "system", "weights"))
-    return about if same and about["parity"]["sentences"] == sentences else None
+    now = format, asdict(source.translator.search), sentences
+    return about if (about["format"], about["search"], about["parity"]["sentences"]) == now else None
 
 
 def export_facts(source: "Source") -> dict[str, Any]:
@@ -217,6 +216,7 @@ def export_facts(source: "Source") -> dict[str, Any]:
     about = {"run": source.folder.path.resolve().name, "system": source.system, "weights": source.weights}
     return {
         **about,
+        "fingerprint": fingerprint(source.folder, source.system),
         "src": config.get("src"),
         "tgt": config.get("tgt"),
         **provenance(device_name(), "32", config.get("seed", 0)),

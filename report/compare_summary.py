@@ -6,9 +6,9 @@ seed neither is said. The best of several methods is the one with the lowest los
 not known, it is chosen on the lines that it is measured on, and the last sentence says so.
 
 At a size two differences are asked about, of the best method from the highest of the others on the test set,
-and of learned gates from the best of the others, and p is adjusted for those. That both are picked among
-many asks for no more: a method that is ahead of the highest is ahead of all, which luck brings about more
-seldom than a lead over one rival. Among two to nine methods that are the same, with three seeds of alike or
+and of learned gates from the best of the others, and p is adjusted for those. Picking both from many needs
+no further correction: a method that is ahead of the highest is ahead of all, which happens by chance less
+often than a lead over one rival. Among two to nine methods that are the same, with three seeds of alike or
 unlike variance, at most 5% of comparisons called anything but a tie.
 """
 
