@@ -1,8 +1,8 @@
 """What `analyze.py` analyses: one model, the text that it reads, and the runs that pruned it.
 
 Without `--system` the model is the base of the runs: roles are those of the base, and each run that was made
-of it says which heads it left open. Results are written to `analysis/<system>/` in the folder of the run
-whose model it is."""
+of it says which heads it left open. Results are written to `analysis/<system>/` (with --kinds,
+`analysis/<system>-<kinds>/`) in the folder of the run whose model it is."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -115,9 +115,17 @@ class AnalysedModel:
 
     @property
     def results_folder(self) -> str:
-        """Where results lie, relative to the run folder."""
-        text = "" if self.config.text is None else f"-{Path(unpacked_name(Path(self.config.text))).stem}"
-        return f"analysis/{self.config.name or self.system + text}"
+        """Where results lie, relative to the run folder: those of some kinds of attention in one of their own,
+        so that they do not take the place of those of all."""
+        named = "" if self.config.text is None else f"-{Path(unpacked_name(Path(self.config.text))).stem}"
+        if self.config.text is None and set(self.config.attention) != set(KINDS):
+            named = f"-{'+'.join(self.config.attention)}"
+        return f"analysis/{self.config.name or self.system + named}"
+
+    @property
+    def cards_folder(self) -> str:
+        """Where the cards of its page lie, which for a base are those of all kinds."""
+        return f"analysis/{self.system}" if self.is_whole else self.results_folder
 
     @property
     def closed(self) -> HeadMap | None:

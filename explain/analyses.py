@@ -2,7 +2,7 @@
 same settings is read again.
 
 One pass over the text serves every analysis but relevance, which makes a pass of its own. Files in
-`analysis/<system>/`:
+`analysis/<system>/`, or `analysis/<system>-<kinds>/` with --kinds:
 
     <analysis>.json    settings, head maps by name, facts (numbers that hold for all heads together),
     provenance
@@ -337,15 +337,13 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, Ana
 
 
 def earlier_results(analysed: AnalysedModel, names: Sequence[str]) -> dict[str, AnalysisResult]:
-    """What the results folder holds of other analyses by the same settings, of these kinds of attention or of
-    all; not of those of flags."""
+    """What the results folder holds of other analyses by the same settings; not of those of flags."""
     found: dict[str, AnalysisResult] = {}
-    for each in (replace(analysed, config=replace(analysed.config, kinds=[])), analysed):
-        for name in ANALYSES.keys() - {*names, *found}:
-            if not ANALYSES[name].by_flag and obstacle(each, name) is None:
-                stored = stored_result(each, name, analysis_settings(each, name))
-                found |= {} if stored is None else {name: stored}
-    return {name: found[name] for name in ANALYSES if name in found}
+    for name, each in ANALYSES.items():
+        if name not in names and not each.by_flag and obstacle(analysed, name) is None:
+            stored = stored_result(analysed, name, analysis_settings(analysed, name))
+            found |= {} if stored is None else {name: stored}
+    return found
 
 
 def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:

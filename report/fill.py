@@ -91,10 +91,13 @@ def page_data(
     are kept for the next page."""
     last = last_cards(analysed)
     data = report_data(analysed, results, found, with_examples=bool(results) or not last)
+    if set(analysed.config.attention) != set(analysed.shown_kinds):
+        for name in FOUND_TABLES:  # "all" of some kinds is not that of the page
+            data[name] = [row for row in data[name] if row["kind"] != "all"]
     if last:
         gain(data, last)
     if results:
-        write_cards(analysed.folder, analysed.results_folder, data)
+        write_cards(analysed.folder, analysed.cards_folder, data)
     return {**data, "lines": output_lines(analysed)}
 
 
@@ -137,4 +140,4 @@ def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def last_cards(analysed: AnalysedModel) -> CardsRecord | None:
     """The cards that analyze wrote of these weights."""
-    return kept_cards(analysed.folder, analysed.results_folder, analysed.weights)
+    return kept_cards(analysed.folder, analysed.cards_folder, analysed.weights)

@@ -194,10 +194,17 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_and_no_call_takes_f
     before = page_data(base)
     tables = {name: read_table(base, f"analysis/base/{name}.csv") for name in ("roles", "nearest")}
     assert len(tables["roles"]) >= HEADS
-    for words in (["--what", "confidence", "--examples-from", lines], ["--what", "lrp", "--kinds", "cross"]):
+    files = {path.name: path.read_bytes() for path in (base / "analysis/base").glob("*.json")}
+    for words in (
+        ["--what", "confidence", "--examples-from", lines],
+        ["--what", "lrp", "--kinds", "cross"],
+        ["--what", "lrp,confidence", "--kinds", "cross"],
+    ):
         well(analyze_here(base.path, *words, *FEW))
         for name, rows in tables.items():
             assert read_table(base, f"analysis/base/{name}.csv") == rows, (words, name)
+        for name in files.keys() - {"cards.json"}:
+            assert (base / "analysis/base" / name).read_bytes() == files[name], (words, name)
         now = page_data(base)
         for name in ("states", "systems", "survival", "tests", "correlations"):
             assert now[name] == before[name], (words, name)
@@ -211,6 +218,8 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_and_no_call_takes_f
         for each in own:
             shape = (2, len(each["produced"]), len(each["source"]))
             assert np.array(each["weights"]["decoder.0.cross"]).shape == shape
+    # of some kinds, in a folder of its own
+    assert base.read_json("analysis/base-cross/confidence.json")["cache_key"]["kinds"] == ["cross"]
     # what is counted stays what it was
     assert base.read_json("analysis/base/confidence.json")["cache_key"]["split"] == "valid"
     lines.write_text("a cat .\n" * 51)
