@@ -115,7 +115,7 @@ class AnalysedModel:
 
     @property
     def results_folder(self) -> str:
-        """Where results lie, relative to the run folder: those of some kinds of attention in one of their own,
+        """Where results lie, relative to the run folder: those of some kinds in a folder of their own,
         so that they do not take the place of those of all."""
         named = "" if self.config.text is None else f"-{Path(unpacked_name(Path(self.config.text))).stem}"
         if self.config.text is None and set(self.config.attention) != set(KINDS):

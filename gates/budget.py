@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .bank import GateBank
 from .headmap import FFN_KINDS, HeadSite, is_of
+from .names import check_numeric
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class LambdaBudget:
     warmup: int = 0
 
     def __post_init__(self) -> None:
+        check_numeric("lam", self.lam)
+        check_numeric("warmup", self.warmup, whole=True, least=0)
         if not (math.isfinite(self.lam) and self.lam >= 0):
             raise ValueError(f"expected lambda to be a finite number of at least 0, got {self.lam}; try 0.01")
-        if self.warmup < 0:
-            raise ValueError(f"expected at least 0 warm-up steps, got {self.warmup}")
 
     def weight(self, step: int) -> float:
         """lambda at optimiser step `step`, counted from 0."""
@@ -88,11 +89,9 @@ class TargetBudget:
         stiffness: float = 0.1,
         rate: float = 0.0002,
     ):
-        if not (stiffness > 0 and rate > 0 and warmup >= 0):
-            raise ValueError(
-                f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, "
-                f"{warmup=}"
-            )
+        check_numeric("warmup", warmup, whole=True, least=0)
+        if not (stiffness > 0 and rate > 0):
+            raise ValueError(f"expected stiffness and rate above 0, got {stiffness=}, {rate=}")
         self.targets: dict[str, int | Limit] = {"": targets} if isinstance(targets, int) else dict(targets)
         self.warmup, self.stiffness, self.rate = warmup, stiffness, rate
         self.multipliers = dict.fromkeys(self.targets, 0.0)

@@ -20,6 +20,7 @@ from .base import HeadGate
 from .budget import LambdaBudget, TargetBudget
 from .feed_forward import feed_forward_kinds, stack_in
 from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, check_kinds, is_of
+from .names import check_numeric
 from .prices import unit_prices
 from .registry import gate_class
 from .rules import SITE_RULES, has_own_rule, is_tested, known_rule, rule_of
@@ -194,6 +195,7 @@ def attach(
     chosen = check_kinds(kinds)
     targets = targets_of(chosen, heads, neurons)
     budget = budget_of(cls, targets, lam, warmup)
+    check_numeric("multiple", multiple, whole=True, least=1)
     if share not in ("head", "group", None):
         raise ValueError(
             "expected share='head', a gate for each head, or share='group', one for those of one key head; "

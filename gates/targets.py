@@ -1,12 +1,12 @@
 """How many heads and neurons are asked to stay, and how many can."""
 
 from collections.abc import Iterable, Mapping
-from numbers import Integral
 from typing import Any
 
 from torch import nn
 
 from .headmap import FFN_KINDS, HeadSite, is_of
+from .names import check_numeric
 from .rules import rule_of
 from .site_rule import group_of
 
@@ -19,8 +19,8 @@ def targets_of(
     by_kind = heads if isinstance(heads, Mapping) else {"heads": heads}
     numbers: dict[str, Any] = {"neurons": neurons, **by_kind}
     for name, number in numbers.items():
-        if number is not None and (isinstance(number, bool) or not isinstance(number, Integral)):
-            raise ValueError(f"{name}: expected how many stay, a whole number, got {number!r}")
+        if number is not None:
+            check_numeric(name, number, whole=True)
     if neurons is None and not isinstance(heads, Mapping):
         if heads is not None and (ffn := [kind for kind in kinds if kind in FFN_KINDS]):
             raise ValueError(f"heads={heads} says nothing of {' and '.join(ffn)}; give neurons= too")

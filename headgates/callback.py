@@ -30,6 +30,7 @@ from headgates.gates import (
     remove,
     save_pruned,
 )
+from headgates.gates.names import check_numeric
 
 WARMUP, SETTLE = 0.3, 0.3  # shares of all steps
 LOOK_EVERY = 20  # steps
@@ -65,6 +66,8 @@ class GateCallback:
             raise ValueError(
                 "nothing says how many heads stay: give heads=24, neurons=768, or lam=0.01, the price of each"
             )
+        check_numeric("settle", settle)
+        check_numeric("lr", lr)
         if not 0 <= settle < 1:
             raise ValueError(f"expected settle to be a share of the steps, 0 to below 1, got {settle}")
         if not lr > 0:

@@ -22,7 +22,7 @@ from headgates.analysis.levels import text_loss
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet, reconstruct
 from headgates.gates.attach_modes import check_ungated
 from headgates.gates.depth import skipped
-from headgates.gates.names import check_name
+from headgates.gates.names import check_name, check_numeric
 from headgates.gates.proof import memory_of
 from headgates.gates.short_example import Inputs, short_example
 from headgates.gates.site_walk import check_eager
@@ -87,8 +87,8 @@ def prune(
     asked = one_budget({name: number for name, number in budgets.items() if number is not None})
     if refit is not None:
         check_name("refit", refit, ("out",))
-    if not (multiple is None or (isinstance(multiple, int) and multiple > 0)):
-        raise ValueError(f"multiple: expected a whole number above 0, got {multiple!r}")
+    if multiple is not None:
+        check_numeric("multiple", multiple, whole=True, least=1)
     check_choice(choose)
     for what, given in (("loss", loss), ("run", run)):
         if not (given is None or callable(given)):

@@ -464,10 +464,11 @@ def test_two_processes_learn_the_gates_of_one(tmp_path, by_hand):
     [
         ({}, r"nothing says how many heads stay: give heads=24, neurons=768, or lam=0.01"),
         ({"heads": 3, "settle": 1.0}, "expected settle to be a share of the steps"),
+        ({"heads": 3, "lr": "1e-2"}, "lr: expected a number, got '1e-2'"),
         ({"heads": 3, "lr": -1}, "expected lr, the learning rate of the gates, above 0, got -1"),
         ({"heads": 3, "refit": (each for each in [])}, "a list of batches or a loader.* got a generator"),
     ],
-    ids=["nothing", "settle", "lr", "generator"],
+    ids=["nothing", "settle", "lr as a text", "lr", "generator"],
 )
 def test_options_that_say_nothing_are_refused_before_the_training(options, message):
     with pytest.raises(ValueError, match=message):

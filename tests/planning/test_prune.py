@@ -218,7 +218,7 @@ def test_multiply_adds_are_those_of_the_run():
         ({"heads": 4, "choose": lambda model, batches: 42}, "returns a HeadMap, got 42"),
         ({"heads": 4, "refit": "all"}, "unknown refit 'all'"),
         ({"heads": 4, "refit": True}, "unknown refit True"),
-        ({"neurons": 32, "multiple": 0}, "multiple: expected a whole number above 0, got 0"),
+        ({"neurons": 32, "multiple": 0}, "multiple: expected a whole number of at least 1, got 0"),
         ({"heads": 4, "run": print}, "run= is what is timed or counted"),
         ({"speedup": 2, "run": 3}, "run: expected a function, got 3"),
         ({"heads": 4, "loss": 3}, "loss: expected a function, got 3"),
