@@ -31,7 +31,7 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
     if not isinstance(model, Transformer):
         raise ValueError(
             f"the residual stream of a {type(model).__name__} is not known, only that of translation models, "
-            "so out+ffn and out+ffn+v cannot refit it; take the refit out"
+            "so out+ffn+v and distill cannot refit it; --refit out or none can be had"
         )
     found = []
     module: Any

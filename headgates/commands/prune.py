@@ -118,6 +118,7 @@ def compare_recipes(
     from headgates.gates import heads_left
     from headgates.lab.lab import Lab
     from headgates.pruning.by_score import check_counts
+    from headgates.pruning.closing import check_closing
     from headgates.pruning.grid import rows_of, without_repeats
 
     lab = Lab(settings)
@@ -127,6 +128,7 @@ def compare_recipes(
         )
         model = lab.text.load(base).model
         for recipe in recipes:  # all of them before anything is scored
+            check_closing(recipe.closing, model)
             if isinstance(recipe.budget, Units):
                 check_counts(heads_left(model, recipe.kinds), recipe.budget.counts)
         for said in filter(None, dict.fromkeys(map(way, recipes))):

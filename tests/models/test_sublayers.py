@@ -57,6 +57,6 @@ def test_models_whose_stream_is_not_known_are_refused(make_model):
     model = nn.ModuleDict({"encoder": make_model().encoder})
     assert find_sites(model)
     with pytest.raises(
-        ValueError, match=r"the residual stream of a ModuleDict is not known, .* take the refit out"
+        ValueError, match=r"the residual stream of a ModuleDict is not known, .* --refit out or none"
     ):
         sublayers(model)

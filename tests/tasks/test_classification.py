@@ -196,6 +196,19 @@ def test_scores_are_compared_on_its_base_by_accuracy(base, called):
     assert {run.row_of("pruned").heads_open for run in made} == {4}
 
 
+@pytest.mark.parametrize(
+    "words", [["--heads", "4", "--refit", "out+ffn+v", "--epochs", "1"], ["--speedup", "1.2"]], ids=" ".join
+)
+def test_a_refit_that_needs_the_layers_of_a_translation_model_is_refused_before_a_run_is_begun(
+    base, called, words
+):
+    there = {run.path for run in find_runs(base.path.parent)}
+    code, _, wrong = called(prune)(base.path, *words, "--threads", 1)
+    assert code == 1 and "is not known, only that of translation models" in " ".join(wrong.split()), wrong
+    assert "--refit" in wrong
+    assert {run.path for run in find_runs(base.path.parent)} == there
+
+
 def test_a_classifier_neither_translates_nor_is_exported(run, called, tmp_path):
     (tmp_path / "in.txt").write_text("a funny film\n")
     for script, words in (
