@@ -15,7 +15,7 @@ from headgates.commands import start
 from headgates.configs.fields import REQUIRED, all_settings, setting
 from headgates.configs.grid import GridOptions
 from headgates.configs.recipe import Budget, Recipe, Units
-from headgates.configs.recipe_flags import RecipeFlags
+from headgates.configs.recipe_flags import RecipeFlags, decides
 from headgates.configs.settings import OF_THE_BASE, Settings
 from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
@@ -117,6 +117,7 @@ def compare_recipes(
     """typed: the settings that the commands of the last lines repeat."""
     from headgates.gates import heads_left
     from headgates.lab.lab import Lab
+    from headgates.models.translator import Translator
     from headgates.pruning.by_score import check_counts
     from headgates.pruning.closing import check_closing
     from headgates.pruning.grid import rows_of, without_repeats
@@ -126,8 +127,14 @@ def compare_recipes(
         recipes = without_repeats(
             options.recipes(options.by, settings.seed, default=usual_budgets(lab, base, options.kinds))
         )
-        model = lab.text.load(base).model
+        predictor = lab.text.load(base)
+        model = predictor.model
         for recipe in recipes:  # all of them before anything is scored
+            if decides(recipe.choose, recipe.budget) and not isinstance(predictor, Translator):
+                raise ValueError(
+                    f"{recipe.budget.words} is planned here for models that translate, and the task of "
+                    f"{base.path} is {settings.task}; give --heads, or plan its model by hg.prune"
+                )
             check_closing(recipe.closing, model)
             if isinstance(recipe.budget, Units):
                 check_counts(heads_left(model, recipe.kinds), recipe.budget.counts)
