@@ -42,16 +42,13 @@ class Learned:
     """One kind of learned gate.
 
     gate: its class, by name in gates.GATES. options: a dataclass whose fields the class takes; they become
-    `--gates.*`. label: in figures and tables. init: the option that says where its gates start. by_price: a
-    price steers it, lambda or one that follows a number of heads; otherwise the gates keep their number
-    themselves. start_by: the score in whose order its gates start; all start alike where there is none."""
+    `--gates.*`. label: in figures and tables. by_price: a price steers it, lambda or one that follows a
+    number of heads; otherwise the gates keep their number themselves."""
 
     gate: str
     options: type
     label: str
-    init: str = "log_alpha"
     by_price: bool = True
-    start_by: str | None = None
 
     def gate_options(self, gates: Any) -> dict[str, Any]:
         """The options of its class, from the settings `--gates.*` (a GateConfig)."""
@@ -60,8 +57,5 @@ class Learned:
 
 LEARNED: dict[str, Learned] = {
     "l0": Learned("l0", HardConcreteOptions, "learned gates"),
-    "l0-started": Learned(
-        "l0", HardConcreteOptions, "learned gates, started by importance", start_by="importance"
-    ),
-    "subset": Learned("subset", SubsetOptions, "learned subset", init="score", by_price=False),
+    "subset": Learned("subset", SubsetOptions, "learned subset", by_price=False),
 }

@@ -268,8 +268,6 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(
             f"--lambda is a price that learned gates pay, and {choose} has none: give --heads, or choose l0"
         )
-    if by_price and learned is not None and learned.start_by:
-        raise ValueError(f"{choose} starts with a number of heads: give --heads, not --lambda")
     if choose == PLAN and isinstance(budget, Lambda | Units):
         raise ValueError("a plan reaches a speed or a size: give --speedup, --params or --macs")
     if isinstance(budget, MaxDrop) and (budget.heads if choose == PLAN else budget.speeds):

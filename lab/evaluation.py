@@ -72,7 +72,6 @@ def open_head_fields(model: nn.Module, open_heads: HeadMap | None) -> dict[str, 
     return fields | {
         "neurons_open": neurons.count(),
         "neurons_total": neurons.heads_total,
-        "neurons_by_site": {site.name: int(row.sum()) for site, row in neurons.items()},
     }
 
 

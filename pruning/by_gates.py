@@ -2,24 +2,19 @@
 to a number of heads, under a limit on what they cost, or to the fewest heads that lose little.   Voita et
 al. 2019."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Speed, Units
 from headgates.data.ranks import first, is_first
 from headgates.gates import (
     FFN_KINDS,
-    KINDS,
     WIDTH,
     GateBank,
     HeadMap,
-    HeadSite,
     Subnet,
     TargetBudget,
     attach,
@@ -33,13 +28,10 @@ from headgates.lightning_modules.stage_record import StageResult
 from headgates.models.translator import Translator
 from headgates.pruning.by_score import check_counts
 from headgates.pruning.choice import Choice
-from headgates.pruning.choosers import score_named
 from headgates.pruning.max_drop import Try, fewest, numbers_of_heads, validated
 from headgates.pruning.planning import Planning
-from headgates.pruning.scores import compute_scores, head_scores, ranked, request_of, scoring_seconds
 from headgates.tasks.base import Predictor
 
-HEAD_START = 2.5  # log_alpha at the ends of a score's order
 Targets = int | dict[str, int]
 
 
@@ -59,10 +51,10 @@ def by_gates(run: Run, recipe: Recipe) -> Choice:
     bank, result, seconds = train_gates(run, recipe, predictor, targets, price=price)
     if is_first():
         bank.save(run.folder / "gates.json")
-    soft, expected = bank.values(), bank.open_prob()
+    soft = bank.values()
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     closed = bank.closed()
-    facts: dict[str, Any] = {"expected": expected}
+    facts: dict[str, Any] = {}
     if result is not None and soft.map(lambda row: row.double()) != (~closed).map(lambda row: row.double()):
         facts["soft"] = run.task.outputs(predictor, run.text.test[0])  # before gates are exact
     detach(predictor.model)
@@ -86,7 +78,6 @@ def train_gates(
     price: how many stay, or what each costs. name, prefix: of the stage, and of its files in the folder."""
     settings, model, gates = run.settings, predictor.model, run.settings.gates
     learned = LEARNED[recipe.choose]
-    started, seconds = head_start(run, recipe, predictor, targets)
     bank = attach(
         model,
         learned.gate,
@@ -95,14 +86,14 @@ def train_gates(
         lam=price,
         warmup=gates.lambda_warmup,
         multiple=WIDTH,
-        **(learned.gate_options(gates) | started),
+        **learned.gate_options(gates),
     )
     if recipe.learns_weights:
         gating = Gating(gates, bank, epochs=recipe.epochs)
         stage = settings.finetuning(recipe.epochs)
         trained = run.train_on(name, predictor, stage, seeded_as="gates", prefix=prefix, gating=gating)
-        return bank, trained, seconds
-    return bank, None, seconds + choose_on_frozen(run, f"{name}: choice", predictor, bank)
+        return bank, trained, 0.0
+    return bank, None, choose_on_frozen(run, f"{name}: choice", predictor, bank)
 
 
 def choose_on_frozen(run: Run, name: str, predictor: Predictor, bank: GateBank) -> float:
@@ -121,44 +112,6 @@ def move_gates(run: Run, name: str, predictor: Predictor, bank: GateBank, epochs
     stage = replace(run.settings.finetuning(epochs), average=0.0)
     gating = Gating(replace(run.settings.gates, settle=0.0), bank, epochs=epochs)
     return run.train_on(name, predictor, stage, prefix="choice-", gating=gating)
-
-
-# ---------------------------------------------------------------- where gates start
-
-
-def head_start(
-    run: Run, recipe: Recipe, predictor: Predictor, targets: Targets | None
-) -> tuple[dict[str, HeadMap], float]:
-    """Where the gates start: HEAD_START above or below the middle at the ends of the order of their score,
-    and 0 where as many are above as stay, heads and neurons each in an order of their own; nothing where
-    all start alike. And the seconds of the score. Scores of the base are kept in its folder, those of a
-    model with fewer heads are not."""
-    learned, begin = LEARNED[recipe.choose], time.perf_counter()
-    by = learned.start_by
-    if by is None:
-        return {}, 0.0
-    source = run.text.source(run.base, predictor)
-    request = request_of(run, recipe, source)
-    unpruned = all(row.all() for row in heads_left(source.model, recipe.kinds).values())
-    score = score_named(by)
-    scores = head_scores(by, request) if unpruned else compute_scores(score, request)[score.part]
-    seconds = scoring_seconds(by, request) if unpruned else time.perf_counter() - begin
-    scores = HeadMap({site: row for site, row in scores.select(recipe.kinds).items() if site.heads})
-    # each layer scaled as pruning by it does: a raw order would empty whole layers
-    order = ranked(by, scores)
-    assert targets is not None  # a price without a number is refused with the recipe
-    counts = targets if isinstance(targets, dict) else {"heads": targets}
-    neurons = counts.get("ffn", 0)
-    heads = sum(counts.values()) - neurons
-    starts = start_of(order.select(KINDS), heads) | start_of(order.select(FFN_KINDS), neurons)
-    return {learned.init: HeadMap(starts)}, seconds
-
-
-def start_of(order: HeadMap, keep: int) -> dict[HeadSite, Tensor]:
-    """Where the gates of ranked scores start of which `keep` stay (`head_start`)."""
-    flat = order.flat()
-    ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the head that closes first
-    return dict(order.like(HEAD_START * (ranks - (len(flat) - keep)) / (len(flat) / 2)))
 
 
 # ---------------------------------------------------------------- other budgets

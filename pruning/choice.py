@@ -15,7 +15,7 @@ from headgates.tasks.base import Predictor
 class Choice:
     """predictor: the model, with all its parts still in it. subnet: which of them stay; None where it is
     another model altogether. seconds: of choosing. result: of the training that chose the parts and trained
-    the weights with them. facts: what its row says beside: `speed` of a plan, `expected` units, `soft` gates.
+    the weights with them. facts: what its row says beside: `speed` of a plan, `soft` gates.
     epochs_left: of the recipe, after a result."""
 
     predictor: Predictor

@@ -165,8 +165,6 @@ def score_named(name: str) -> Score:
 
 def score_of(recipe: Recipe) -> str | None:
     """The score that a recipe's choice reads; None where it reads none."""
-    if recipe.choose in LEARNED:
-        return LEARNED[recipe.choose].start_by
     planned = recipe.choose == "plan" or (recipe.choose == "scratch" and isinstance(recipe.budget, Speed))
     return ORDER if planned else recipe.choose if is_score(recipe.choose) else None
 

@@ -20,7 +20,7 @@ from headgates.configs.closing import RESAMPLE
 from headgates.configs.recipe import PIECES, SHORTLIST, UNPRUNED, Recipe, Speed, Units
 from headgates.configs.registry import imported
 from headgates.data.ranks import all_sum, first, share
-from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet
+from headgates.gates import FFN_KINDS, WIDTH, Subnet
 from headgates.gates.depth import skipped
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.lab.distilled_text import teacher_of
@@ -203,7 +203,6 @@ def measure(
     """Add the row of the smaller model: metrics on the test set, loss on validation, sizes and seconds;
     speeds where a plan made it."""
     predictor, facts = choice.predictor, choice.facts
-    expected: HeadMap | None = facts.get("expected")
     row = run.evaluation.add(
         own,
         run.folder / "best.pt",
@@ -213,8 +212,6 @@ def measure(
         stage=None if result is None else result.to_json(),
         compute=run.compute_of(result, choice.seconds, refit),
         loss=loss_of(run, predictor.model) if result is None else result.losses[result.best_epoch],
-        expected_open_heads=expected_of(KINDS, expected),
-        expected_open_neurons=expected_of(FFN_KINDS, expected),
     )
     if run.evaluation.reference is None:
         run.evaluation.choose_reference()
@@ -260,12 +257,6 @@ def warn_of_gap(run: Run, row: ResultRow, outputs: list[str]) -> None:
             f"warning: making the gates exactly 0 or 1 changed {metric.title} from {soft:.2f} to "
             f"{row.main.value:.2f}: gates are still between; give more --epochs or a larger --gates.lr"
         )
-
-
-def expected_of(kinds: tuple[str, ...], expected: HeadMap | None) -> float | None:
-    """How many of these kinds gates expected to be open; None where they have none."""
-    part = None if expected is None else expected.select(kinds)
-    return part.sum() if part is not None and len(part) else None
 
 
 def loss_of(run: Run, model: Any, most: int = 0) -> float:

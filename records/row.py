@@ -127,16 +127,16 @@ class ResultRow:
     """A system: how many heads are open, and how good it is.
 
     heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. neurons_open,
-    neurons_total, neurons_by_site: of feed-forward layers, where some neurons are closed. layers_left: of
-    each stack, whether each of its first layers is there, where some are not. evaluation: what the outputs
-    depend on beside the model. measures: metric -> numbers, the metric that decides first. compute: seconds
-    of what made it of the base: the `choice` of heads, the `refit`, the base's translations (`text`),
-    `training`. parameters: without those of closed heads. seconds: of translating the test set once; None
-    where closed heads were only masked, which saves no time, or on another machine. stage: how it was
-    trained last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). same_as: the
-    system of this run that it equals. subnet: what stays of the base (`gates.Subnet`). recipe: how it was
-    made; None of a base. loss: on validation, in nats per unit. endless: the share of the outputs that run to
-    the length limit, where the base's do not. path: the models that were tried, of which this is one."""
+    neurons_total: of feed-forward layers, where some neurons are closed. layers_left: of each stack,
+    whether each of its first layers is there, where some are not. evaluation: what the outputs depend on
+    beside the model. measures: metric -> numbers, the metric that decides first. compute: seconds of what
+    made it of the base: the `choice` of heads, the `refit`, the base's translations (`text`), `training`.
+    parameters: without those of closed heads. seconds: of translating the test set once; None where
+    closed heads were only masked, which saves no time, or on another machine. stage: how it was trained
+    last (lightning_modules.stage). above_trivial: of a base (`analysis.significance`). subnet: what stays
+    of the base (`gates.Subnet`). recipe: how it was made; None of a base. loss: on validation, in nats
+    per unit. endless: the share of the outputs that run to the length limit, where the base's do not.
+    path: the models that were tried, of which this is one."""
 
     system: str
     heads_open: int
@@ -146,21 +146,17 @@ class ResultRow:
     heads_by_site: dict[str, list[int]] | None = None
     neurons_open: int | None = None
     neurons_total: int | None = None
-    neurons_by_site: dict[str, int] | None = None
     layers_left: dict[str, list[bool]] | None = None
     parameters: int | None = None
     seconds: float | None = None
     evaluation: EvaluationRecord = field(default_factory=EvaluationRecord)
     recipe: Recipe | None = None
     loss: float | None = None
-    expected_open_heads: float | None = None
-    expected_open_neurons: float | None = None
     stage: StageRecord | None = None
     compute: dict[str, float] | None = None
     above_trivial: Interval | None = None
     reference: str | None = None
     p_value_vs_base: float | None = None
-    same_as: str | None = None
     subnet: dict[str, Any] | None = None
     speed: SpeedRecord | None = None
     endless: float | None = None

@@ -58,10 +58,10 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
 
 
 def own_rows(folder: RunFolder, base: RunFolder) -> Iterator[ResultRow]:
-    """The rows of a run without the base's, which its own run has, and without those that equal another."""
+    """The rows of a run without the base's, which its own run has."""
     for row in folder.rows():
         borrowed = folder.path != base.path and row.system == base.own_system()
-        if not borrowed and row.same_as is None:
+        if not borrowed:
             yield row
 
 

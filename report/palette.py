@@ -78,7 +78,6 @@ ROLE_COLOURS = {
 # what chooses has one colour; trained on after it, it has another marker and dashes
 LOOKS = {
     "l0": Look(VERMILION, "o"),
-    "l0-started": Look(OLIVE, "P"),
     "subset": Look(SKY, "p"),
     "importance": Look(BLACK, "v"),
     "raw-importance": Look(GREY, "v", (4, 2)),

@@ -138,7 +138,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--lambda big", ["--lambda: expected a list of numbers, got 'big'"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
         ("--seed 1.5", ["--seed: expected a whole number, got '1.5'"]),
-        ("--gate l1", ["--gate: expected some of l0, l0-started", "got l1"]),
+        ("--gate l1", ["--gate: expected some of l0, subset", "got l1"]),
         ("--model.norm per", ["expected one of pre, post, got 'per' (did you mean 'pre'?)"]),
         ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
         ("--rivals obs,importanc", ["did you mean 'importance'?"]),

@@ -169,7 +169,6 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
         ("--lambda 0.1 --heads 9", "--lambda and --heads say in two ways how much stays"),
         ("--max-drop 1 --macs 0.5", "--macs and --max-drop say in two ways"),
         ("--lambda 0.1 --by subset", "--lambda is a price .* subset has none"),
-        ("--lambda 0.1 --by l0-started", "l0-started starts with a number of heads"),
         ("--heads 9 --by plan", "a plan reaches a speed or a size"),
         ("--max-drop 1 --heads 9 --by plan", "give --speedup, or neither"),
         ("--max-drop 1 --speedup 2 --by importance", "give --heads, or neither"),

@@ -144,7 +144,6 @@ def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_
     ("choose", "budget", "score"),
     [
         ("importance", Units(9), "importance"),
-        ("l0-started", Units(9), "importance"),
         ("l0", Units(9), None),
         ("plan", Speed(2.0), "obs"),
         ("scratch", Speed(2.0), "obs"),

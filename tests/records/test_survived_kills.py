@@ -16,7 +16,7 @@ RUNS = {
         "--distill.weight 0.3 --gates.settle 0.5 --train.optimizer muon --train.accumulate 3",
     ),
     "chosen first": (
-        Recipe("l0-started", Units(9), refit="out", epochs=2),
+        Recipe("l0", Units(9), refit="out", epochs=2),
         "--set gates.choose_epochs=2",
     ),
     "from random weights": (Recipe("scratch", Units(9), epochs=1), "--train.epochs 2"),
