@@ -209,33 +209,16 @@ class Evaluation:
         if self.reference is not None:
             self.against_reference(row)
 
-    def copy_row(
-        self, row: ResultRow, folder: RunFolder, other: str, weights: Path, xi: HeadMap | None, **changes: Any
-    ) -> None:
-        """Add a row with the outputs of the system `other` of `folder`."""
-        outputs = folder.outputs(other)
-        row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
-        self.add_scored(row, outputs, weights, xi)
-
-    def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
-        """Add the row and outputs of a base run, which may be a smaller model itself, under another name;
-        they are made anew if they were made with settings other than this configuration's."""
-        weights, own, here = run / "best.pt", first(run.own_system), measured_here()
-        if (found := evaluated(run, self.fingerprint, own)) is not None:
-            folder, row = found
-            measured = first(folder.result)
-            same = all(measured.get(name) == value for name, value in here.items())
-            of_base: dict[str, Any] = {"system": system, "others": {}}
-            of_base |= dict.fromkeys(("recipe", "compute", "subnet", "speed"))
-            of_base |= {} if same else {"seconds": None}
-            self.copy_row(row, folder, row.system, weights, None, **of_base)
-            return
-        predictor = self.task.load_predictor(run.path, run.weights_of(own), settings)
-        row = self.add(system, weights, predictor, None, stage=stage_of(run))
-        kept = kept_evaluation(run, self.fingerprint)
-        with suppress(OSError):  # a base may be another user's
-            kept.write_outputs(own, self.folder.outputs(system))
-            kept.write_json("result.json", {"rows": [replace(row, system=own).to_json()], **here})
+    def borrow(self, system: str, run: RunFolder, folder: RunFolder, row: ResultRow) -> None:
+        """Add the row of a base run, which may be a smaller model itself, under another name. folder: of its
+        outputs."""
+        measured, here = first(folder.result), measured_here()
+        same = all(measured.get(name) == value for name, value in here.items())
+        outputs = folder.outputs(row.system)
+        unknown = ("reference", "p_value_vs_base", "recipe", "compute", "subnet", "speed")
+        plain: dict[str, Any] = dict.fromkeys(unknown if same else (*unknown, "seconds"))
+        row = replace(row, system=system, measures={}, others={}, **plain)
+        self.add_scored(row, outputs, run / "best.pt", None)
 
     def choose_reference(self) -> None:
         """Compare every row with the base trained on for as long, or with the base where nothing trains on:

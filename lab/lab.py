@@ -146,23 +146,24 @@ class Lab:
         with RunLocks() as locks:
             return first(lambda: not locks.hold(Path(self.settings.runs), config_hash(key), wait=False))
 
-    def own_row(self, run: RunFolder) -> tuple[RunFolder, ResultRow]:
+    def own_row(self, run: RunFolder, settings: dict[str, Any] | None = None) -> tuple[RunFolder, ResultRow]:
         """The row of a finished run's own model on the test lines, and with the search, of this command, and
-        the folder of its outputs. Where its result is of others, they are made now, once, and kept beside."""
+        the folder of its outputs. Where its result is of others, they are made now, once, and kept beside.
+        settings: of the search, where the caller knows them."""
         own, text = first(run.own_system), self.text
-        predictor = self.text.load(run)
-        settings = self.task.prediction_settings(predictor)
+        if settings is None:
+            settings = self.task.prediction_settings(text.load(run))
         key = evaluation_key(settings, text.test)
         if (found := evaluated(run, key, own)) is not None:
             first(lambda: measure_again(found[0], self.task, text.test))
             return evaluated(run, key, own) or found
         kept = first(lambda: self.writable(kept_evaluation(run, key)))
         say(
-            f"{run.path}: its result is of other test lines or another search; the {len(text.test[0]):,} "
-            f"lines are translated now, into {kept.path}"
+            f"{run.path}: it has no result of the {len(text.test[0]):,} test lines with this search; they are "
+            f"translated now, into {kept.path}"
         )
         evaluation = Evaluation(kept, self.task, text.test, settings)
-        row = evaluation.add(own, run.weights_of(own), predictor, None, stage=stage_of(run))
+        row = evaluation.add(own, run.weights_of(own), text.load(run), None, stage=stage_of(run))
         kept.write_json("result.json", {"rows": [row.to_json()], "system": own, **measured_here()})
         return kept, row
 
@@ -320,10 +321,10 @@ class Run:
     def compare_with(self, continued: RunFolder | None, predictor: Predictor) -> Evaluation:
         """Begin the rows with those of the bases, the last of which is the reference."""
         self.track()
-        evaluation = self.begin_rows(predictor)
-        evaluation.borrow(BASE, self.base, self.text.settings)
-        if continued is not None:
-            evaluation.borrow(CONTINUED, continued, self.text.settings)
+        evaluation, settings = self.begin_rows(predictor), self.task.prediction_settings(predictor)
+        for system, run in ((BASE, self.base), (CONTINUED, continued)):
+            if run is not None:
+                evaluation.borrow(system, run, *self.lab.own_row(run, settings))
         evaluation.choose_reference()
         return evaluation
 

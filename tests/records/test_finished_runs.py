@@ -57,7 +57,7 @@ def test_a_continued_base_is_translated_once_for_other_test_lines_whoever_asks(
     row = row_of(continued, lab)
     monkeypatch.setattr(Translation, "outputs", None)
     evaluation = Evaluation(base, lab.task, lab.text.test, lab.task.prediction_settings(lab.text.load(base)))
-    evaluation.borrow(BASE, continued, lab.text.settings)
+    evaluation.borrow(BASE, continued, *lab.own_row(continued))
     assert row_of(continued, lab).result == row.result
     assert [(each.system, each.main.value) for each in evaluation.rows] == [("base", row.result.main.value)]
 
