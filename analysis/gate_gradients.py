@@ -181,6 +181,7 @@ def gradient_means(
     of: Callable[[Tensor], Tensor],
     *,
     per: Per = "sentence",
+    at: Tensor | None = None,
     loss: Loss = batch_loss,
     kinds: Iterable[str] | None = None,
     closed: HeadMap | None = None,
@@ -190,17 +191,19 @@ def gradient_means(
     """For every site the mean over sentences of a function of the loss's gradients to the heads' factors.
 
     of: the sum over rows of that function of gradients (N, H), float64. per: what a row is of. For "token"
-    the mean is over query positions that are not padding, for "batch" still over sentences. loss (model,
-    batch): a sum over the batch's sentences, of which none may depend on another. queries (model, site,
-    batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the default. closed:
-    bool, True for heads whose output is 0. ranks: processes that share the batches out. The model is left as
-    it was. Raises ValueError where it has gates or no heads of the kinds, and without any batch."""
+    the mean is over query positions that are not padding, for "batch" still over sentences. at: the value of
+    all factors where gradients are taken, 1 unless given. loss (model, batch): a sum over the batch's
+    sentences, of which none may depend on another. queries (model, site, batch): (B, L) bool, True at
+    positions that are not padding. Of both, batches.py has the default. closed: bool, True for heads whose
+    output is 0. ranks: processes that share the batches out. The model is left as it was. Raises ValueError
+    where it has gates or no heads of the kinds, and without any batch."""
     device, counts = device_of(model), Counter[HeadSite]()
     sums = {site: of(torch.zeros(0, site.heads, dtype=torch.float64)) for site in sites_of(model, kinds)}
+    point = None if at is None else dict.fromkeys(sums, at)
     with head_factors(model, kinds=kinds, closed=closed) as factors:
         for batch in shared(batches, ranks):
             batch = on_device(batch, device)
-            for site, gradient in factors.slopes(loss, batch, per=per, queries=queries).items():
+            for site, gradient in factors.slopes(loss, batch, per=per, queries=queries, at=point).items():
                 rows = (gradient.mT if per == "token" else gradient).reshape(-1, site.heads)
                 sums[site] += of(rows.double()).cpu()  # padding has no gradient
                 real = queries(model, site, batch)  # (B, L)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from headgates.analysis.batches import sites_of
 from headgates.analysis.significance import (
     BOOTSTRAP_SEED,
     LEVEL,
@@ -29,7 +30,6 @@ from headgates.gates.headmap import check_kinds
 from headgates.pruning.ablation import (
     AblationScores,
     ablation_key,
-    chosen_sites,
     main_by_head,
     one_head_masks,
     score_ablations,
@@ -76,7 +76,7 @@ def ablate(
     A finished table with the same fingerprint is read, an interrupted one continues after its last whole
     kind. Raises ValueError if a table of that name has another fingerprint, unless `fresh`."""
     alone, split = table == ONE, list(texts)[-1]
-    sites = chosen_sites(source.model, kinds)
+    sites = list(sites_of(source.model, kinds))
     ablations = one_head_masks(sites, closed=alone)
     resamples = resamples or least_resamples(len(ablations) if alone else 2 * len(sites))
     file = table if split == TEST_SET else f"{table}-on-{split}"

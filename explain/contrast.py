@@ -27,7 +27,7 @@ from headgates.analysis.contrasts import alike_pairs, mean_changes, pair_values,
 from headgates.analysis.patching import Patching
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.significance import LEVEL
-from headgates.analysis.without_heads import all_heads, closing
+from headgates.analysis.without_heads import all_heads, closing, heads_at
 from headgates.configs.cli import config_hash
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.batch import pad
@@ -143,13 +143,14 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
     check_language(analysed, name)
     encoded = EncodedContrasts.of(analysed.source.translator, contrasts, name)
     model = analysed.predictor.model
-    heads = [head for head in all_heads(model) if head[0].kind in config.attention]
-    by_name = {head_name(head): head for head in all_heads(model)}
+    everything = closing(all_heads(model))
+    looked_at = everything.select(config.attention)
+    heads = heads_at(looked_at)
+    by_name = {head_name(head): head for head in heads_at(everything)}
     named = [known(by_name, each) for each in config.contrast_heads]
     receiver = receiver_of(by_name, config.contrast_into)
     numbers = range(len(encoded))
     analysed.report(f"contrast {name}: {len(encoded)} contrasts without each of {len(heads)} heads")
-    everything = closing(all_heads(model))
     closings = [HeadMap({}), everything, *(closing([head]) for head in heads)]
     clean, none, *alone = pair_values(model, encoded.batches(numbers), closings, preference)
     changes, units = {"effect": clean - torch.stack(alone)}, {"effect": encoded.units(numbers)}
@@ -195,7 +196,7 @@ def contrast(analysed: AnalysedModel) -> AnalysisResult:
             "held_out_clean": float(clean[1::2].mean()),
             **{key: asdict(each) for key, each in zip(("without", "alone"), effects, strict=True)},
         }
-    maps = {column: head_map(heads, change.mean(1)) for column, change in changes.items()}
+    maps = {column: looked_at.like(change.mean(1)) for column, change in changes.items()}
     return AnalysisResult(maps, facts, {f"contrast-{slug}": rows})
 
 
@@ -249,13 +250,6 @@ def head_rows(
             row[column] = found.pop("mean")
             row |= {f"{column}_{key}": value for key, value in found.items()}
     return rows
-
-
-def head_map(heads: Sequence[Head], means: Tensor) -> HeadMap:
-    rows: dict[Any, Tensor] = {}
-    for (site, head), mean in zip(heads, means, strict=True):
-        rows.setdefault(site, torch.zeros(site.heads, dtype=torch.float64))[head] = mean
-    return HeadMap(rows)
 
 
 # ---------------------------------------------------------------- what the settings name

@@ -14,7 +14,7 @@ from headgates.analysis.survival import any_role, survive_longer, survivors
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.analyses import base_score
 from headgates.explain.transfer import correlate
-from headgates.gates import KINDS, HeadMap, find_sites
+from headgates.gates import HeadMap, find_sites
 from headgates.records.related import MadeRun
 from headgates.records.table import TableRow
 
@@ -39,13 +39,10 @@ def correlation_rows(scores: Mapping[str, HeadMap]) -> list[TableRow]:
     and p_value (two-sided); none for fewer than three heads, and where all heads have the same score."""
     rows = []
     for first, second in combinations(scores, 2):
-        common = [site for site in scores[first] if site in scores[second]]
-        for kind in ("all", *(kind for kind in KINDS if any(site.kind == kind for site in common))):
-            sites = [site for site in common if kind in ("all", site.kind)]
-            x, y = (
-                HeadMap({site: scores[name][site] for site in sites}).flat().tolist()
-                for name in (first, second)
-            )
+        both = scores[first].keys() & scores[second].keys()
+        one, other = (HeadMap({site: scores[name][site] for site in both}) for name in (first, second))
+        for kind in ("all", *one.kinds):
+            x, y = (each.select([kind]).flat().tolist() for each in (one, other))
             if (found := correlate(x, y)["spearman"]) is not None:
                 row = {"first": first, "second": second, "kind": kind, "heads": len(x)}
                 rows.append(row | {"spearman": found[0], "p_value": found[1]})

@@ -13,6 +13,7 @@ the end, H heads of a site, K head width, V vocabulary.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -95,8 +96,9 @@ class SentenceModel:
             site: torch.where(row == 0, 1.0, row) for site, row in xi.items()
         }  # of heads that are open
         self.device = next(self.model.parameters()).device
-        self.kept: dict[str, Said] = {}
-        self.alone: tuple[str, dict[str, float]] = ("", {})  # the last sentence's effects
+        # what it says as the run has it, and each head's effect with all others as the run has them
+        self.as_it_is = lru_cache(KEPT_SENTENCES)(lambda text: self.say(text, Change(self.start)))
+        self.effects_alone = lru_cache(1)(lambda text: self.effects(text, self.start))
 
     # ------------------------------------------------------------ text
 
@@ -313,14 +315,6 @@ class SentenceModel:
         if strange or specials.end in prefix[:-1] or (not self.translates and len(prefix) > 1):
             raise ValueError(f"no {'translation' if self.translates else 'label'} begins with these tokens")
 
-    def as_it_is(self, text: str) -> Said:
-        """What the model says as the run has it; the last sentences' are kept."""
-        if text not in self.kept:
-            self.kept[text] = self.say(text, Change(self.start))
-            while len(self.kept) > KEPT_SENTENCES:
-                del self.kept[next(iter(self.kept))]
-        return self.kept[text]
-
     @torch.inference_mode()
     def attention(
         self, text: str, target: Sequence[int], change: Change, *, other: str | None = None
@@ -347,12 +341,6 @@ class SentenceModel:
             name: now - loss if head in shut else loss - now
             for (name, head), loss in zip(self.heads.items(), turned, strict=True)
         }
-
-    def effects_alone(self, text: str) -> dict[str, float]:
-        """Head -> its effect with all others as the run has them; kept for the last sentence."""
-        if self.alone[0] != text:
-            self.alone = text, self.effects(text, self.start)
-        return self.alone[1]
 
     def patch_effects(self, text: str, other: str) -> dict[str, float]:
         """Head -> what patching it alone by the other sentence adds to the loss of what the model says as it

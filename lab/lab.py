@@ -159,8 +159,8 @@ class Lab:
             return evaluated(run, key, own) or found
         kept = first(lambda: self.writable(kept_evaluation(run, key)))
         say(
-            f"{run.path}: it has no result of the {len(text.test[0]):,} test lines with this search; they are "
-            f"translated now, into {kept.path}"
+            f"{run.path}: it has no result of the {len(text.test[0]):,} test lines with this search; they "
+            f"are translated now, into {kept.path}"
         )
         evaluation = Evaluation(kept, self.task, text.test, settings)
         row = evaluation.add(own, run.weights_of(own), text.load(run), None, stage=stage_of(run))

@@ -17,14 +17,13 @@ from itertools import groupby
 from typing import Any, TypedDict
 
 import torch
-from torch import nn
 
+from headgates.analysis.batches import sites_of
 from headgates.analysis.significance import Scored, score, score_changed
 from headgates.configs.cli import config_hash
 from headgates.data.ranks import first, gathered, share
 from headgates.data.text import digest_lines
-from headgates.gates import HeadMap, HeadSite, Subnet, find_sites
-from headgates.gates.headmap import check_kinds
+from headgates.gates import HeadMap, HeadSite, Subnet
 from headgates.models.ablated_search import Ablated, ablated_translations
 from headgates.models.progress import say
 from headgates.models.translator import Translator
@@ -122,18 +121,6 @@ def joined(parts: Sequence[Ablated], lines: int) -> Ablated:
     return Ablated(drafts, changed, decoded=sum(part.decoded for part in parts))
 
 
-def chosen_sites(model: nn.Module, kinds: Sequence[str] | None) -> list[HeadSite]:
-    """The model's sites of these kinds. Raises ValueError if it has none."""
-    model_sites, chosen = sorted(find_sites(model)), check_kinds(kinds)
-    sites = [site for site in model_sites if site.kind in chosen]
-    if not sites:
-        raise ValueError(
-            f"the model has no heads of kind {', '.join(chosen)}; it has "
-            f"{', '.join(site.name for site in model_sites)}"
-        )
-    return sites
-
-
 def one_head_masks(sites: Sequence[HeadSite], *, closed: bool) -> list[HeadMap]:
     """For every head, site after site, the mask that closes it alone, or (closed=False) all others of its
     site."""
@@ -163,6 +150,6 @@ def ablation_score(
     """The validation metric (such as BLEU) of the unpruned model minus that without the head: the dashed
     lines of Michel et al. 2019, figure 3; negative where the model is better without it. The batches are not
     read; outputs are kept in `file`-outputs.json of the run."""
-    sites = chosen_sites(model, kinds)
+    sites = list(sites_of(model, kinds))
     scored = score_ablations(source, valid, one_head_masks(sites, closed=True), name=file, fresh=fresh)
     return main_by_head(sites, scored).map(lambda row: scored.base.main - row)

@@ -281,14 +281,14 @@ def draw_causes(result: AnalysisResult, path: str | Path) -> None:
     """Draw a panel for each score: every head's place by it against its place by the exact effect, 1 the
     most."""
     exact, *others = result.head_maps
-    places = {name: places_of(result.head_maps[name]) for name in result.head_maps}
+    places = {name: places_of(effects) for name, effects in result.head_maps.items()}
     panels = []
     for name, row in zip(others, result.tables["causes"][1:], strict=True):
+        pair = places[name], places[exact]
         series = [
             Series(KIND_WORDS[kind], KIND_LOOKS[kind], x, y)
-            for kind in KINDS
-            if len(x := of_kind(places[name], result.head_maps[name], kind))
-            for y in [of_kind(places[exact], result.head_maps[exact], kind)]
+            for kind in pair[0].kinds
+            for x, y in [[each.select([kind]).flat().numpy() for each in pair]]
         ]
         title = f"{name}: {number_text(row['spearman'], '+.2f') or 'all heads alike'}"
         panels.append(Panel(title, series))
@@ -303,14 +303,7 @@ def draw_causes(result: AnalysisResult, path: str | Path) -> None:
     )
 
 
-def places_of(effects: HeadMap) -> np.ndarray:
+def places_of(effects: HeadMap) -> HeadMap:
     """The place of each head, 1 for the largest number; of equal ones the first comes first."""
-    from scipy.stats import rankdata  # type: ignore[import-untyped]
-
-    places: np.ndarray = rankdata(-effects.flat().numpy(), method="ordinal")
-    return places
-
-
-def of_kind(places: np.ndarray, effects: HeadMap, kind: str) -> np.ndarray:
-    kinds = [site.kind for site in effects for _ in range(site.heads)]
-    return places[[each == kind for each in kinds]]
+    order = effects.flat().argsort(descending=True, stable=True)
+    return effects.like(order.argsort() + 1)

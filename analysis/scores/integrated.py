@@ -17,20 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import (
-    Loss,
-    Queries,
-    batch_loss,
-    query_tokens,
-    sentence_means,
-    shared,
-    sites_of,
-)
-from headgates.analysis.gate_gradients import head_factors
+from headgates.analysis.gate_gradients import gradient_means
 from headgates.gates import HeadMap
-from headgates.gates.gram import Ranks
-from headgates.gates.on_device import on_device
-from headgates.gates.sites import device_of
 
 POINTS = 5
 
@@ -38,17 +26,18 @@ POINTS = 5
 def gradient(model: nn.Module, batches: Iterable[Any], **reading: Any) -> HeadMap:
     """Return -E_x[dL(x)/dg_h] at open gates, in nats a sentence.
 
-    Arguments and errors are those of `weighted_slopes`."""
-    one = torch.ones(1, dtype=torch.float64)
-    return weighted_slopes(model, batches, one, one, **reading)
+    Arguments and errors are those of `gradient_means`."""
+    return HeadMap(gradient_means(model, batches, lambda slopes: -slopes.sum(0), per="batch", **reading))
 
 
 def integrated(model: nn.Module, batches: Iterable[Any], *, points: int = POINTS, **reading: Any) -> HeadMap:
     """Return the mean over sentences of the integral of every head of the kinds, in nats a sentence, by so
-    many passes over each batch.
+    many passes over the batches.
 
-    Other arguments and errors are those of `weighted_slopes`."""
-    return weighted_slopes(model, batches, *gauss_legendre(points), **reading)
+    Other arguments and errors are those of `gradient_means`."""
+    text, (nodes, weights) = list(batches), gauss_legendre(points)
+    slopes = [gradient(model, text, at=node, **reading) for node in nodes]
+    return slopes[0].like(weights @ torch.stack([each.flat() for each in slopes]))
 
 
 def gauss_legendre(points: int) -> tuple[Tensor, Tensor]:
@@ -58,31 +47,3 @@ def gauss_legendre(points: int) -> tuple[Tensor, Tensor]:
     beside = k / (4 * k**2 - 1).sqrt()
     nodes, vectors = torch.linalg.eigh(torch.diag(beside, 1) + torch.diag(beside, -1))
     return (nodes + 1) / 2, vectors[0] ** 2
-
-
-def weighted_slopes(
-    model: nn.Module,
-    batches: Iterable[Any],
-    nodes: Tensor,
-    weights: Tensor,
-    *,
-    loss: Loss = batch_loss,
-    kinds: Iterable[str] | None = None,
-    queries: Queries = query_tokens,
-    ranks: Ranks | None = None,
-) -> HeadMap:
-    """Return -E_x of the sum over nodes of the weight times dL(x)/dg_h, with all gates at the node.
-
-    nodes, weights: (points,). Other arguments and errors are those of `gradient_means`."""
-    device, sites = device_of(model), sites_of(model, kinds)
-    sums = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
-    sentences = 0
-    with head_factors(model, kinds=kinds) as factors:
-        for batch in shared(batches, ranks):
-            batch = on_device(batch, device)
-            for node, weight in zip(nodes, weights, strict=True):
-                at = dict.fromkeys(sites, node)
-                for site, slope in factors.slopes(loss, batch, per="batch", queries=queries, at=at).items():
-                    sums[site] -= weight * slope.double().cpu()
-            sentences += len(queries(model, next(iter(sites)), batch))
-    return HeadMap(sentence_means(sums, dict.fromkeys(sums, sentences), ranks))

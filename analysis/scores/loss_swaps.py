@@ -11,10 +11,8 @@ from typing import Any
 from torch import nn
 
 from headgates.analysis.scores.exact_effects import loss_rises
-from headgates.analysis.scores.swaps import promising
-from headgates.analysis.without_heads import heads_at
+from headgates.analysis.scores.swaps import improved
 from headgates.gates import HeadMap
-from headgates.gates.headmap import Head
 
 SWAP_ROUNDS = 5  # at most
 
@@ -32,29 +30,9 @@ def loss_swapped(
 
     Other arguments and errors are those of `loss_rises`. The model runs once for each head and round."""
     text = list(batches)
-
-    def rises(*choices: HeadMap) -> list[float]:
-        found: list[float] = loss_rises(model, text, choices, **reading).tolist()
-        return found
-
-    heads = heads_at(closed)
-    (best,) = rises(closed)
-    for _ in range(SWAP_ROUNDS):
-        alone = dict(zip(heads, rises(*(turned(closed, head) for head in heads)), strict=True))
-        before = closed
-        for pair in promising(alone, dict(closed), by_kind=by_kind):
-            other = turned(closed, *pair)
-            (after,) = rises(other)
-            if after < best:
-                best, closed = after, other
-        if closed is before:
-            break
-    return closed
-
-
-def turned(closed: HeadMap, *heads: Head) -> HeadMap:
-    """The choice with these heads the other way round."""
-    rows = {site: row.clone() for site, row in closed.items()}
-    for site, head in heads:
-        rows[site][head] = ~rows[site][head]
-    return HeadMap(rows)
+    return improved(
+        closed,
+        lambda *choices: loss_rises(model, text, choices, **reading).tolist(),
+        by_kind=by_kind,
+        rounds=SWAP_ROUNDS,
+    )

@@ -7,7 +7,7 @@ round, then with the swaps that these losses put first, each kept where the loss
 head width, D model width, S the heads that stay.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -51,51 +51,60 @@ def swapped(
     held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths
     fitted = [batch for number, batch in enumerate(text) if (number + 1) % EVERY] or text
     statistics = site_statistics(model, fitted, forward=loss, kinds=closed.kinds)
-    choice = {site: row.clone() for site, row in closed.items() if site.heads}
     outputs = outputs_of(model, closed)
     unpruned = {site: Projection.of(output) for site, output in outputs.items()}
     # of all heads, as in obs.py: the same whichever are open
-    ridges = {site: damping(statistics[site].moments(unpruned[site].bias)) for site in choice}
+    ridges = {site: damping(each.moments(unpruned[site].bias)) for site, each in statistics.items()}
+    placed = dict(closed.map(torch.zeros_like))  # what W_O is fitted to now
 
-    def refit(site: HeadSite) -> None:
-        """Have W_O fitted to the heads that are open in `choice`."""
-        own, closed = unpruned[site], choice[site]
-        fitted = statistics[site].refit(~closed, own.bias, ridges[site]) if closed.any() else own
-        fitted.place(outputs[site])
-
-    def turn(*heads: Head) -> None:
-        """Have these heads the other way round, in `choice` and in the refitted model."""
-        for site, head in heads:
-            choice[site][head] = ~choice[site][head]
-            refit(site)
-
-    def turned(*heads: Head) -> float:
-        """The loss with these heads the other way round, as they stay."""
-        turn(*heads)
-        return sum(float(loss(model, batch)) for batch in held_out)
+    def losses(*choices: HeadMap) -> Iterator[float]:
+        """Of each choice the loss with W_O fitted to the heads that it leaves open."""
+        for choice in choices:
+            for site, row in choice.items():
+                if not row.equal(placed[site]):
+                    own, placed[site] = unpruned[site], row
+                    fitted = statistics[site].refit(~row, own.bias, ridges[site]) if row.any() else own
+                    fitted.place(outputs[site])
+            yield sum(float(loss(model, batch)) for batch in held_out)
 
     try:
         with evaluation_mode(model):
-            for site in choice:
-                refit(site)
-            best = turned()
-            alone = {}
-            for head in heads_at(choice):
-                alone[head] = turned(head)
-                turn(head)
-            for pair in promising(alone, choice, by_kind=by_kind):
-                if (after := turned(*pair)) < best:
-                    best = after
-                else:
-                    turn(*pair)
+            return improved(closed, losses, by_kind=by_kind)
     finally:
-        for site in choice:
-            unpruned[site].place(outputs[site])
-    return HeadMap({site: choice.get(site, row) for site, row in closed.items()})
+        for site, own in unpruned.items():
+            own.place(outputs[site])
+
+
+def improved(
+    closed: HeadMap, losses: Callable[..., Iterable[float]], *, by_kind: bool, rounds: int = 1
+) -> HeadMap:
+    """`closed` (True: closed) after so many rounds of swaps, each kept where the loss falls. losses
+    (*choices): of each choice."""
+    heads = heads_at(closed)
+    (best,) = losses(closed)
+    for _ in range(rounds):
+        alone = dict(zip(heads, losses(*(turned(closed, head) for head in heads)), strict=True))
+        before = closed
+        for pair in promising(alone, closed, by_kind=by_kind):
+            other = turned(closed, *pair)
+            (after,) = losses(other)
+            if after < best:
+                best, closed = after, other
+        if closed is before:
+            break
+    return closed
+
+
+def turned(closed: HeadMap, *heads: Head) -> HeadMap:
+    """The choice with these heads the other way round."""
+    rows = {site: row.clone() for site, row in closed.items()}
+    for site, head in heads:
+        rows[site][head] = ~rows[site][head]
+    return HeadMap(rows)
 
 
 def promising(
-    alone: dict[Head, float], choice: dict[HeadSite, Tensor], *, by_kind: bool
+    alone: dict[Head, float], choice: Mapping[HeadSite, Tensor], *, by_kind: bool
 ) -> list[tuple[Head, Head]]:
     """(closed head, open head) pairs to try: the one that helps most when opened with the one that is missed
     least, and so on."""

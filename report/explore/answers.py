@@ -6,22 +6,39 @@ also takes `prefix` (ids of target tokens that the output begins with), `sites` 
 and `other` with `patched` (a second sentence, and the heads that read it); `/api/effects` takes `other`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
+from headgates.configs.json_file import parsed
 from headgates.explain.sentence_model import ALTERNATIVES, Change, Said, SentenceModel
 from headgates.gates import find_sites
 from headgates.gates.headmap import Head
 from headgates.report.page import thousandths
 
-T = TypeVar("T")
 LONGEST_TEXT = 1000  # characters of a sentence
-FIELDS = {
-    "/api/say": {"model", "text", "shut", "prefix", "sites", "other", "patched"},
-    "/api/effects": {"model", "text", "shut", "other"},
-}
+
+
+@dataclass(frozen=True)
+class Question:
+    """shut: the heads that the run itself closed, where it is None."""
+
+    text: str
+    model: int = 0
+    shut: list[str] | None = None
+    other: str | None = None
+
+
+@dataclass(frozen=True)
+class SayQuestion(Question):
+    prefix: list[int] | None = None
+    sites: list[str] | None = None
+    patched: list[str] | None = None
+
+
+QUESTIONS = {"/api/say": SayQuestion, "/api/effects": Question}
 
 
 class Answers:
@@ -30,64 +47,39 @@ class Answers:
     def __init__(self, models: Sequence[SentenceModel]):
         self.models = models
 
-    def answer(self, path: str, question: Any) -> dict[str, Any]:
+    def answer(self, path: str, content: Any) -> dict[str, Any]:
         """The answer to a question. Raises ValueError with one line for the reader where it is none."""
-        if not isinstance(question, dict) or (unknown := sorted(set(question) - FIELDS[path])):
-            given = ", ".join(unknown) if isinstance(question, dict) else type(question).__name__
-            raise ValueError(f"expected an object with {', '.join(sorted(FIELDS[path]))}; got {given}")
-        model = self.model(question.get("model", 0))
-        text = sentence(question, "text")
-        shut = heads(model, question, "shut")
-        other = None if question.get("other") in (None, "") else sentence(question, "other")
-        if path == "/api/effects":
+        names = [each.name for each in fields(QUESTIONS[path])]
+        if isinstance(content, dict) and (unknown := sorted({*content} - {*names})):
+            raise ValueError(f"expected an object with {', '.join(names)}; got {', '.join(unknown)}")
+        asked: Question = parsed(content, QUESTIONS[path])
+        if not 0 <= asked.model < len(self.models):
+            raise ValueError(f"model: expected a number below {len(self.models)}, got {asked.model}")
+        model, text = self.models[asked.model], sentence(asked.text)
+        shut = model.start if asked.shut is None else heads(model, asked.shut)
+        other = sentence(asked.other) if asked.other else None
+        if not isinstance(asked, SayQuestion):
             return effects(model, text, shut, other)
-        patched = heads(model, question, "patched")
+        patched, sites = heads(model, asked.patched or ()), sorted({*(asked.sites or ())})
         if patched and other is None:
             raise ValueError("patched heads read a second sentence: give `other`")
+        if strange := {*sites} - {each.name for each in model.modules}:
+            raise ValueError(f"the model has no site {min(strange)!r:.60}")
         change = Change(shut, patched)
-        prefix = listed(question, "prefix", int, "the ids of target tokens")
-        sites = named_sites(model, question)
-        return say_answer(model, text, change, prefix, sites, other if patched else None)
-
-    def model(self, number: Any) -> SentenceModel:
-        if type(number) is not int or not 0 <= number < len(self.models):
-            raise ValueError(f"model: expected a number below {len(self.models)}, got {number!r:.60}")
-        return self.models[number]
+        return say_answer(model, text, change, asked.prefix or [], sites, other if patched else None)
 
 
-def sentence(question: Mapping[str, Any], name: str) -> str:
-    text = question.get(name)
-    if not isinstance(text, str):
-        raise ValueError(f"{name}: expected a sentence, got {type(text).__name__}")
+def sentence(text: str) -> str:
     if len(text) > LONGEST_TEXT:
-        raise ValueError(f"{name}: {len(text)} characters; expected at most {LONGEST_TEXT}: shorten it")
+        raise ValueError(f"{len(text)} characters; expected at most {LONGEST_TEXT}: shorten the sentence")
     # half a surrogate pair, which JSON can name, is no text
     return " ".join(text.encode(errors="replace").decode().split())
 
 
-def heads(model: SentenceModel, question: Mapping[str, Any], name: str) -> frozenset[Head]:
-    """The heads that a list names. The run's own closed heads where `shut` is left out."""
-    if question.get(name) is None:
-        return model.start if name == "shut" else frozenset()
-    names = listed(question, name, str, "heads such as decoder.0.cross.3")
+def heads(model: SentenceModel, names: Sequence[str]) -> frozenset[Head]:
     if unknown := [each for each in names if each not in model.heads]:
-        raise ValueError(f"{name}: the model has no head {unknown[0]!r:.60}")
+        raise ValueError(f"the model has no head {unknown[0]!r:.60}")
     return frozenset(model.heads[each] for each in names)
-
-
-def named_sites(model: SentenceModel, question: Mapping[str, Any]) -> list[str]:
-    names = set(listed(question, "sites", str, "sites such as decoder.0.cross"))
-    if unknown := names - {each.name for each in model.modules}:
-        raise ValueError(f"the model has no site {min(unknown)!r:.60}")
-    return sorted(names)
-
-
-def listed(question: Mapping[str, Any], name: str, kind: type[T], words: str) -> list[T]:
-    """The items of a list, none where it is left out."""
-    items = question.get(name) or []
-    if not isinstance(items, list) or {*map(type, items)} - {kind}:
-        raise ValueError(f"{name}: expected a list of {words}")
-    return items
 
 
 def say_answer(

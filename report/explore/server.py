@@ -19,7 +19,7 @@ from threading import BoundedSemaphore
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from headgates.report.explore.answers import FIELDS, Answers
+from headgates.report.explore.answers import QUESTIONS, Answers
 from headgates.report.page import compact
 
 HOST = "127.0.0.1"
@@ -124,8 +124,8 @@ class Handler(BaseHTTPRequestHandler):
     def asked_answer(self) -> tuple[str, str, HTTPStatus]:
         if not self.server.knows(self.headers.get(TOKEN_HEADER)):
             raise Refused(HTTPStatus.FORBIDDEN, "explore was started again; open the address that it printed")
-        if self.path not in FIELDS:
-            raise Refused(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(FIELDS)}")
+        if self.path not in QUESTIONS:
+            raise Refused(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(QUESTIONS)}")
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
