@@ -10,7 +10,6 @@ Imports neither torch nor lightning, so that a script that imports those after `
 once.
 """
 
-import argparse
 import dataclasses
 import hashlib
 import json
@@ -42,9 +41,8 @@ CONFIG = Setting("config", str, about=About("a YAML file, or the name of one tha
 
 def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str) -> tuple[C, dict[str, Any]]:
     """The configuration of a command line (default `sys.argv[1:]`), and the settings that it gives by dotted
-    name, in flags or files. Prints what is asked for and exits with 0
-    on --help, --help-all, --version and --completion; on anything wrong prints one line and a hint, and exits
-    with 2."""
+    name, in flags or files. Prints what is asked for and exits with 0 on --help, --help-all and --version;
+    on anything wrong prints one line and a hint, and exits with 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if not (answer := _answer(config_class, words, prog=prog)):
@@ -80,12 +78,11 @@ def read_given(config_class: type[C], argv: Sequence[str]) -> tuple[C, dict[str,
     return _build(config_class, values, settings), values
 
 
-def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:
+def from_dict(config_class: type[C], mapping: Mapping[str, Any]) -> C:
     """The configuration of a mapping such as `to_dict` gives or a YAML file holds; what it lacks has the
-    default.   `origin`, a file's
-    name, goes into the errors.   Raises ConfigError (ValueError)."""
+    default. Names may be dotted. Raises ConfigError (ValueError)."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
-    values = _flat(mapping, settings, origin=f"{origin}: " if origin else "")
+    values = _flat(mapping, settings, origin="")
     return _build(config_class, values, settings)
 
 
@@ -104,27 +101,6 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def nested(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted names as groups."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        *group, leaf = name.split(".")
-        inner = found
-        for each in group:
-            inner = inner.setdefault(each, {})
-        inner[leaf] = value
-    return found
-
-
-def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the changes, group by group."""
-    new = dict(settings)
-    for name, value in changes.items():
-        key = str(name).replace("-", "_")
-        new[key] = merged(new.get(key) or {}, value) if isinstance(value, dict) else value
-    return new
-
-
 def config_hash(mapping: Mapping[str, Any]) -> str:
     """12 hexadecimal digits of the SHA-256 of a mapping of plain values; the order of its keys does not
     matter."""
@@ -136,29 +112,13 @@ def config_hash(mapping: Mapping[str, Any]) -> str:
 
 def _answer(config_class: type, words: Sequence[str], *, prog: str) -> str | None:
     """What the flags that need no configuration ask for; None without one."""
-    for word, following in zip(words, [*words, ""][1:], strict=True):
+    for word in words:
         if word in ("--help", "-h", "--help-all"):
             return help_text(config_class, prog=prog, everything=word == "--help-all")
         if word == "--version":
             installed = (f"{name} {version(name)}" for name in ("torch", "pytorch-lightning"))
             return f"headgates {__version__} (Python {platform.python_version()}, {', '.join(installed)})"
-        if word == "--completion":
-            return completion(config_class, following, prog=prog.removeprefix("python "))
     return None
-
-
-def completion(config_class: type, shell: str, *, prog: str) -> str:
-    """A script for bash, zsh or tcsh that completes the flags of `./fit.py`. Raises ConfigError (ValueError)
-    for another shell, or without shtab."""
-    try:
-        import shtab
-    except ImportError:
-        raise ConfigError("--completion needs shtab: pip install shtab") from None
-    if shell not in shtab.SUPPORTED_SHELLS:
-        raise ConfigError(f"--completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
-    settings = [each for each in all_settings(config_class) if each.has_flag]
-    headings = {each.group: each.group for each in settings}
-    return str(shtab.complete(_parser(settings, headings, prog=prog), shell))
 
 
 OF_ALL = (
@@ -180,22 +140,18 @@ def help_text(config_class: type, *, prog: str, everything: bool = True) -> str:
     fields = [field for field in dataclasses.fields(config_class) if dataclasses.is_dataclass(field.type)]
     headings = {each.name: (each.type.__doc__ or "").strip().splitlines()[0].rstrip(".") for each in fields}
     about = textwrap.fill(doc.split("\n")[0], COLUMNS)
+    usage = f"usage: {prog} {''.join(map(_usage, positional))}"
     if everything:
-        usage = f"{prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
-        shown = SCRIPT.sub(prog, "\n\n".join(filter(None, (about, "\n".join(examples), OF_ALL))))
+        lines = [f"{usage}[--config FILE] [--flag VALUE ...]", "", about, "", *examples, "", OF_ALL, ""]
+        lines += [f"  {each.display_name}: {each.about.help}" for each in positional]
         listed = [each for each in settings if not each.about.positional]
-        parser = _parser(listed, headings, prog=prog, usage=usage, description=shown)
-        for setting in positional:  # `read_command` takes these words itself; here they are only listed
-            parser.add_argument(setting.name, metavar=setting.display_name, help=setting.about.help)
-        entries = [
-            f"{setting.name}: {setting.about.help} (default: {json.dumps(setting.default)})"
-            for setting in described
-            if setting.about.rare
-        ]
-        rare = [textwrap.fill(each, 110, initial_indent="  ", subsequent_indent="      ") for each in entries]
-        title = ["\n", "in a --config file or by --set NAME=VALUE alone:"]
-        return parser.format_help().rstrip() + "\n".join([*title, *rare] if entries else [])
-    lines = [f"usage: {prog} {''.join(map(_usage, positional))}[--flag VALUE ...]", "", about, *examples, ""]
+        for group, heading in {"": "", **headings}.items():
+            lines += ["", f"{group}: {heading}"] * bool(group)
+            lines += [_described(each, each.expected()) for each in listed if each.group == group]
+        rare = [_described(each) for each in described if each.about.rare]
+        lines += ["", "in a --config file or by --set NAME=VALUE alone:", *rare] if rare else []
+        return SCRIPT.sub(prog, "\n".join(lines))
+    lines = [f"{usage}[--flag VALUE ...]", "", about, *examples, ""]
     usual = [
         each for each in settings if not each.about.positional and not each.about.more and not each.group
     ]
@@ -216,19 +172,11 @@ def help_text(config_class: type, *, prog: str, everything: bool = True) -> str:
     return SCRIPT.sub(prog, "\n".join([*lines, *filter(None, [more])]))
 
 
-def _parser(
-    settings: Iterable[Setting], headings: Mapping[str, str], **options: Any
-) -> argparse.ArgumentParser:
-    """For help and completion; `read_command` reads the words itself. headings: of the groups."""
-    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-    groups: dict[str, Any] = {"": parser}
-    for setting in settings:
-        if (group := setting.group) not in groups:
-            groups[group] = parser.add_argument_group(f"{group}: {headings[group]}")
-        shown = "A,B" if setting.is_list else setting.name.rpartition(".")[2].upper()
-        about = f"{setting.about.help} ({setting.expected()}; default: {json.dumps(setting.default)})"
-        groups[group].add_argument(setting.flag, metavar=shown, help=about.replace("%", "%%"))
-    return parser
+def _described(setting: Setting, *takes: str) -> str:
+    """The entry of a setting in the whole help."""
+    facts = "; ".join([*takes, f"default: {json.dumps(setting.default)}"])
+    text = f"{setting.display_name}: {setting.about.help} ({facts})"
+    return textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
 
 
 def _usage(setting: Setting) -> str:
@@ -310,7 +258,7 @@ def _flat(
     values: dict[str, Any] = {}
     for key, value in mapping.items():
         name = prefix + str(key).replace("-", "_")
-        if name in RECORDED:
+        if name.partition(".")[0] in RECORDED:
             continue
         if name in settings:
             new = {name: _taken(settings[name], value, origin + name, value)}

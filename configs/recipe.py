@@ -10,12 +10,12 @@ torch.
 Rates, batches and distillation are no part of it: they are settings of the base, the same for all recipes.
 """
 
-from dataclasses import asdict, dataclass, fields, replace
-from types import UnionType
-from typing import Any, ClassVar, get_args, get_origin
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 from headgates.configs.closing import CLOSED_OUTPUTS, REFITS, ZERO
 from headgates.configs.fields import shortened
+from headgates.configs.json_file import hints_of, parsed
 from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.learned import LEARNED
 
@@ -383,34 +383,23 @@ class Recipe:
                 name: checked_value(cls, name, value) for name, value in content.items() if name != "budget"
             }
             return cls(budget=budget, **rest)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"expected a recipe, got another content ({error})") from error
 
 
-def checked_value(kind: type[Any], name: str, value: Any) -> Any:
-    """A field's value in its type, as JSON brings it. Raises ValueError at another."""
-    (hint,) = (each.type for each in fields(kind) if each.name == name)
-    if isinstance(value, list):
-        value = tuple(tuple(each) if isinstance(each, list) else each for each in value)
-    if not fits_type(value, hint):
+def checked_value(kind: Any, name: str, value: Any) -> Any:
+    """A field's value in its type, as JSON brings it. Raises ValueError at another, or at one of a size that
+    no recipe has."""
+    if not is_fair(value):
         raise ValueError(f"{name} is {shortened(value)}")
-    return value
+    return parsed(value, hints_of(kind)[name], name)
 
 
-def fits_type(value: Any, hint: Any) -> bool:
-    """Whether a value that a file holds is of a field's type, and of a size that a recipe may have."""
-    arguments = get_args(hint)
-    if isinstance(hint, UnionType):
-        return any(fits_type(value, each) for each in arguments)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, tuple) or len(value) > MOST_VALUES:
-            return False
-        each = arguments[:1] * len(value) if arguments[-1] is ... else arguments
-        return len(value) == len(each) and all(map(fits_type, value, each))
-    if hint in (int, float):
-        numbers = (int, float) if hint is float else (int,)
-        return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value <= MOST_VALUES**3
-    return isinstance(value, hint)
+def is_fair(value: Any) -> bool:
+    """Whether lists and numbers are of a size that a recipe may have."""
+    if isinstance(value, list):
+        return len(value) <= MOST_VALUES and all(map(is_fair, value))
+    return not isinstance(value, int | float) or 0 <= value <= MOST_VALUES**3
 
 
 def kinds_words(kinds: tuple[str, ...], budget: Budget) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from headgates.configs.cli import flat, from_dict, merged, nested
+from headgates.configs.cli import flat, from_dict
 from headgates.configs.fields import to_dict
 from headgates.configs.settings import Settings
 
@@ -80,10 +80,11 @@ def suited(settings: Settings, pairs: int, given: Collection[str]) -> tuple[Sett
     # a small text has no more pieces to give
     chosen["text.vocab_size"] = min(chosen["text.vocab_size"], max(300, pairs // 200 * 100))
     chosen = {name: value for name, value in chosen.items() if name not in given}
+    before = flat(to_dict(settings))
     if "train.warmup_steps" in chosen:
-        steps = expected_steps(from_dict(Settings, merged(to_dict(settings), nested(chosen))), pairs)
+        steps = expected_steps(from_dict(Settings, before | chosen), pairs)
         chosen["train.warmup_steps"] = min(chosen["train.warmup_steps"], int(LARGEST_WARMUP * steps))
-    return from_dict(Settings, merged(to_dict(settings), nested(chosen))), chosen
+    return from_dict(Settings, before | chosen), chosen
 
 
 def expected_steps(settings: Settings, pairs: int) -> int:

@@ -42,8 +42,9 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Training that starts from the base, with gates, after pruning and without either alike; what is not
-    here is as in the base's training."""
+    """Training that starts from the base: with gates, after pruning, or of the base itself.
+
+    What is not here is as in the base's own training."""
 
     lr: float = setting(8e-4, "Peak learning rate of the model's weights.", above=0)
     optimizer: Literal["adamw", "muon"] | None = setting(

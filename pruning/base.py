@@ -4,7 +4,7 @@ takes."""
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headgates.configs.cli import flat, from_dict, merged, nested
+from headgates.configs.cli import flat, from_dict
 from headgates.configs.settings import OF_THE_BASE, OF_THE_COMMAND, Settings
 from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
@@ -80,8 +80,7 @@ UNLESS_SET = {"finetune.dropout": "model.dropout"}  # what is taken where the fi
 def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
     """The settings of what is made of a base: its own, and what a command line gives (by dotted name). Also
     what was changed, in words. Raises ValueError at a setting that is the base's alone."""
-    recorded = base.config()
-    own = flat(recorded)
+    own = flat(base.config())
     changed = []
     for name, value in given.items():
         if name.split(".")[0] in OF_THE_BASE or name in ("text.vocab_size", "text.joint"):
@@ -98,4 +97,4 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
                 before = f"{other}, {own.get(other)}" if other else "not set"
             changed.append(f"{name} {value} (the base: {before})")
     plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
-    return from_dict(Settings, merged(merged(recorded, plain), nested(given))), changed
+    return from_dict(Settings, {**own, **plain, **given}), changed

@@ -12,7 +12,6 @@ from headgates.configs.cli import (
     config_hash,
     flat,
     from_dict,
-    nested,
     parse,
     read_command,
     to_dict,
@@ -112,10 +111,6 @@ def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
     assert "lambda:" in text
     assert "lam:" not in text
     assert read_command(FitOptions, ["--config", write(tmp_path / "config.yaml", text)]) == config
-
-
-def test_dotted_names_of_three_levels_are_groups_in_groups():
-    assert nested({"a": 1, "b.c": 2, "b.d.e": 3}) == {"a": 1, "b": {"c": 2, "d": {"e": 3}}}
 
 
 def test_the_hash_sees_values_but_not_the_order_of_keys():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgates.configs.cli import help_text, parse, read_command
+from headgates.configs.cli import help_text, read_command
 from headgates.configs.fields import Setting, all_settings
 from tests.configs.commands import EVERY, options_of
 
@@ -95,7 +95,7 @@ def test_one_flag_means_the_same_in_all_commands():
     assert wrong == []
 
 
-@pytest.mark.parametrize("flag", ["--help", "--version", "--completion"])
+@pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_what_is_asked_without_a_configuration_is_answered_without_torch(flag):
     script = (
         "import sys\nfrom headgates.commands import fit\n"
@@ -113,12 +113,3 @@ def test_help_into_a_pipe_that_closes_early_is_no_traceback():
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("usage: python prune.py SOURCE")
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_shell_completes_every_flag(shell, capsys):
-    (options,) = options_of("fit")
-    with pytest.raises(SystemExit):
-        parse(options, ["--completion", shell], prog="python fit.py")
-    text = capsys.readouterr().out
-    assert [each.flag for each in all_settings(options) if each.has_flag and each.flag not in text] == []

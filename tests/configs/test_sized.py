@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from headgates.configs.cli import flat, from_dict, merged, nested
+from headgates.configs.cli import flat, from_dict
 from headgates.configs.fields import to_dict
 from headgates.configs.settings import Settings
 from headgates.configs.sized import suited
@@ -26,7 +26,7 @@ def test_more_text_gets_a_larger_model_and_vocabulary_and_fewer_epochs(pairs):
 @pytest.mark.parametrize("given", [{}, {"train.epochs": 1}])
 @pytest.mark.parametrize("pairs", [1, 300, 4000, 40_000, 200_000, 400_000, 1_000_000, 4_000_000])
 def test_warm_up_takes_at_most_a_third_of_the_steps(pairs, given):
-    plain = from_dict(Settings, merged(to_dict(Settings()), nested(given)))
+    plain = from_dict(Settings, flat(to_dict(Settings())) | given)
     settings, _ = suited(plain, pairs, given)
     tokens = settings.text.max_tokens * settings.train.accumulate
     steps = settings.train.epochs * max(1, pairs * 25 / tokens)

@@ -7,7 +7,7 @@ import pytest
 from headgates.configs.cli import flat, from_dict, to_yaml
 from headgates.configs.fields import all_settings, to_dict
 from headgates.configs.settings import OF_THE_BASE, OF_THE_COMMAND, Settings
-from headgates.pruning.base import nested, settings_of
+from headgates.pruning.base import settings_of
 from headgates.records.folder import RunFolder
 
 PLAIN = flat(to_dict(Settings()))
@@ -41,7 +41,7 @@ def another(name: str, value: object, choices: tuple[str, ...]) -> object:
 
 
 VALUES = {each.name: another(each.name, each.default, each.choices) for each in all_settings(Settings)}
-THEIRS = from_dict(Settings, nested(VALUES | {"resume": False}))
+THEIRS = from_dict(Settings, VALUES | {"resume": False})
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_setting_that_is_given_is_the_only_one_that_changes_and_is_said(base):
 def test_dropout_that_only_the_model_has_is_named_as_what_training_had_before(tmp_path):
     folder = RunFolder(tmp_path)
     own = flat(to_dict(THEIRS)) | {"finetune.dropout": None, "model.dropout": 0.25}
-    settings = from_dict(Settings, nested(own))
+    settings = from_dict(Settings, own)
     folder.write_text("config.yaml", to_yaml(settings, run_hash="a" * 12))
     assert settings_of(folder, {"finetune.dropout": 0.1})[1] == [
         "finetune.dropout 0.1 (the base: model.dropout, 0.25)"
