@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from .base import HeadGate
-from .headmap import FFN_KINDS, KINDS, HeadMap, HeadSite, is_of, write_json
+from .headmap import HeadMap, HeadSite, is_of, write_json
 from .mask import HeadMask
 
 ENOUGH_STEPS = 20  # LayerDrop skips a layer of a probability of 0.3 in all of them once in 3e10 runs
@@ -170,26 +170,18 @@ class GateBank(nn.Module):
     def __repr__(self) -> str:
         """One line: how many heads and neurons there are, and how many are open."""
         differ = any(isinstance(gate, HeadMask) and gate.xi.dim() > 1 for _, gate in self.items())
-        opened = None if differ else self.open()
-        parts = []
-        for kinds, what in ((KINDS, "heads"), (FFN_KINDS, "neurons")):
-            if total := sum(site.heads for site in self.sites if site.kind in kinds):
-                count = "" if opened is None else f"{opened.select(kinds).count():,} of "
-                parts.append(f"{count}{total:,} {what}")
-        return f"GateBank({self.kind}: {', '.join(parts)}{' by sentence' if differ else ' open'})"
+        gates = sum(site.heads for site in self.sites)
+        said = f"{gates:,} gates by sentence" if differ else f"{self.open().words} open"
+        return f"GateBank({self.kind}: {said})"
 
     def summary(self) -> str:
-        """How many heads and neurons stay in each layer, such as "8 of 24 heads (enc-self 3 0 1, cross 4 0
-        0), 26 of 52 neurons (enc-ffn 20 6)"."""
-        opened, parts = self.open(), []
-        for kinds, what in ((KINDS, "heads"), (FFN_KINDS, "neurons")):
-            if len(own := opened.select(kinds)):
-                rows: dict[str, list[str]] = {}
-                for site, row in own.items():
-                    rows.setdefault(site.kind, []).append(str(int(row.sum())))
-                by_layer = ", ".join(" ".join([kind, *counts]) for kind, counts in rows.items())
-                parts.append(f"{own.count():,} of {own.heads_total:,} {what} ({by_layer})")
-        return ", ".join(parts)
+        """How many heads and neurons stay in each layer, such as "8 of 24 heads, 26 of 52 neurons (enc-self 3
+        0 1, cross 4 0 0, enc-ffn 20 6)"."""
+        opened, rows = self.open(), dict[str, list[str]]()
+        for site, row in opened.items():
+            rows.setdefault(site.kind, []).append(str(int(row.sum())))
+        by_layer = ", ".join(" ".join([kind, *counts]) for kind, counts in rows.items())
+        return f"{opened.words} ({by_layer})"
 
     def _map(self, method: str) -> HeadMap:
         with torch.no_grad():

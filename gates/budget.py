@@ -15,7 +15,7 @@ from .headmap import FFN_KINDS, HeadSite, is_of
 from .names import check_numeric
 
 
-@dataclass(frozen=True)
+@dataclass
 class LambdaBudget:
     """A fixed price per expected open head: loss = cross-entropy per target token + lambda * sum over heads
     of P(xi > 0). A neuron counts as a part of a head (`GateBank.penalty`).

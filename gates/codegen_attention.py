@@ -8,7 +8,7 @@ Letters: B batch, L positions, H heads, K head width, D model width.
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .refit import Refitted, refitted
 from .site_rule import plain_projection
@@ -20,11 +20,7 @@ _QUARTERS = 4  # for as many cores of a TPU
 class SmallerCodeGenAttention(Refitted):
     """A CodeGen attention that has lost heads."""
 
-    q_proj: nn.Linear
-    k_proj: nn.Linear
-    v_proj: nn.Linear
-
-    def qkv_proj(self, x: Tensor) -> Tensor:
+    def qkv_proj(self: Any, x: Tensor) -> Tensor:
         """(B, L, 3 * H * K) of x (B, L, D), in quarters."""
         parts = (
             project(x).unflatten(-1, (_QUARTERS, -1)) for project in (self.q_proj, self.v_proj, self.k_proj)
@@ -39,8 +35,6 @@ class SmallerCodeGenAttention(Refitted):
 def codegen_refit(module: Any) -> dict[str, Any]:
     """The attributes of a CodeGen attention that can lose heads. Raises ValueError where a head's width does
     not divide into quarters."""
-    if isinstance(module, Refitted):
-        return {}
     if module.head_dim % _QUARTERS:
         raise ValueError(
             f"heads of {type(module).__name__} can be gated, not removed, where a head's width is no "

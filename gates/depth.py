@@ -16,7 +16,7 @@ configuration that count or list them, and the layer numbers by which caches fin
 
 import copy
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
@@ -30,7 +30,7 @@ from .attach_modes import check_ungated
 from .evaluation_mode import evaluation_mode
 from .headmap import ALL_KINDS, KINDS
 from .position_bias import share_out_bias
-from .proof import differ, outputs, unchanged
+from .proof import ModelPass, built_from, differ, outputs, tried, unchanged
 from .remove import left_of
 from .rules import rule_of
 from .short_example import Inputs, short_example
@@ -39,7 +39,6 @@ from .sites import find_sites
 
 STACKS = ("encoder", "decoder")
 StackLayers = Mapping[str, Iterable[int]]  # stack -> numbers of layers
-ModelPass = Callable[[nn.Module], list[Tensor]]
 LAYERS_LEFT = "layers_left"  # attribute of a list of layers that lost some: for each first layer, if it stays
 # fields with the number of layers: of a stack in a configuration that both stacks share, and of the only one
 OF_STACK = {stack: (f"{stack}_layers", f"num_{stack}_layers") for stack in STACKS}
@@ -106,8 +105,11 @@ def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None 
         return
     examples = [each for each in (inputs, short_example(model)) if each is not None]
     builds = [each for each in examples if is_rebuilt(model, each)]
+    runs: list[ModelPass] = [partial(outputs, inputs=each) for each in examples]
+    if getattr(model, "can_generate", bool)():
+        runs += [partial(generated, inputs=each) for each in examples]
     with skipped(model, chosen):
-        expected = [(run, found) for run in runs_of(model, examples) if (found := tried(run, model))]
+        expected = [(run, found) for run in runs if (found := tried(run, model))]
         expected += [
             (partial(rebuilt_outputs, inputs=each), tried(partial(outputs, inputs=each), model))
             for each in builds
@@ -124,22 +126,6 @@ def drop_layers(model: nn.Module, layers: StackLayers, *, inputs: Inputs | None 
 
 
 # ---------------------------------------------------------------- what proves it
-
-
-def runs_of(model: nn.Module, examples: Iterable[Inputs]) -> list[ModelPass]:
-    """Forward passes, and `generate` where the model has it."""
-    runs: list[ModelPass] = [partial(outputs, inputs=each) for each in examples]
-    if getattr(model, "can_generate", bool)():
-        runs += [partial(generated, inputs=each) for each in examples]
-    return runs
-
-
-def tried(run: ModelPass, model: nn.Module) -> list[Tensor]:
-    """What it gives, nothing where the model does not run on its inputs."""
-    try:
-        return run(model)
-    except Exception:  # of whatever kind: these inputs prove nothing
-        return []
 
 
 def generated(model: nn.Module, inputs: Inputs) -> list[Tensor]:
@@ -165,13 +151,7 @@ def is_rebuilt(model: nn.Module, inputs: Inputs) -> bool:
 def rebuilt_outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     """What a model gives that its class builds from its configuration with its weights. Raises ValueError
     where the class builds one of other weights."""
-    with torch.device("meta"):  # needs no memory
-        built = type(model)(copy.deepcopy(model.config))
-    shapes = ({name: each.shape for name, each in one.state_dict().items()} for one in (model, built))
-    if wrong := sorted(name for name, _ in set.symmetric_difference(*(set(each.items()) for each in shapes))):
-        raise ValueError(
-            f"its class builds {wrong[0]} otherwise where there are fewer layers, so no folder could be read"
-        )
+    built = built_from(model, model.config)
     for one, other in zip(model.modules(), built.modules(), strict=True):
         other._parameters.update(one._parameters)
         other._buffers.update(one._buffers)

@@ -1,39 +1,56 @@
 """FSMT's attention with fewer heads than fill its width: transformers' forward, with the shape of z from the
-heads in place of the query.
+heads in place of the query. LED's decoder and WavLM attend by the same steps (`attended`).
 
 It works on transformers' caches by their attributes, so that nothing of transformers is imported here.
-Letters: B batch, H heads, L query positions, S key positions, K head width.
+Letters: B batch, H heads, L query positions, S key positions, K head width, D model width.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from .refit import Refitted, refitted
+from .refit import Refitted
+
+
+def attended(
+    attention: Any, x: Tensor, states: Tensor | None, cache: Any, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The output (B, L, D) of x (B, L, D), and the weights (B, H, L, S).
+
+    states: what cross-attention reads (B, S, D), None in self-attention. cache: transformers', or None; k and
+    v go behind those that it has of this layer, or in cross-attention are its own. mask: is added to the
+    scores."""
+    cross, own = states is not None, cache
+
+    def by_head(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (attention.num_heads, attention.head_dim)).transpose(1, 2)  # (B, H, S, K)
+
+    if hasattr(cache, "is_updated"):  # the cache of a decoder, one part for each kind
+        own = cache.cross_attention_cache if cross else cache.self_attention_cache
+    if cross and cache is not None and cache.is_updated.get(attention.layer_idx):
+        kept = own.layers[attention.layer_idx]
+        k, v = kept.keys, kept.values
+    else:
+        k, v = (by_head(project(states if cross else x)) for project in (attention.k_proj, attention.v_proj))
+        if cache is not None:
+            k, v = own.update(k, v, attention.layer_idx)
+            if cross:
+                cache.is_updated[attention.layer_idx] = True
+    scores = by_head(attention.q_proj(x) * attention.scaling) @ k.transpose(2, 3)  # (B, H, L, S)
+    weights = F.softmax(scores if mask is None else scores + mask, dim=-1)
+    z = F.dropout(weights, attention.dropout, attention.training) @ v
+    return attention.out_proj(z.transpose(1, 2).flatten(2)), weights
 
 
 class SmallerFSMTAttention(Refitted):
     """The forward of an FSMT attention that has lost heads; it steps through a cache as before."""
 
-    num_heads: int
-    head_dim: int
-    scaling: float
-    dropout: float
-    layer_idx: int
-    encoder_decoder_attention: bool
-    training: bool
-    q_proj: nn.Linear
-    k_proj: nn.Linear
-    v_proj: nn.Linear
-    out_proj: nn.Linear
-
     def forward(
-        self,
+        self: Any,
         query: Tensor,
-        key: Tensor | None,
+        key: Tensor,
         key_padding_mask: Tensor | None = None,
         layer_state: Any = None,
         attn_mask: Tensor | None = None,
@@ -41,48 +58,9 @@ class SmallerFSMTAttention(Refitted):
         **_: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """The output (L, B, D) for a query (L, B, D), and the weights (B, H, L, S) if they are asked for."""
-        k, v = self.keys_values(key if self.encoder_decoder_attention else query, layer_state)
-        scores = self.by_head(self.q_proj(query) * self.scaling) @ k.transpose(2, 3)  # (B, H, L, S)
-        if attn_mask is not None:
-            scores = scores + attn_mask
         if key_padding_mask is not None and key_padding_mask.dim() > 0:
-            scores = scores.masked_fill(key_padding_mask[:, None, None], torch.finfo(scores.dtype).min)
-        weights = F.softmax(scores, dim=-1)
-        z = F.dropout(weights, self.dropout, self.training) @ v  # (B, H, L, K)
-        return self.out_proj(z.permute(2, 0, 1, 3).flatten(2)), weights if output_attentions else None
-
-    def keys_values(self, states: Tensor | None, layer_state: Any) -> tuple[Tensor, Tensor]:
-        """k and v (B, H, S, K): of these states (S, B, D) after those in the cache, or, in cross-attention,
-        the cache's own."""
-
-        def made() -> tuple[Tensor, Tensor]:
-            assert states is not None
-            return self.by_head(self.k_proj(states)), self.by_head(self.v_proj(states))
-
-        return cached(made, layer_state, self.layer_idx, cross=self.encoder_decoder_attention)
-
-    def by_head(self, x: Tensor) -> Tensor:
-        """(B, H, L, K) of (L, B, H * K)."""
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
-
-
-def cached(
-    made: Callable[[], tuple[Tensor, Tensor]], cache: Any, layer: int, *, cross: bool
-) -> tuple[Tensor, Tensor]:
-    """k and v (B, H, S, K) with those that transformers' cache has of this layer: after them, or in
-    cross-attention in their place. made: k and v of this step."""
-    both = cache
-    if hasattr(both, "is_updated"):  # the cache of a decoder, one part for each kind
-        cache = both.cross_attention_cache if cross else both.self_attention_cache
-        if cross and both.is_updated.get(layer):
-            return cache.layers[layer].keys, cache.layers[layer].values
-    k, v = made()
-    if cache is not None:
-        k, v = cache.update(k, v, layer)
-        if cross:
-            both.is_updated[layer] = True
-    return k, v
-
-
-def fsmt_refit(module: nn.Module) -> dict[str, Any]:
-    return {} if isinstance(module, Refitted) else {"__class__": refitted(type(module), SmallerFSMTAttention)}
+            padding = key_padding_mask[:, None, None].to(query) * torch.finfo(query.dtype).min
+            attn_mask = padding if attn_mask is None else attn_mask + padding
+        states = key.transpose(0, 1) if self.encoder_decoder_attention else None
+        out, weights = attended(self, query.transpose(0, 1), states, layer_state, attn_mask)
+        return out.transpose(0, 1), weights if output_attentions else None

@@ -167,6 +167,12 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return int((self.flat() != 0).sum())
 
     @property
+    def words(self) -> str:
+        """How many are true, such as "24 of 48 heads, 512 of 1,536 neurons"."""
+        named = ((self.select(kinds), what) for kinds, what in ((KINDS, "heads"), (FFN_KINDS, "neurons")))
+        return ", ".join(f"{own.count():,} of {own.heads_total:,} {what}" for own, what in named if own)
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of its sites."""
         return list(dict.fromkeys(site.kind for site in self))

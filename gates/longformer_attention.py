@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .fsmt_attention import cached
+from .fsmt_attention import attended
 from .refit import Refitted, refitted
 
 
@@ -90,28 +90,8 @@ class SmallerLEDDecoderAttention(Refitted):
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None, Any]:
         """The output (B, L, D), the weights (B, H, L, S) if they are asked for, and the cache."""
-        cross = key_value_states is not None
-        states = key_value_states if cross else hidden_states
-
-        def by_head(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)  # (B, H, S, K)
-
-        k, v = cached(
-            lambda: (by_head(self.k_proj(states)), by_head(self.v_proj(states))),
-            past_key_values,
-            self.layer_idx,
-            cross=cross,
-        )
-        scores = by_head(self.q_proj(hidden_states) * self.scaling) @ k.transpose(2, 3)
-        weights = F.softmax(scores if attention_mask is None else scores + attention_mask, dim=-1)
-        z = F.dropout(weights, self.dropout, self.training) @ v
-        out = self.out_proj(z.transpose(1, 2).flatten(2))
+        out, weights = attended(self, hidden_states, key_value_states, past_key_values, attention_mask)
         return out, weights if output_attentions else None, past_key_values
-
-
-def led_decoder_refit(module: nn.Module) -> dict[str, Any]:
-    again = isinstance(module, Refitted)
-    return {} if again else {"__class__": refitted(type(module), SmallerLEDDecoderAttention)}
 
 
 def longformer_refit(module: nn.Module) -> dict[str, Any]:

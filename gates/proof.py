@@ -5,10 +5,12 @@ The forward pass is of inputs that the caller gives, of a short example for a Hu
 last inputs that the gates saw.
 """
 
+import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ from .put_back import memory_of
 from .rules import is_tested
 from .short_example import Inputs, short_example
 from .sites import attach, detach
+
+ModelPass = Callable[[nn.Module], list[Tensor]]
 
 
 @contextmanager
@@ -38,10 +42,16 @@ def proved(
     if not names:
         yield
         return
-    tried = [each for each in (inputs, short_example(model), seen) if each is not None]
-    proofs = ((inputs, masked_outputs(model, xi, inputs)) for inputs in tried)
-    used, expected = next((proof for proof in proofs if proof[1]), (None, None))
-    if used is None or expected is None:
+    examples = [each for each in (inputs, short_example(model), seen) if each is not None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is left alone, `remove` warns
+        attach(model, gate="mask", kinds=xi.kinds, xi=xi)
+    runs = (partial(outputs, inputs=each) for each in examples)
+    try:
+        proof = next(([(run, found)] for run in runs if (found := tried(run, model))), None)
+    finally:
+        detach(model)
+    if proof is None:
         raise ValueError(
             f"the rule of {names} is not proved, as no forward pass could be run before and after its heads "
             "go; give the arguments of one as inputs=((), {'input_ids': ids})"
@@ -50,7 +60,6 @@ def proved(
         "The model is as it was; its heads can be gated. Look for sizes in its forward that the rule lacks, "
         "such as widths=(...) or arguments=(...)"
     )
-    proof = [(partial(outputs, inputs=used), expected)]
     with unchanged(model, proof, f"the rule of {names} does not fit: without the heads", cure):
         yield
 
@@ -58,7 +67,7 @@ def proved(
 @contextmanager
 def unchanged(
     model: nn.Module,
-    proofs: Iterable[tuple[Callable[[nn.Module], list[Tensor]], list[Tensor]]],
+    proofs: Iterable[tuple[ModelPass, list[Tensor]]],
     what: str,
     cure: str,
 ) -> Iterator[None]:
@@ -77,17 +86,25 @@ def unchanged(
         raise ValueError(f"{what} a forward pass fails ({said}). {cure}") from error
 
 
-def masked_outputs(model: nn.Module, xi: HeadMap, inputs: Inputs) -> list[Tensor] | None:
-    """What the model gives with these masks, None where it does not run on the inputs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is left alone, `remove` warns
-        attach(model, gate="mask", kinds=xi.kinds, xi=xi)
+def tried(run: ModelPass, model: nn.Module) -> list[Tensor]:
+    """What it gives, nothing where the model does not run on its inputs."""
     try:
-        return outputs(model, inputs) or None
+        return run(model)
     except Exception:  # of whatever kind: these inputs prove nothing
-        return None
-    finally:
-        detach(model)
+        return []
+
+
+def built_from(model: nn.Module, config: Any) -> nn.Module:
+    """A model of its class by this configuration, without memory. Raises ValueError where its weights have
+    other names or shapes."""
+    with torch.device("meta"):
+        built = type(model)(copy.deepcopy(config))
+    shapes = ({name: each.shape for name, each in one.state_dict().items()} for one in (model, built))
+    if wrong := sorted(name for name, _ in set.symmetric_difference(*(set(each.items()) for each in shapes))):
+        raise ValueError(
+            f"its class builds {wrong[0]} otherwise where there are fewer layers, so no folder could be read"
+        )
+    return built
 
 
 def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:

@@ -39,6 +39,11 @@ def refitted(own: type[nn.Module], forward: type[Refitted]) -> type[nn.Module]:
     return _REFITTED[own, forward]
 
 
+def by_forward(forward: type[Refitted], module: nn.Module) -> dict[str, Any]:
+    """The class alone, where nothing else changes with the forward."""
+    return {"__class__": refitted(type(module), forward)}
+
+
 def blank(own: type[nn.Module], forward: type[Refitted]) -> nn.Module:
     cls = refitted(own, forward)
     return cls.__new__(cls)

@@ -29,7 +29,7 @@ from .names import nearest
 from .own_heads import OwnConfig, take_own_heads
 from .position_bias import share_out_bias
 from .proof import proved
-from .refit import LEFT
+from .refit import LEFT, Refitted
 from .rules import rule_of
 from .short_example import Inputs
 from .site_rule import (
@@ -211,7 +211,7 @@ def cut(
         )
     stays = {"q": keep, "k": kept_keys(site, keep, module, rule)}
     stays["v"] = stays["k"]
-    refit = rule.refit(module) if rule.refit else {}
+    refit = rule.refit(module) if rule.refit and not isinstance(module, Refitted) else {}
     into = {name: refit.get(name) or plain_projection(module, name) for name in names}
     side = int(rule.transposed)  # the dimension of a weight that is its outputs
     sizes = {name: each.weight.shape[side] for name, each in into.items()}

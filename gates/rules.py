@@ -15,7 +15,7 @@ v_proj and out_proj. A forward that needs heads * head width = model width is re
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from torch import nn
@@ -309,10 +309,16 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     "MptAttention": MPT,
     "LongformerAttention": LONGFORMER,
     "LEDEncoderAttention": LED,
-    "LEDDecoderAttention": replace(BART, widths=(), refit=longformer_attention.led_decoder_refit),
+    "LEDDecoderAttention": replace(
+        BART, widths=(), refit=partial(refit.by_forward, longformer_attention.SmallerLEDDecoderAttention)
+    ),
     "CodeGenAttention": replace(GPTJ, refit=codegen_attention.codegen_refit),
     "WavLMAttention": replace(
-        BART, mode="weight", widths=(), zero_heads=True, refit=wavlm_attention.wavlm_refit
+        BART,
+        mode="weight",
+        widths=(),
+        zero_heads=True,
+        refit=partial(refit.by_forward, wavlm_attention.SmallerWavLMAttention),
     ),
     "ProphetNetAttention": PROPHETNET,
     "ProphetNetNgramSelfAttention": PROPHETNET,
@@ -334,7 +340,11 @@ SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below:
     # they are refitted
     "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(
-        heads="num_heads", mode="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.fsmt_refit
+        heads="num_heads",
+        mode="hook",
+        batch_axis=1,
+        zero_heads=True,
+        refit=partial(refit.by_forward, fsmt_attention.SmallerFSMTAttention),
     ),
     # these read out_proj.weight in fused kernels and do not call out_proj, or not always
     "torch.nn.modules.activation.MultiheadAttention": SiteRule(

@@ -182,12 +182,8 @@ class SiteWalk:
         """The site's W_O is as it stays; the next pass may start behind it."""
         self.behind.add(site)
         for path in self.written:
-            module = cast(Any, self.modules[path])
-            self.replaced.add(module)
-            if "forward" in vars(module):
-                self.stack.callback(setattr, module, "forward", module.forward)
-            self.stack.callback(delattr, module, "forward")
-            module.forward = lambda *_, path=path, **__: self.read(stack_of(path))
+            self.replaced.add(module := self.modules[path])
+            replace_forward(module, lambda *_, path=path, **__: self.read(stack_of(path)), self.stack)
         self.written = {}
 
     @property
@@ -216,6 +212,14 @@ class SiteWalk:
         if stack not in self.loaded:
             self.loaded[stack] = torch.load(self.file(stack), weights_only=False)
         return self.loaded[stack]
+
+
+def replace_forward(module: Any, forward: Callable[..., Any], until: ExitStack) -> None:
+    """Until the stack closes the module gives what this function does."""
+    if "forward" in vars(module):
+        until.callback(setattr, module, "forward", module.forward)
+    until.callback(delattr, module, "forward")
+    module.forward = forward
 
 
 def check_eager(model: nn.Module) -> None:

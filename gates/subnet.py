@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .attach_modes import check_ungated
 from .depth import StackLayers, cut_layers, drop_layers, skipped, stacks_of
-from .headmap import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, is_rising
+from .headmap import ALL_KINDS, HeadMap, HeadSite, is_rising
 from .outputs import closing_outputs
 from .proof import memory_of
 from .remove import cut_heads, remove
@@ -132,13 +132,9 @@ class Subnet:
     def words(self) -> str:
         """One line, such as "24 of 48 heads, 512 of 1,536 neurons, 5 of 6 layers"; of two stacks, "6 of 6
         encoder and 4 of 6 decoder layers"."""
-        parts = []
-        for kinds, what in ((KINDS, "heads"), (FFN_KINDS, "neurons")):
-            if len(own := self.units.select(kinds)):
-                parts.append(f"{own.count():,} of {own.heads_total:,} {what}")
         several = len(self.layers) > 1
         stacks = [f"{sum(row)} of {len(row)}{f' {stack}' * several}" for stack, row in self.layers.items()]
-        return ", ".join(parts + [f"{' and '.join(stacks)} layers"] * bool(stacks))
+        return ", ".join([self.units.words] + [f"{' and '.join(stacks)} layers"] * bool(stacks))
 
     def to_json(self) -> dict[str, Any]:
         """version, and for each site and each stack which units and layers stay, of how many."""
@@ -216,7 +212,10 @@ class Subnet:
     def parameters(self, model: nn.Module) -> int:
         """The number of parameters that the model has with this alone left; gates are not counted. The model
         stays as it is. Raises ValueError as `remove` does."""
-        bare = copy.deepcopy(model, {id(tensor): without_memory(tensor) for tensor in tensors_of(model)})
+        tensors = *model.parameters(), *model.buffers()
+        bare = copy.deepcopy(
+            model, {id(each): nn.Parameter(torch.empty_like(each, device="meta"), False) for each in tensors}
+        )
         detach(bare)
         self.check(bare)
         self.cut(bare)
@@ -235,16 +234,6 @@ class Subnet:
         for stack, row in self.layers.items():
             if len(row) != len(now.layers.get(stack, ())):
                 raise ValueError(f"the model has not {len(row)} {stack} layers; it has {now.words}")
-
-
-def tensors_of(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
-
-
-def without_memory(tensor: Tensor) -> Tensor:
-    """A parameter or buffer of the same shape, on the device meta."""
-    bare = torch.empty_like(tensor, device="meta")
-    return nn.Parameter(bare, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else bare
 
 
 def stays_of(row: Any) -> dict[str, Any]:

@@ -26,18 +26,8 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 class SmallerTorchAttention(Refitted):
     """The forward of an `nn.MultiheadAttention` that has lost heads, in training and evaluation."""
 
-    num_heads: int
-    head_dim: int
-    dropout: float
-    batch_first: bool
-    training: bool
-    q_proj: nn.Linear
-    k_proj: nn.Linear
-    v_proj: nn.Linear
-    out_proj: nn.Linear
-
     def forward(
-        self,
+        self: Any,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -91,7 +81,7 @@ class SmallerTorchAttention(Refitted):
         return out if self.batch_first else out.transpose(0, 1), weights
 
     def added_mask(
-        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor
+        self: Any, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor
     ) -> Tensor | None:
         """What is added to the scores, broadcast to (N, H, L, S)."""
         mask = None
@@ -106,7 +96,7 @@ class SmallerTorchAttention(Refitted):
             mask = padding if mask is None else mask + padding
         return mask
 
-    def by_head(self, mask: Tensor, sentences: int) -> Tensor:
+    def by_head(self: Any, mask: Tensor, sentences: int) -> Tensor:
         """(N, H, L, S) of (N * H, L, S), H either the number of heads now or that at first."""
         left = getattr(self, LEFT, (True,) * self.num_heads)
         if len(mask) == sentences * len(left):
@@ -138,8 +128,6 @@ def added(name: str, mask: Tensor, q: Tensor) -> Tensor:
 def torch_refit(module: Any) -> dict[str, Any]:
     """The attributes of an `nn.MultiheadAttention` that can lose heads. Raises ValueError where it adds keys
     of its own."""
-    if isinstance(module, Refitted):
-        return {}
     check_no_added_keys(module)
     weights = module.in_proj_weight.chunk(3) if module.in_proj_weight is not None else [
         getattr(module, f"{name}_weight") for name in _PROJECTIONS

@@ -21,7 +21,6 @@ from headgates.gates import (
     CollectedGradients,
     GateBank,
     GateOptimizer,
-    LambdaBudget,
     Removed,
     TargetBudget,
     attach,
@@ -112,32 +111,22 @@ class GateCallback:
         if math.isfinite(steps):
             self.settle_at = steps - round(self.settle * steps)
             if self.warmup is None:
-                self.warm_up(round(WARMUP * steps))
+                self.bank.budget.warmup = round(WARMUP * steps)
         self.settle_where_due()
-
-    def warm_up(self, steps: int) -> None:
-        if isinstance(budget := self.bank.budget, LambdaBudget):
-            self.bank.budget = LambdaBudget(budget.lam, steps)
-        else:
-            budget.warmup = steps
 
     def settle_where_due(self) -> None:
         if self.gates.number >= self.settle_at:
             self.bank.binarise()
 
-    def before_step(self, *, scale: float = 1.0) -> None:
-        """Where the optimizer of the weights steps next. scale: the factor that is on the loss."""
-        if self.collected.give_back(scale=scale):
+    def before_step(self, scaler: Any) -> None:
+        """Where the optimizer of the weights steps next. scaler: of the loss, or None."""
+        if self.collected.give_back(scale=1.0 if scaler is None else scaler.get_scale()):
             self.gates.step()
             self.settle_where_due()
-            if self.gates.number % LOOK_EVERY == 0:
-                self.look()
-
-    def look(self) -> None:
-        reason = self.gates.watch.observe(self.gates.number, self.bank)
-        if reason is not None and not self.has_warned:
-            self.has_warned = True
-            warnings.warn(reason, stacklevel=2)
+            due = self.gates.number % LOOK_EVERY == 0 and not self.has_warned
+            if due and (reason := self.gates.watch.observe(self.gates.number, self.bank)):
+                self.has_warned = True
+                warnings.warn(reason, stacklevel=2)
 
     # ---------------------------------------------------------------- the end
 

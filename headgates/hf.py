@@ -76,8 +76,7 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
         self.gates.sample()  # for the next part of the step's batch
 
     def on_pre_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        scaler = getattr(optimizer, "scaler", None)
-        self.before_step(scale=1.0 if scaler is None else scaler.get_scale())
+        self.before_step(getattr(optimizer, "scaler", None))
 
     def on_train_end(
         self, args: Any = None, state: Any = None, *_: Any, processing_class: Any = None, **__: Any

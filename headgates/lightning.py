@@ -34,9 +34,8 @@ class HeadGates(GateCallback, pl.Callback):
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         if stage != "fit":
             return
-        if not isinstance(trainer.strategy, pl.strategies.SingleDeviceStrategy) and not isinstance(
-            trainer.strategy, pl.strategies.DDPStrategy
-        ):
+        known = pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy
+        if not isinstance(trainer.strategy, known):
             raise ValueError(
                 "HeadGates trains on one device or on several by DDPStrategy, not with "
                 f"{type(trainer.strategy).__name__}"
@@ -61,8 +60,7 @@ class HeadGates(GateCallback, pl.Callback):
         self.gates.sample()
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, *_: Any) -> None:
-        scaler = getattr(trainer.precision_plugin, "scaler", None)
-        self.before_step(scale=1.0 if scaler is None else scaler.get_scale())
+        self.before_step(getattr(trainer.precision_plugin, "scaler", None))
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.end()  # not where training ends: averaged weights are put into the model there

@@ -49,7 +49,9 @@ class StageModule(pl.LightningModule):
         self.predictor = predictor
         # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
         self.twin: list[Any] = []
-        self.validator = task.validator(self.model)
+        # of the validation batches of an epoch: loss in nats, units that the model predicts, units
+        self.seen: Tensor
+        self.register_buffer("seen", torch.zeros(3), persistent=False)
         self.bf16 = False  # whether it trains in bf16, which who runs it knows
         # what moves the gates: they have a rate of their own, no weight decay, and are not clipped
         self.gates: StageGates | None = None
@@ -179,14 +181,16 @@ class StageModule(pl.LightningModule):
         with torch.autocast(
             self.device.type, enabled=False
         ):  # fp32: checkpoints are compared in the third digit of the loss
-            self.validator.update(self.model, batch)
+            loss, right = self.task.counted(self.model, batch)
+            self.seen += torch.stack([loss, right, torch.full_like(loss, batch.target_tokens)])
 
     def on_validation_epoch_end(self) -> None:
-        numbers = self.validator.compute()
+        loss, right, units = all_sum(self.seen)
+        numbers = self.task.validation(loss / units, right / units)
         self.check(float(numbers["loss"]))  # the last step may have spoilt the weights
         for name, value in numbers.items():
             self.log(f"val/{name}", value, sync_dist=True)  # equal on all ranks already
-        self.validator.reset()
+        self.seen.zero_()
         sources, references = self.sample
         if sources:
             with torch.autocast(self.device.type, enabled=False):

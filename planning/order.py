@@ -51,19 +51,16 @@ def order_of(
     """Of these kinds' heads and neurons, the highest stay. choose: "plan", whose order is that of `obs`, the
     name of a score, a function, or a HeadMap of numbers. Raises ValueError at a choice that is none of
     these, or of another model."""
-    check_choice(choose)
     if isinstance(choose, str):
         own_obs = partial(obs, draw=draw_of(batches), queries=known_tokens)
         choose = own_obs if choose in (BY_PLAN, "obs") else ORDERS[choose]
     if not isinstance(choose, HeadMap):
-        given = {"kinds": kinds, "loss": loss, "queries": one_for_each}
-        takes = inspect.signature(choose).parameters.values()
-        every = any(each.kind is each.VAR_KEYWORD for each in takes)
-        names = {each.name for each in takes}
-        given = {name: own for name, own in given.items() if every or name in names}
-        if isinstance(choose, partial):
-            given = {name: own for name, own in given.items() if name not in choose.keywords}
-        choose = choose(model, batches, **given)
+        given = {"kinds": kinds, "loss": loss, "queries": one_for_each, **getattr(choose, "keywords", {})}
+        takes = inspect.signature(choose).parameters
+        every = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+        choose = choose(
+            model, batches, **{name: own for name, own in given.items() if every or name in takes}
+        )
         if not isinstance(choose, HeadMap):
             raise ValueError(f"choose: expected a function that returns a HeadMap, got {choose!r} from it")
     modules, rows = find_sites(model, kinds), {}

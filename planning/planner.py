@@ -31,8 +31,6 @@ from headgates.analysis.knapsack import Knapsack, Option, split_between, undomin
 from headgates.analysis.levels import Levels, highest, level_losses, text_loss
 from headgates.gates import WIDTH, HeadMap, HeadSite, Subnet, find_sites
 from headgates.gates.depth import STACKS, skipped
-from headgates.gates.on_device import on_device
-from headgates.gates.sites import device_of
 from headgates.planning.cost_table import CostTable, Layer, by_stack, open_units, sites_by_layer
 from headgates.planning.prefix import KeptOutputs
 from headgates.planning.widths import Widths, measured_numbers
@@ -171,13 +169,11 @@ class Planner:
     report: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
-        device = device_of(self.model)
-        self.valid = [on_device(batch, device) for batch in self.valid]
         modules = find_sites(self.model, self.order.kinds)
         self.sites = [site for site in modules if site.heads]
         self.steps = {site: Widths.of(site, modules[site], self.multiple) for site in self.sites}
         self.options = {site: steps.all for site, steps in self.steps.items()}
-        self.planned, self.whole = {*self.sites}, Subnet.of(self.model)
+        self.whole = Subnet.of(self.model)
         self.layers = sites_by_layer(self.whole)
         sizes = {(site.kind, site.heads): site for site in self.sites}
         if self.even and len(sizes) > len({site.kind for site in self.sites}):
@@ -287,7 +283,7 @@ class Planner:
         ]
 
     def sites_of(self, layer: Layer) -> list[HeadSite]:
-        return [site for site in self.layers[layer].values() if site in self.planned]
+        return [site for site in self.layers[layer].values() if site in self.steps]
 
     def cost_of(self, layer: Layer, widths: Sequence[int]) -> float:
         """What the layer costs, where the table fills no attention up beyond it."""
@@ -538,9 +534,7 @@ class Planner:
 
     def widths(self, subnet: Subnet) -> dict[HeadSite, int]:
         """The numbers at the sites of this order in the layers that stay."""
-        return {
-            site: n for site, n in open_units(subnet).items() if site in self.planned and subnet.has(site)
-        }
+        return {site: n for site, n in open_units(subnet).items() if site in self.steps and subnet.has(site)}
 
     def rise(self, subnet: Subnet) -> float:
         """What the whole subnet adds to the loss of the text, as `refitted` says; else each output projection

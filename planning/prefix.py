@@ -10,9 +10,8 @@ nothing is kept where something else reads what the layers give, such as a head 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import nn
 from headgates.analysis.batches import Loss
 from headgates.analysis.levels import text_loss
 from headgates.gates.depth import STACKS, stacks_of
+from headgates.gates.site_walk import replace_forward
 
 
 class KeptOutputs:
@@ -47,9 +47,9 @@ class KeptOutputs:
         """The layers give what was kept."""
         with ExitStack() as after:
             for name, last in self.reached.items():
-                give = in_turns(self.kept[name])
-                for number, module in enumerate(self.stacks[name][: last + 1]):
-                    after.enter_context(with_forward(module, partial(give, number == 0)))
+                for module in self.stacks[name][: last + 1]:
+                    turn = cycle(self.kept[name])  # one batch after the other
+                    replace_forward(module, lambda *_, turn=turn, **__: next(turn), after)
             yield
 
     def reach(self, stack: str, layer: int) -> None:
@@ -64,8 +64,10 @@ class KeptOutputs:
         self.reached, self.kept = wanted, {name: [] for name in wanted}
         with ExitStack() as after:
             for name, last in wanted.items():
-                hook = partial(append, self.kept[name])
-                after.callback(self.stacks[name][last].register_forward_hook(hook).remove)
+                module, kept = self.stacks[name][last], self.kept[name]
+                after.enter_context(
+                    module.register_forward_hook(lambda *given, kept=kept: kept.append(given[-1]))
+                )
             if not wanted:
                 return
             whole = text_loss(self.model, self.batches, self.loss)
@@ -80,31 +82,3 @@ class KeptOutputs:
                 return math.isclose(text_loss(self.model, self.batches, self.loss), whole, rel_tol=1e-3)
         except Exception:  # of whatever kind: a layer's output has a shape that something else does not take
             return False
-
-
-@contextmanager
-def with_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    own = vars(module).get("forward")
-    module.forward = forward
-    try:
-        yield
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own
-
-
-def append(kept: list[Any], module: nn.Module, inputs: Any, output: Any) -> None:
-    kept.append(output)
-
-
-def in_turns(kept: Sequence[Any]) -> Callable[..., Any]:
-    """A forward that gives what was kept of one batch after the other; the first layer turns to the next."""
-    turn, now = cycle(kept), list[Any]()
-
-    def give(first: bool, *_: Any, **__: Any) -> Any:
-        if first:
-            now[:] = [next(turn)]
-        return now[0]
-
-    return give

@@ -240,18 +240,12 @@ def layers_that_go(
     stacks, staying, whole = list[str](), list[Layer](), Subnet.of(model)
     for stack, row in whole.layers.items():
         try:
-            if len(row) > 1:
-                check_removal(model, whole.without(layers={stack: [len(row) - 1]}), inputs)
-                stacks.append(stack)
+            for number in (len(row) - 1, 0) if len(row) > 1 else ():
+                check_removal(model, whole.without(layers={stack: [number]}), inputs)
+                stacks += [stack] * (number > 0)
         except ValueError as error:
-            report(f"all layers of the {stack} stay: {error}")
-            continue
-        try:
-            if len(row) > 1:
-                check_removal(model, whole.without(layers={stack: [0]}), inputs)
-        except ValueError as error:
-            report(f"the first layer of the {stack} stays: {error}")
-            staying.append((stack, 0))
+            report(f"{'the first' if stack in stacks else 'every'} layer of the {stack} stays: {error}")
+            staying += [(stack, 0)] * (stack in stacks)
     return stacks, staying
 
 

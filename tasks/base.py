@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headgates.analysis.metrics import Metric
 from headgates.configs.settings import Settings
@@ -15,7 +15,7 @@ from headgates.configs.stages import DistillConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import read_pairs
-from headgates.data.ranks import all_sum, shared_out
+from headgates.data.ranks import shared_out
 from headgates.data.text import ParallelText
 from headgates.data.text_file import unpacked_name
 from headgates.data.vocab import load_vocabs
@@ -26,39 +26,6 @@ class Predictor(Protocol):
 
     @property
     def model(self) -> Any: ...
-
-
-class Validator(nn.Module, ABC):
-    """Collects numbers over the validation batches of an epoch, on all ranks."""
-
-    sums: Tensor  # loss in nats, units that the model predicts, units
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("sums", torch.zeros(3), persistent=False)
-
-    @abstractmethod
-    def counted(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
-        """A batch's loss, summed over its units, and of how many units the output is the right one; called
-        without autocast."""
-
-    def update(self, model: Any, batch: Any) -> None:
-        """Take one batch in."""
-        loss, right = self.counted(model, batch)
-        self.sums += torch.stack([loss, right, torch.full_like(loss, batch.target_tokens)])
-
-    def means(self) -> tuple[Tensor, Tensor]:
-        """The loss, and the share of units that are predicted."""
-        loss, right, units = all_sum(self.sums)
-        return loss / units, right / units
-
-    @abstractmethod
-    def compute(self) -> dict[str, Tensor]:
-        """The numbers by name; `loss`, in nats per unit of the loss, is what checkpoints are chosen by."""
-
-    def reset(self) -> None:
-        """Forget the epoch."""
-        self.sums.zero_()
 
 
 class Task(ABC):
@@ -180,7 +147,14 @@ class Task(ABC):
         raise ValueError(f"{type(self).__name__} has no distillation; leave --distill.weight at 0")
 
     @abstractmethod
-    def validator(self, model: Any) -> Validator: ...
+    def counted(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        """A batch's loss, summed over its units, and of how many units the output is the right one; called
+        without autocast."""
+
+    @abstractmethod
+    def validation(self, loss: Tensor, right: Tensor) -> dict[str, Tensor]:
+        """The numbers of an epoch by name, `loss` first, of the loss in nats per unit and the share of units
+        that are predicted."""
 
     @abstractmethod
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:

@@ -16,7 +16,6 @@ from torch import Tensor
 from headgates.analysis.batches import sampled
 from headgates.analysis.metrics import ACCURACY
 from headgates.bridges.classifier import (
-    Classifier,
     Labeller,
     describe,
     encoder_digest,
@@ -35,19 +34,7 @@ from headgates.data.label_batches import LabelledData
 from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
 from headgates.data.text import ParallelText
 from headgates.data.vocab import load_vocabs
-from headgates.tasks.base import Task, Validator
-
-
-class LabelValidator(Validator):
-    """Cross-entropy and accuracy of the labels, over all validation sentences."""
-
-    def counted(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits, labels = model(batch.source), batch.target_out[:, 0]
-        return F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
-
-    def compute(self) -> dict[str, Tensor]:
-        loss, right = self.means()
-        return {"loss": loss, "label_accuracy": right}
+from headgates.tasks.base import Task
 
 
 class Classification(Task):
@@ -126,8 +113,12 @@ class Classification(Task):
         )
         return (1 - weight) * own + weight * temperature**2 * divergence
 
-    def validator(self, model: Classifier) -> LabelValidator:
-        return LabelValidator()
+    def counted(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits, labels = model(batch.source), batch.target_out[:, 0]
+        return F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
+
+    def validation(self, loss: Tensor, right: Tensor) -> dict[str, Tensor]:
+        return {"loss": loss, "label_accuracy": right}
 
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return predictor.label(lines)

@@ -28,7 +28,7 @@ from headgates.models.distillation import distilled_cross_entropy
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
-from headgates.tasks.base import Task, Validator
+from headgates.tasks.base import Task
 
 LOGIT_ROWS = 256  # target positions whose logits are in memory at once
 
@@ -39,23 +39,6 @@ def in_few_shapes(model: Any, batch: Batch) -> Batch:
     if not torch.is_autocast_enabled("cpu"):
         return batch
     return batch.square(model.source_specials, model.target_specials)
-
-
-class TranslationValidator(Validator):
-    """Perplexity and accuracy of the next token, over all validation pairs."""
-
-    def __init__(self, model: Transformer):
-        super().__init__()
-        self.padding = model.target_specials.padding
-
-    def counted(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits, targets = model(batch.source, batch.target_in).flatten(0, 1), batch.target_out.flatten()
-        right = (logits.argmax(1) == targets) & (targets != self.padding)
-        return F.cross_entropy(logits, targets, ignore_index=self.padding, reduction="sum"), right.sum()
-
-    def compute(self) -> dict[str, Tensor]:
-        loss, right = self.means()
-        return {"loss": loss, "perplexity": loss.exp(), "token_accuracy": right}
 
 
 class Translation(Task):
@@ -154,8 +137,14 @@ class Translation(Task):
         top = (hidden * model.output.weight[best]).sum(-1)
         return (top if model.output.bias is None else top + model.output.bias[best]) * real, real
 
-    def validator(self, model: Any) -> TranslationValidator:
-        return TranslationValidator(model)
+    def counted(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits, targets = model(batch.source, batch.target_in).flatten(0, 1), batch.target_out.flatten()
+        padding = model.target_specials.padding
+        right = (logits.argmax(1) == targets) & (targets != padding)
+        return F.cross_entropy(logits, targets, ignore_index=padding, reduction="sum"), right.sum()
+
+    def validation(self, loss: Tensor, right: Tensor) -> dict[str, Tensor]:
+        return {"loss": loss, "perplexity": loss.exp(), "token_accuracy": right}
 
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         return predictor.translate(lines, beam=1) if quick else predictor.translate(lines)

@@ -126,7 +126,7 @@ class TopHeadsOptions:
     spread: float = setting(0.1, "largest score at the start", above=0)
 
 
-LEARNED["top"] = Learned("top", TopHeadsOptions, "the largest scores", init="score", by_price=False)
+LEARNED["top"] = Learned("top", TopHeadsOptions, "the largest scores", by_price=False)
 """,
             None,
         )

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "gates/depth.py:generated": "of models that generate and are given a batch of their own",
     "gates/own_heads.py:own_outputs": "picks the outputs of a norm over all heads by a mask beside it",
     "gates/position_bias.py:without_bias": "a hook of MPNet",
-    "gates/proof.py:masked_outputs": "the proof of a rule that a user added",
+    "gates/proof.py:tried": "the proof of a rule that a user added",
     "gates/longformer_attention.py": "not run: Longformer and LED take this test beyond its time",
     "gates/wavlm_attention.py": "not run, as above",
     "gates/pruned_folder.py:gone_before": "reads a configuration",

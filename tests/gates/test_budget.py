@@ -275,7 +275,7 @@ def test_masks_by_sentence_have_one_line_too(model):
     bank = attach(model, gate="mask", kinds=["cross"])
     assert str(bank) == "GateBank(mask: 6 of 6 heads open)"
     bank.assign({site: torch.ones(5, site.heads) for site in bank.sites})
-    assert str(bank) == "GateBank(mask: 6 heads by sentence)"
+    assert str(bank) == "GateBank(mask: 6 gates by sentence)"
 
 
 # ---------------------------------------------------------------- gates of other packages

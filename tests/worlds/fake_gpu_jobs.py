@@ -356,7 +356,7 @@ def a_step_of_our_stage(here: Here) -> Any:
     stage = StageConfig(optimizer="adamw", lr=0.01, warmup_steps=1, label_smoothing=0.1, bleu_sentences=0)
     module, batch = StageModule(Translation(), translator, stage, seed=1), here(renumbered(translator)[0])
     found = []
-    module.validator.to(batch.source.device)  # as Lightning does
+    module.seen = module.seen.to(batch.source.device)  # as Lightning does
     optimizer = module.configure_optimizers()["optimizer"]
     for _ in range(2):
         optimizer.zero_grad()
@@ -364,8 +364,9 @@ def a_step_of_our_stage(here: Here) -> Any:
         loss.backward()
         optimizer.step()
         found.append(loss)
-    module.validator.update(module.model.eval(), batch)
-    return [*found, module.validator.compute()]
+    module.eval()
+    module.validation_step(batch, 0)
+    return [*found, module.seen]
 
 
 # ---------------------------------------------------------------- other libraries
