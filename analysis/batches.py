@@ -10,6 +10,7 @@ Letters: B sentences, L query positions, S source and T target positions, V voca
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import signature
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -106,10 +107,10 @@ def named_positions(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Ten
     choices (B, C, T) each is a row. None where the names do not tell."""
     decoder = site.in_decoder and is_encoder_decoder(model)
     if decoder:
-        labels = batch.get("labels")
-        if (real := mask_of(batch, "decoder_")) is None and labels is not None and labels.dim() > 1:
+        labels, mask = (batch.get(name) for name in ("labels", "decoder_attention_mask"))
+        if mask is None and labels is not None and labels.dim() > 1:
             return labels != IGNORED
-        if real is not None or "input_ids" not in batch:
+        if (real := mask_of(batch, "decoder_")) is not None or "input_ids" not in batch:
             return real
     return mask_of(batch, "")  # a classifier's decoder reads the encoder's words again
 
@@ -240,7 +241,8 @@ def in_parts(batch: Any, positions: int) -> Iterator[Any]:
 def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
     """The batch with each target sampled from what the model says after the given ones before it; the batch
     as it is where its labels are no classes of the model's logits, such as those of CTC."""
-    output = passed(model, batch)
+    with decoder_inputs(model) as read:
+        output = passed(model, batch)
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
         output[..., padding] = -torch.inf
@@ -252,7 +254,30 @@ def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
     own = sampled(logits, generator)
     if labels.dim() > 1 and predicts_next(model):
         own = own.roll(1, 1)
-    return {**batch, "labels": own.where(labels != IGNORED, labels)}
+    # a decoder that is given none makes its inputs of the labels, which are others now
+    given = read if labels.dim() > 1 and "decoder_inputs_embeds" not in batch else {}
+    return {**given, **batch, "labels": own.where(labels != IGNORED, labels)}
+
+
+@contextmanager
+def decoder_inputs(model: Any) -> Iterator[dict[str, Tensor]]:
+    """Filled meanwhile with the ids that the decoder reads, by the name under which a model of an encoder and
+    a decoder takes them; stays empty for other models."""
+    read: dict[str, Tensor] = {}
+    if not is_encoder_decoder(model) or "decoder_input_ids" not in signature(model.forward).parameters:
+        yield read
+        return
+
+    def see(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        ids = options.get("input_ids", args[0] if args else None)
+        if ids is not None:
+            read["decoder_input_ids"] = ids
+
+    handle = model.get_decoder().register_forward_pre_hook(see, with_kwargs=True)
+    try:
+        yield read
+    finally:
+        handle.remove()
 
 
 def sampled(logits: Tensor, generator: torch.Generator) -> Tensor:

@@ -76,7 +76,7 @@ class Levels:
             for site in walk.order(batches[0]) if batches else ():
                 if site in widths:
                     output = self.outputs[site]
-                    statistics = SiteStatistics(site.heads, output.weight)
+                    statistics = SiteStatistics(site.heads, output.weight, biased=output.bias is not None)
                     for number, batch in enumerate(batches):
                         z, _, _ = walk.see(site, number, batch)
                         statistics.add(rows_where(z, output.rule, queries(model, site, batch)))
@@ -124,7 +124,7 @@ def handed_down(
 ) -> list[HandedDown]:
     """From width to width, from the next smaller one to all. columns: as they stay (HK,). The weights have
     the type of the output's. The statistics are used up."""
-    mean, C = statistics.mean[columns, None], statistics.take(centred=output.bias is not None)
+    mean, C = statistics.mean[columns, None], statistics.take()
     C.diagonal().add_(damping(C))
     R = C[columns[:, None], columns].mT  # in columns, so that nothing is copied
     del C

@@ -2,8 +2,9 @@
 well as it can.
 
 After Hassibi & Stork 1993 (optimal brain surgeon), by heads: at a site y = W z + b, whose inputs have the
-covariance G and whose output's gradients have the second moments F (site_statistics.py). Closing head h, with
-the best refit of b and of the heads that stay, adds
+covariance G (the second moments where there is no b to make up for the mean) and whose output's gradients
+have the second moments F (site_statistics.py). Closing head h, with the best refit of b and of the heads that
+stay, adds
 
     e_h = N tr(F W_h [(G^-1)_hh]^-1 W_h^T)
 
@@ -92,7 +93,7 @@ def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     U = L^-1 (G^-1)_C, G^-1 -= U^T U and W -= W_C L^-T U. Of G^-1 only the blocks of heads are kept up to
     date; the rows C are made of the first G^-1 and of all U when C closes, as in a Cholesky decomposition, so
     that no step rewrites the whole matrix."""
-    G = statistics.take(centred=True)
+    G = statistics.take()
     G.diagonal().add_(damping(G))
     L = torch.linalg.cholesky(G.mT, out=G.mT)  # in columns, so that nothing is copied
     inverse = torch.cholesky_inverse(L)

@@ -53,10 +53,12 @@ class Projection(NamedTuple):
 
 
 class SiteStatistics:
-    """The sums at one site of weight (D, HK), and the means made of them. On the CPU, float64."""
+    """The sums at one site of weight (D, HK), and the means made of them; biased: whether its output has a
+    bias. On the CPU, float64."""
 
-    def __init__(self, heads: int, weight: Tensor):
+    def __init__(self, heads: int, weight: Tensor, *, biased: bool = True):
         width, columns = weight.shape
+        self.biased = biased
         self.heads, self.weight = heads, weight.detach().double().cpu()
         self.count = 0  # N
         self.inputs = self.weight.new_zeros(columns)  # sum of z
@@ -88,11 +90,11 @@ class SiteStatistics:
         """(HK, HK), those that count for a refit: with a bias it makes up for the mean."""
         return self.gram if bias is None else self.covariance
 
-    def take(self, *, centred: bool) -> Tensor:
-        """(HK, HK), `covariance`, or `gram` unless centred, in the memory of its sums, which are lost: of a
+    def take(self) -> Tensor:
+        """(HK, HK), `covariance`, or `gram` without a bias, in the memory of its sums, which are lost: of a
         layer's neurons each such matrix is a large one."""
         found, self.products = self.products.div_(self.count), self.products[:0]
-        return found.addr_(self.mean, self.mean, alpha=-1) if centred else found
+        return found.addr_(self.mean, self.mean, alpha=-1) if self.biased else found
 
     def columns(self, heads: Tensor) -> Tensor:
         """(HK,) bool, True for the inputs of these heads (H,)."""
@@ -160,7 +162,8 @@ def site_statistics(
     with called(model), ExitStack() as after:
         for site, module in modules.items():
             out, rule = plain_projection(module, rule_of(module).out), rule_of(module)
-            sums[site] = SiteStatistics(site.heads, out.weight.T if rule.transposed else out.weight)
+            weight = out.weight.T if rule.transposed else out.weight
+            sums[site] = SiteStatistics(site.heads, weight, biased=out.bias is not None)
             after.callback(out.register_forward_hook(partial(hook, site)).remove)
         after.enter_context(frozen(model))
         after.enter_context(torch.set_grad_enabled(loss is not None))

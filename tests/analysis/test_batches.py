@@ -4,9 +4,11 @@ import pytest
 import torch
 import transformers
 
-from headgates.analysis.batches import batch_loss, sampled_targets
+from headgates.analysis.batches import batch_loss, known_tokens, query_tokens, sampled_targets
 from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.analysis.scores.importance import importance
+from headgates.analysis.scores.obs import obs
+from headgates.gates import find_sites
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 IDS = torch.randint(3, 64, (4, 9), generator=torch.Generator().manual_seed(0))
@@ -61,6 +63,36 @@ def test_a_decoder_beside_an_encoder_of_images_labels_the_next_word():
     drawn = sampled_targets(model, batch, torch.Generator().manual_seed(0))["labels"]
     assert torch.equal(drawn[:, 1:], model(**batch).logits.argmax(-1)[:, :-1])
     assert batch_loss(model, batch).item() == pytest.approx(4 * 8 * model(**batch).loss.item())
+
+
+@pytest.mark.parametrize("family", ["t5", "bart", "whisper"])
+def test_targets_that_are_drawn_leave_the_decoder_the_words_that_it_was_given(family):
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=64, d_model=32, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    layers = dict(encoder_layers=1, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4)
+    if family == "t5":
+        config = transformers.T5Config(**sizes, d_kv=8, d_ff=64, num_layers=1, num_heads=4)
+        model = transformers.T5ForConditionalGeneration(config).eval()
+    elif family == "bart":
+        model = transformers.BartForConditionalGeneration(transformers.BartConfig(**sizes, **layers)).eval()
+    else:
+        sizes |= dict(bos_token_id=2, max_source_positions=9, num_mel_bins=4)
+        model = transformers.WhisperForConditionalGeneration(
+            transformers.WhisperConfig(**sizes, **layers, encoder_ffn_dim=64, decoder_ffn_dim=64)
+        ).eval()
+    labels = IDS.clone()
+    labels[0, 6:] = -100
+    batch = {"labels": labels}
+    batch |= {"input_features": torch.randn(4, 4, 18)} if family == "whisper" else {"input_ids": IDS.flip(1)}
+    drawn = sampled_targets(model, batch, torch.Generator().manual_seed(0))
+    shifted = torch.cat([torch.zeros(4, 1, dtype=torch.long), labels[:, :-1].clamp(min=0)], 1)
+    assert torch.equal(drawn["decoder_input_ids"], shifted)
+    assert not torch.equal(drawn["labels"], labels)
+    assert torch.equal(drawn["labels"] == -100, labels == -100)
+    decoder = next(site for site in find_sites(model) if site.in_decoder)
+    assert torch.equal(query_tokens(model, decoder, drawn), labels != -100)
+    given = {**batch, "decoder_input_ids": shifted}
+    assert obs(model, [batch], queries=known_tokens) == obs(model, [given], queries=known_tokens)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])

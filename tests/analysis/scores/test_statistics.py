@@ -156,8 +156,8 @@ def planted(seed: int, *, mean: float = 0.0) -> tuple[np.ndarray, np.ndarray, np
     return z, rng.normal(size=(N, D)) @ rng.normal(size=(D, D)), rng.normal(size=(D, H * WIDTH))
 
 
-def costs(z: np.ndarray, g: np.ndarray, W: np.ndarray) -> list[tuple[int, float]]:
-    found = SiteStatistics(H, torch.tensor(W))
+def costs(z: np.ndarray, g: np.ndarray, W: np.ndarray, *, biased: bool = True) -> list[tuple[int, float]]:
+    found = SiteStatistics(H, torch.tensor(W), biased=biased)
     for some in np.array_split(np.arange(len(z)), 5):
         found.add(torch.tensor(z[some]), torch.tensor(g[some]))
     return closing_costs(found)
@@ -167,6 +167,16 @@ def error(z: np.ndarray, g: np.ndarray, W: np.ndarray, left: set[int]) -> float:
     """What least squares on the heads that are left leaves, weighed by the gradients."""
     _, r = least_squares(z, W, np.zeros(D), columns_of(sorted(left), WIDTH))
     return float(np.trace(g.T @ g / len(g) @ r.T @ r))
+
+
+def test_no_bias_makes_up_for_a_head_that_always_gives_the_same():
+    z, g, W = planted(1)
+    z[:, :WIDTH] = 50 + 0.01 * z[:, :WIDTH]  # the first head
+    (first, _), *_ = costs(z, g, W)
+    (_, *_, (last, cost)) = costs(z, g, W, biased=False)
+    assert (first, last) == (0, 0)
+    W_h, G = W[:, :WIDTH], z[:, :WIDTH].T @ z[:, :WIDTH]  # with no other head left
+    assert cost == pytest.approx(np.trace(g.T @ g / len(g) @ W_h @ G @ W_h.T), rel=1e-2)
 
 
 @pytest.mark.parametrize("seed", range(3))
