@@ -4,6 +4,8 @@ torch."""
 from importlib import import_module
 from typing import Any
 
+from headgates.configs.fields import one_line
+
 
 def imported(path: str) -> Any:
     """The object at "module:name". Raises ValueError where there is none: a table's line is wrong."""
@@ -16,3 +18,5 @@ def imported(path: str) -> Any:
         raise ValueError(
             f"{path!r} is not there ({error}); expected 'module:name' of a function or class"
         ) from error
+    except Exception as error:  # whatever the user's module raises
+        raise ValueError(f"{module} cannot be imported: {type(error).__name__}: {one_line(error)}") from error

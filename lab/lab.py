@@ -73,6 +73,8 @@ class Lab:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.settings, self.asked = settings, asked
+        self.others: Sequence[Recipe] = ()  # that the command is for too
+        self.repeated = set[str]()  # by --fresh, which once is enough for
         self.text = ExperimentText(settings) if text is None else text.with_settings(settings)
         self.task = self.text.task
         self.tracker = make_tracker(settings.logger, self.provenance(settings.seed))
@@ -81,6 +83,12 @@ class Lab:
     def precision(self) -> Precision:
         """Of training; measured when it is first asked for."""
         return resolve_precision(self.settings, device_name(), say)
+
+    def repeats(self, what: str) -> bool:
+        """Whether --fresh was given, and this command has not repeated it yet. what: names it."""
+        due = self.settings.fresh and what not in self.repeated
+        self.repeated.add(what)
+        return due
 
     def provenance(self, seed: int) -> dict[str, Any]:
         """What made a number; of a command that trains nothing, in fp32."""
@@ -104,6 +112,10 @@ class Lab:
         settings, asked = self.settings, recipe == self.asked
         seed = settings.seed if recipe is None else recipe.seed
         named = settings.name if asked and settings.name else name
+        # a score of the user's own is a file that changes: each version has a run
+        is_edited = recipe is not None and ":" in recipe.choose
+        own = asked or (recipe is not None and (self.asked is None or recipe in self.others))
+        fresh = own and self.repeats(config_hash(key))
         with RunLocks() as locks:  # its own: another run may be made within this one
             folder, done = first(
                 lambda: claim_run(
@@ -115,8 +127,8 @@ class Lab:
                     files=self.task.tokenizer_files,
                     base=on,
                     recipe=recipe,
-                    fresh=settings.fresh and (asked or (self.asked is None and recipe is not None)),
-                    strict=asked and not settings.unique,
+                    fresh=fresh,
+                    strict=asked and not settings.unique and not is_edited,
                 )
             )
             again = "; --fresh repeats it" if asked else ""

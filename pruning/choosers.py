@@ -6,6 +6,7 @@ A learned gate has its line in configs/learned.py. `module:function` names a sco
 any module that Python finds."""
 
 import inspect
+import sys
 from dataclasses import dataclass, replace
 
 from headgates.configs.closing import ZERO
@@ -14,6 +15,7 @@ from headgates.configs.kinds import ALL_KINDS, FFN_KINDS, KINDS
 from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import LAYERS, PIECES, SHORTLIST, UNITS, UNPRUNED, Recipe, Share, Speed
 from headgates.configs.registry import imported
+from headgates.data.file_digest import file_digest
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Score:
     none. family: a score whose numbers this one shares. sign: -1 closes the highest first. signed: an
     estimate of what closing a head adds to the loss, below 0 where the model is better without it. refine:
     "module:name" of a function (model, batches, closed, **those of `takes`) -> closed that improves a
-    choice at its count. part: of a function that gives several HeadMaps, which of them."""
+    choice at its count. part: of a function that gives several HeadMaps, which of them. code: of a function
+    of the user's own, digits that tell its file from the file as it was before an edit."""
 
     function: str
     takes: tuple[str, ...] = ()
@@ -39,6 +42,7 @@ class Score:
     refine: str | None = None
     one_by_one: bool = False  # it closes, or opens, every head alone: neurons are too many
     part: str = ""
+    code: str = ""
 
     @property
     def drawn(self) -> bool:
@@ -160,7 +164,9 @@ def score_named(name: str) -> Score:
         raise ValueError(f"--by {name}: expected a function f(model, batches) -> HeadMap")
     known = ("loss", "logits", "draw", "seed", "kinds", "ranks", "source", "valid")
     taken = inspect.signature(function).parameters
-    return Score(name, tuple(each for each in taken if each in known), sample=SAMPLE)
+    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
+    code = "" if file is None else file_digest(file)[:8]
+    return Score(name, tuple(each for each in taken if each in known), sample=SAMPLE, code=code)
 
 
 def score_of(recipe: Recipe) -> str | None:

@@ -83,7 +83,10 @@ def failed_at_once(
         alone = []
     recipes = [*alone, *sorted(recipes, key=lambda recipe: bool(recipe.epochs))]
     folder = Path(lab.settings.runs) / f"logs-{base.path.resolve().name}"
-    commands = {recipe.title: words(recipe) for recipe in recipes}
+    again = ["--fresh"] if lab.settings.fresh else ["--resume"]
+    commands = {recipe.title: [*words(recipe), *again] for recipe in recipes}
+    if lab.settings.fresh:
+        lab.repeated |= {config_hash(recipe_key(lab, base, recipe)) for recipe in recipes}
     errors = at_once(commands, folder, options, threads=lab.settings.threads)
     return {each: Failed(each, errors[each.title]) for each in recipes if each.title in errors}
 

@@ -91,8 +91,9 @@ def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """What the recipe's run is found by."""
     sampled = None
     name = score_of(recipe)
-    if name is not None and (sample := score_named(name).sample) is not None:
-        wanted, corpus = lab.settings.sentences or sample, lab.text.corpus
+    score = None if name is None else score_named(name)
+    if score is not None and score.sample is not None:
+        wanted, corpus = lab.settings.sentences or score.sample, lab.text.corpus
         sampled = corpus.sampled(wanted, of=lab.settings.text.train_sentences)
     trains = recipe.epochs or recipe.learns
     return recipe_fingerprint(
@@ -103,6 +104,7 @@ def recipe_key(lab: Lab, base: RunFolder, recipe: Recipe) -> dict[str, Any]:
         base_hash=str(base.run_hash()),
         test=lab.text.test,
         sampled=sampled,
+        code="" if score is None else score.code,
         teacher=teacher_of(lab.settings, base).run_hash() if lab.settings.distill.teacher else None,
     )
 

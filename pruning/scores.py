@@ -17,7 +17,7 @@ from headgates.gates import FFN_KINDS, KINDS, WIDTH, HeadMap, find_sites
 from headgates.gates.headmap import KIND_GROUPS, check_kinds
 from headgates.lab.lab import Run
 from headgates.models.progress import minutes, say
-from headgates.pruning.choosers import SCORES, STANDS, Score, score_named
+from headgates.pruning.choosers import SCORES, STANDS, Score, score_named, score_of
 from headgates.records.folder import HeadMapRecord
 from headgates.records.source import Lines, Source
 
@@ -47,6 +47,7 @@ def request_of(run: Run, recipe: Recipe, source: Source) -> ScoreRequest:
         kinds=recipe.kinds if recipe.gates_neurons else None,
         seed=recipe.seed,
         sentences=run.settings.sentences,
+        fresh=run.lab.repeats(f"score {score_of(recipe)}, seed {recipe.seed}"),
     )
 
 
@@ -230,6 +231,7 @@ def score_file(name: str, request: ScoreRequest) -> str:
         0 if score.sample == STANDS else score.sample
     )  # importance of all needs none
     marks = {
+        score.code: bool(score.code),
         f"sampled{sampled}": score.sample is not None and sampled,
         f"n{asked}": score.sample is not None and asked and not sampled,
         f"beam{beam}": outputs and beam > 1,

@@ -48,11 +48,12 @@ def recipe_fingerprint(
     base_hash: str,
     test: tuple[list[str], list[str]],
     sampled: int | None = None,
+    code: str = "",
     teacher: str | None = None,
 ) -> dict[str, Any]:
     """All that a recipe's model on a base, and its measures, depend on. test: the lines that are evaluated;
-    sampled: the training pairs that its score reads; teacher: the hash of the run that is learned from, None
-    for the base."""
+    sampled: the training pairs that its score reads; code: of a score of the user's own (`Score`); teacher:
+    the hash of the run that is learned from, None for the base."""
     settings = as_one_process(settings)
     found = {
         **shared_fingerprint(settings, corpus, precision if trains(recipe) else "32", recipe.seed),
@@ -69,6 +70,8 @@ def recipe_fingerprint(
     if recipe.choose == UNPRUNED:  # recipes that differ in their search share it, and evaluate it anew
         return found
     found |= {"search": to_dict(settings.search), "test_digest": digest_lines(*test), "sampled": sampled}
+    if code:
+        found["code"] = code
     if recipe.closing != "zero":
         found["calibration"] = [settings.calibration_sentences, settings.calibration_targets]
     # what is made anew from random weights has the shape that these gates leave

@@ -109,6 +109,7 @@ def fitted(options: FitOptions, given: Mapping[str, Any], *, show: bool = True) 
     for said in filter(None, dict.fromkeys(map(way, recipes))):
         say(said)
     lab = Lab(settings, text, asked=recipes[0] if recipes else None)
+    lab.others = recipes[1:]
     try:
         base = base_run(lab)
         rows = made_with_rivals(lab, base, recipes, options, given)

@@ -174,11 +174,12 @@ def usual_budgets(lab: "Lab", base: "RunFolder", kinds: Sequence[str]) -> list[B
 
 
 def words_of(recipe: Recipe, source: str, given: Mapping[str, Any]) -> list[str]:
-    """The command line that makes one recipe alone, with the settings given here; it shows nothing."""
+    """The command line that makes one recipe alone, with the settings given here; it shows nothing. Who runs
+    it adds whether it goes on or begins anew."""
     own = {*RecipeFlags.__dataclass_fields__, *GridOptions.__dataclass_fields__}
     left_out = {*own, "lambda", "by", "also", "show", "source", "seed", "name", "threads", "fresh", "resume"}
     settings = setting_words({name: value for name, value in given.items() if name not in left_out})
-    return ["prune", source, *recipe.words(), *settings, "--set=show=false", "--resume"]
+    return ["prune", source, *recipe.words(), *settings, "--set=show=false"]
 
 
 def typed_words(given: Mapping[str, Any]) -> list[str]:

@@ -81,7 +81,6 @@ def test_another_process_has_the_settings_of_the_command_and_its_recipe_alone():
     command, *alone = words_of(recipe, options.source, named)
     other, passed = read_given(PruneOptions, alone)
     assert (command, other.source, other.recipes(other.by, other.seed)) == ("prune", "RUN", [recipe])
-    assert other.resume
     for name in ("text.max_tokens", "search.beam", "freeze_decoder", "dynamics", "data_dir", "runs"):
         assert passed[name] == named[name], name
     assert (other.jobs, other.fresh, other.name) == (0, False, None)

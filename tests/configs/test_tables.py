@@ -61,3 +61,10 @@ def test_a_task_is_found_by_its_name_and_says_what_is_better(name):
 def test_a_line_that_names_nothing_says_so(place):
     with pytest.raises(ValueError, match=r"expected '?module:"):
         imported(place)
+
+
+def test_a_module_of_the_users_own_that_python_cannot_read_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "half_written.py").write_text("def score(model, batches:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"half_written cannot be imported: SyntaxError: .*line 1"):
+        imported("half_written:score")

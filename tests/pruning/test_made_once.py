@@ -3,7 +3,9 @@ for while another process makes it."""
 
 import json
 import shutil
+import sys
 from dataclasses import replace
+from importlib import invalidate_caches
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,14 @@ import torch
 from headgates.configs.cli import config_hash
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Units
 from headgates.gates import ALL_KINDS
+from headgates.lab import lab as lab_room
 from headgates.lab.evaluation import Evaluation
 from headgates.lab.lab import Run
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_file
 from headgates.models.translator import Translator
 from headgates.pruning import scores
-from headgates.pruning.make import recipe_key
+from headgates.pruning.make import make, recipe_key
 from headgates.pruning.planning import Planning
 from headgates.records.run_lock import RunLocks
 from tests.worlds.made_runs import lab_on, made_by_a_process, made_on
@@ -188,6 +191,57 @@ def test_with_wandb_no_run_is_left_to_be_made_within_another(tiny):
     lab.settings = replace(lab.settings, logger="wandb")
     assert not lab.is_made_elsewhere(key)
     elsewhere.release()
+
+
+def test_fresh_repeats_each_run_and_each_score_of_a_command_once(tiny, monkeypatch):
+    recipes = [Recipe(choose, NINE) for choose in ("importance", "raw-importance")]
+    lab, base = lab_on(tiny)
+    for recipe in recipes:
+        make(lab, base, recipe)
+    counted, usual = [], scores.compute_scores
+
+    def compute(score, request):
+        counted.append(request.file)
+        return usual(score, request)
+
+    monkeypatch.setattr(scores, "compute_scores", compute)
+    lab, base = lab_on(tiny, fresh=True)
+    rows = [make(lab, base, recipe) for recipe in (*recipes, *recipes)]
+    assert [row.run.path for row in rows[:2]] == [row.run.path for row in rows[2:]]
+    assert len(counted) == 2, "both share one file, which each recipe's score makes anew"
+    claimed, claim = [], lab_room.claim_run
+
+    def claim_run(config, name, *rest, fresh, **options):
+        claimed.append((name, fresh))
+        return claim(config, name, *rest, fresh=False, **options)
+
+    monkeypatch.setattr(lab_room, "claim_run", claim_run)
+    lab, base = lab_on(tiny, fresh=True)
+    for recipe in (*recipes, *recipes):
+        make(lab, base, recipe)
+    assert [fresh for _, fresh in claimed] == [True, True, False, False]
+
+
+OWN = """import torch
+from headgates.gates import HeadMap, find_sites
+
+def score(model, batches):
+    return HeadMap({{site: {sign} * torch.arange(site.heads).double() for site in find_sites(model)}})
+"""
+
+
+def test_an_edited_score_of_the_users_own_is_computed_again(tiny, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for sign in (1, -1):
+        (tmp_path / "own_score.py").write_text(OWN.format(sign=sign))
+        monkeypatch.delitem(sys.modules, "own_score", raising=False)
+        invalidate_caches()
+        row = made_on(tiny, Recipe("own_score:score", Units(heads=4)))
+        found.append((row.run.path, {*map(tuple, row.result.heads_by_site.values())}))
+    (first, old), (second, new) = found
+    assert (old, new) == ({(3,)}, {(0,)})
+    assert first != second  # and neither is lost
 
 
 # ---------------------------------------------------------------- what a run is found by
