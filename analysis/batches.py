@@ -8,7 +8,7 @@ Letters: B sentences, L query positions, S source and T target positions, V voca
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from inspect import signature
 from itertools import islice
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headgates.gates import HeadSite, find_sites
 from headgates.gates.evaluation_mode import evaluation_mode
@@ -157,12 +158,12 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
     """-log p of the batch's targets, summed over all that have a loss."""
     if is_named(batch) and batch.get("labels") is None:
         raise without_loss(model, batch)
-    with summed_ctc(model):
+    with summed_ctc(model), losses_in_float32(model):
         output = passed(model, batch)
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
         return F.cross_entropy(
-            output.flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
+            output.float().flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
         )
     loss = getattr(output, "loss", None)
     if loss is None:
@@ -171,6 +172,27 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
     if not counted:
         raise ValueError("all labels of a batch are -100, so it has no loss; leave such batches out")
     return loss if is_ctc(model) else loss * counted
+
+
+LOSSES = (F.cross_entropy, F.nll_loss, F.binary_cross_entropy_with_logits, F.mse_loss, F.ctc_loss)
+
+
+class InFloat32(TorchFunctionMode):
+    """Meanwhile losses are those of the same logits as floats."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in LOSSES:
+            args = [
+                each.float() if isinstance(each, Tensor) and each.is_floating_point() else each
+                for each in args
+            ]
+        return function(*args, **(kwargs or {}))
+
+
+def losses_in_float32(model: nn.Module) -> AbstractContextManager[Any]:
+    """A model in half precision rounds its loss to 8 or 11 bits, which is more than most heads are worth."""
+    halves = any(each.is_floating_point() and each.dtype.itemsize < 4 for each in model.parameters())
+    return InFloat32() if halves else nullcontext()
 
 
 def is_ctc(model: Any) -> bool:

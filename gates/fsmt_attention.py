@@ -17,7 +17,7 @@ from .refit import Refitted
 def attended(
     attention: Any, x: Tensor, states: Tensor | None, cache: Any, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The output (B, L, D) of x (B, L, D), and the weights (B, H, L, S).
+    """What W_O reads, (B, L, H * K), of x (B, L, D), and the weights (B, H, L, S).
 
     states: what cross-attention reads (B, S, D), None in self-attention. cache: transformers', or None; k and
     v go behind those that it has of this layer, or in cross-attention are its own. mask: is added to the
@@ -41,7 +41,7 @@ def attended(
     scores = by_head(attention.q_proj(x) * attention.scaling) @ k.transpose(2, 3)  # (B, H, L, S)
     weights = F.softmax(scores if mask is None else scores + mask, dim=-1)
     z = F.dropout(weights, attention.dropout, attention.training) @ v
-    return attention.out_proj(z.transpose(1, 2).flatten(2)), weights
+    return z.transpose(1, 2).flatten(2), weights
 
 
 class SmallerFSMTAttention(Refitted):
@@ -62,5 +62,6 @@ class SmallerFSMTAttention(Refitted):
             padding = key_padding_mask[:, None, None].to(query) * torch.finfo(query.dtype).min
             attn_mask = padding if attn_mask is None else attn_mask + padding
         states = key.transpose(0, 1) if self.encoder_decoder_attention else None
-        out, weights = attended(self, query.transpose(0, 1), states, layer_state, attn_mask)
-        return out.transpose(0, 1), weights if output_attentions else None
+        z, weights = attended(self, query.transpose(0, 1), states, layer_state, attn_mask)
+        # W_O reads (L, B, H * K), as its rule says
+        return self.out_proj(z.transpose(0, 1)), weights if output_attentions else None

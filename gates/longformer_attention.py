@@ -90,8 +90,8 @@ class SmallerLEDDecoderAttention(Refitted):
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None, Any]:
         """The output (B, L, D), the weights (B, H, L, S) if they are asked for, and the cache."""
-        out, weights = attended(self, hidden_states, key_value_states, past_key_values, attention_mask)
-        return out, weights if output_attentions else None, past_key_values
+        z, weights = attended(self, hidden_states, key_value_states, past_key_values, attention_mask)
+        return self.out_proj(z), weights if output_attentions else None, past_key_values
 
 
 def longformer_refit(module: nn.Module) -> dict[str, Any]:

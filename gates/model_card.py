@@ -1,6 +1,7 @@
 """The README.md of a pruned folder: how to load it, what is left, and what that cost."""
 
 import re
+import sys
 from pathlib import Path
 
 from torch import nn
@@ -13,14 +14,14 @@ from .remove import heads_left
 PLAIN = """```python
 import transformers
 
-model = transformers.{name}.from_pretrained("FOLDER")
+model = {of}{name}.from_pretrained("FOLDER")
 ```
 
 `headgates.load_pruned("FOLDER")` gives the same model, which then knows the first numbers of its heads."""
 UNEVEN = """```python
 import headgates as hg
 
-model = hg.load_pruned("FOLDER")  # a {name} of transformers
+model = hg.load_pruned("FOLDER"{given})
 ```
 
 Its layers have different sizes, so `from_pretrained` alone cannot build them. Do not pass
@@ -43,12 +44,14 @@ def model_card(model: nn.Module, *, theirs: bool, plain: bool, notes: str = "") 
     ):  # a place on the Hub, no folder
         head.insert(-1, f"base_model: {origin}")
     how = (PLAIN if plain else UNEVEN) if theirs else OTHER
+    known = theirs and getattr(sys.modules.get("transformers"), name, None) is type(model)
+    of, given = ("transformers.", "") if known else ("", f", model={name}(config)")
     parts = [
         "\n".join(head),
         f"# {name}, pruned",
         f"This model lost attention heads, neurons or layers with headgates. {what_is_left(model)}",
         "## Load it",
-        how.format(name=name),
+        how.format(name=name, of=of, given=given),
         "## What is left",
         table(model),
     ]

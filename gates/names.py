@@ -18,9 +18,11 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
 
 
-def check_numeric(what: str, number: Any, *, whole: bool = False, least: float | None = None) -> None:
-    """Raises ValueError at what is no number, no whole one, or below the least."""
+def check_numeric(what: str, number: Any, *, whole: bool = False, least: float | None = None) -> Any:
+    """The number as Python's own, as it may be numpy's. Raises ValueError at what is no number, no whole one,
+    or below the least."""
     is_one = isinstance(number, Integral if whole else Real) and not isinstance(number, bool)
     if not is_one or (least is not None and number < least):
         limit = "" if least is None else f" of at least {least}"
         raise ValueError(f"{what}: expected a {'whole ' * whole}number{limit}, got {number!r}")
+    return int(number) if isinstance(number, Integral) else float(number)

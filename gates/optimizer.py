@@ -82,8 +82,11 @@ class GateOptimizer:
         self.number, self.seed, self._resumed = state["number"], state["seed"], state["adam"]
         for (_, gate), samples in zip(self.bank.items(), state["samples"], strict=True):
             gate.samples = samples
-        if state["budget"]:
-            self.bank.budget.load_state_dict(state["budget"])
+        budget, kept = self.bank.budget, state["budget"]
+        if kept.get("multipliers", {}).keys() != getattr(budget, "multipliers", {}).keys():
+            raise ValueError("the gates learned for another budget")
+        if kept:
+            budget.load_state_dict(kept)
         self.watch.load_state_dict(state["watch"])
 
 

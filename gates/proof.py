@@ -122,8 +122,11 @@ def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
 
 
 def differ(expected: list[Tensor], got: list[Tensor]) -> None:
-    """Raises AssertionError unless the outputs are equal, up to the rounding of their type."""
+    """Raises AssertionError unless the outputs are equal, up to the rounding of their type: their difference
+    is small as a whole, as that of wrong heads is not, and has no large number, as a wrong position would."""
     for one, other in zip(expected, got, strict=True):
+        eps = torch.finfo(one.dtype).eps
         size = float(one.detach().float().abs().max()) if one.numel() else 0.0
-        slack = max(1e-3, 20 * torch.finfo(one.dtype).eps) * size  # heads of another layer move far more
-        torch.testing.assert_close(other, one, rtol=0.0, atol=slack)
+        torch.testing.assert_close(other, one, rtol=0.0, atol=max(1e-3, 20 * eps) * size)
+        off, whole = ((each.detach().double()).norm() for each in (other.double() - one.double(), one))
+        assert off <= max(1e-3, 4 * eps) * whole, f"they differ by {off / whole:.1%} of their size"

@@ -26,6 +26,7 @@ Folders that transformers 4 saved after its `prune_heads` are read too: their co
 import copy
 import importlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -87,17 +88,16 @@ def save_pruned(model: nn.Module, folder: str | Path, *, notes: str = "") -> Pat
     notes: what README.md is to say of the cost, in Markdown. The weights of a model that was loaded from GGUF
     are written unpacked. Raises ValueError if the model has gates attached, packed weights or no attention
     that a rule knows, FileExistsError if there is something in the folder, ImportError if the extra `hf` is
-    not installed. What fails leaves no folder."""
+    not installed, OSError where nothing can be written. What fails leaves no folder."""
     theirs = is_hugging_face(model)
     hugging_face() if theirs else needed_module("safetensors.torch")
     check_ungated(model)
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is there already and not an empty folder; choose another")
+    place = folder_for(folder)
     field = left_field(model)
     plain = plain_config(model) if theirs else None
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    was_there = place.exists()
+    place.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".partial.", dir=place))
     try:
         if theirs:
             save_transformers(model, partial, field, plain)
@@ -107,11 +107,27 @@ def save_pruned(model: nn.Module, folder: str | Path, *, notes: str = "") -> Pat
             needed_module("safetensors.torch").save_model(model, str(partial / _WEIGHTS))
         card = model_card(model, theirs=theirs, plain=plain is not None, notes=notes)
         (partial / "README.md").write_text(card, encoding="utf-8")
-        partial.chmod(0o755)  # mkdtemp's is the owner's alone
-        partial.replace(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder
+        # the configuration last: without it the folder is none that can be loaded
+        for file in sorted(partial.iterdir(), key=lambda file: file.name == "config.json"):
+            file.replace(place / file.name)
+        partial.rmdir()
+    except BaseException:
+        for file in [*place.iterdir()] if was_there else [place]:
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        raise
+    return Path(folder)
+
+
+def folder_for(folder: str | Path) -> Path:
+    """Where a model can be saved, links followed. Raises FileExistsError where something is there, OSError
+    where nothing can be written."""
+    place = Path(folder).resolve()
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise FileExistsError(f"{folder} is there already and not an empty folder; choose another")
+    nearest = next(path for path in (place, *place.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise OSError(f"{folder} cannot be made: {nearest} is no folder that can be written in")
+    return place
 
 
 def save_transformers(model: Any, folder: Path, field: dict[str, Any], plain: Any | None) -> None:
@@ -182,7 +198,8 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
     evaluation; `heads_left(model)` says which heads it has.
 
     model: for a class that is none of Hugging Face's, a new model of it with all its heads and layers, which
-    loses those that are gone and takes the weights, in place. options: for transformers' `from_pretrained`,
+    loses those that are gone and takes the weights, in place; of a class of one's own made of one of Hugging
+    Face's any model, whose class is built anew. options: for transformers' `from_pretrained`,
     such as dtype, device_map or attn_implementation. Raises ValueError, in one line, at a folder without
     config.json, the field `headgates` or safetensors, or one whose parts do not fit each other or the model;
     ImportError if the extra `hf` is not installed."""
@@ -203,10 +220,8 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             )
         check_keys(folder, {"missing_keys": missing, "unexpected_keys": unexpected})
         return model.eval()
-    if model is not None:
-        raise ValueError(f"{folder} holds a Hugging Face model, which transformers builds; leave model= out")
     transformers = hugging_face()
-    cls = class_of(transformers, content, folder)
+    cls = class_of(transformers, content, folder, model)
     left = {} if FIELD not in content else field_content(field, folder)
     with reading(folder, cls.__name__):
         known = {name: each for name, each in content.items() if name not in (*_CODE, _FILE, OLD_FIELD)}
@@ -310,17 +325,22 @@ def config_content(folder: Path) -> dict[str, Any]:
     return content
 
 
-def class_of(transformers: Any, content: Mapping[str, Any], folder: Path) -> Any:
+def class_of(transformers: Any, content: Mapping[str, Any], folder: Path, model: nn.Module | None) -> Any:
+    """The class of the folder's model: transformers' of this name, else that of the model that is given."""
     names = content.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else names
     cls = getattr(transformers, name, None) if isinstance(name, str) and not name.startswith("_") else None
-    if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
-        raise ValueError(
-            f"`architectures` in {folder / 'config.json'} must name one model class of transformers "
-            f"{transformers.__version__}, "
-            f"got {str(names)[:100]}"
-        )
-    return cls
+    if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
+        if model is not None and type(model) is not cls:
+            raise ValueError(f"{folder} holds a {name}, which transformers builds; leave model= out")
+        return cls
+    if model is not None and type(model).__name__ == name and is_hugging_face(model):
+        return type(model)
+    raise ValueError(
+        f"`architectures` in {folder / 'config.json'} must name one model class of transformers "
+        f"{transformers.__version__}, got {str(names)[:100]}; for a class of your own give a model of it, "
+        "load_pruned(folder, model=...)"
+    )
 
 
 def field_content(field: Any, folder: Path) -> dict[str, Any]:

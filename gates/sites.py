@@ -195,7 +195,7 @@ def attach(
     chosen = check_kinds(kinds)
     targets = targets_of(chosen, heads, neurons)
     budget = budget_of(cls, targets, lam, warmup)
-    check_numeric("multiple", multiple, whole=True, least=1)
+    multiple = check_numeric("multiple", multiple, whole=True, least=1)
     if share not in ("head", "group", None):
         raise ValueError(
             "expected share='head', a gate for each head, or share='group', one for those of one key head; "

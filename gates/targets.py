@@ -16,11 +16,7 @@ def targets_of(
 ) -> int | dict[str, int] | None:
     """How many stay: in all where there are heads alone, else by kind or word. Raises ValueError where a kind
     has no number, or a number no kind."""
-    by_kind = heads if isinstance(heads, Mapping) else {"heads": heads}
-    numbers: dict[str, Any] = {"neurons": neurons, **by_kind}
-    for name, number in numbers.items():
-        if number is not None:
-            check_numeric(name, number, whole=True)
+    heads, neurons = whole_number("heads", heads), whole_number("neurons", neurons)
     if neurons is None and not isinstance(heads, Mapping):
         if heads is not None and (ffn := [kind for kind in kinds if kind in FFN_KINDS]):
             raise ValueError(f"heads={heads} says nothing of {' and '.join(ffn)}; give neurons= too")
@@ -31,6 +27,14 @@ def targets_of(
         if not any(is_of(kind, word) for kind in kinds):
             raise ValueError(f"{word!r} has a number that stays, but no gates; kinds: {', '.join(kinds)}")
     return targets
+
+
+def whole_number(name: str, number: Any) -> Any:
+    """The number, or one for each kind, as Python's own; None where none is given. Raises ValueError at one
+    that is not whole."""
+    if isinstance(number, Mapping):
+        return {kind: check_numeric(kind, each, whole=True) for kind, each in number.items()}
+    return None if number is None else check_numeric(name, number, whole=True)
 
 
 def check_targets(targets: int | Mapping[str, int], modules: Mapping[HeadSite, nn.Module]) -> None:

@@ -42,4 +42,5 @@ class SmallerWavLMAttention(Refitted):
         bias = gate * position_bias.unflatten(0, (B, -1))[:, left]
         if attention_mask is not None:
             bias = bias.masked_fill(attention_mask.ne(1)[:, None, None], -math.inf)
-        return *attended(self, hidden_states, None, None, bias), position_bias
+        z, weights = attended(self, hidden_states, None, None, bias)
+        return self.out_proj(z), weights, position_bias

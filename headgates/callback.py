@@ -6,7 +6,6 @@ The loss and the optimizer of the training stay as they are. Gates have an optim
 """
 
 import math
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +29,8 @@ from headgates.gates import (
     save_pruned,
 )
 from headgates.gates.names import check_numeric
+from headgates.gates.pruned_folder import folder_for
+from headgates.gates.targets import whole_number
 
 WARMUP, SETTLE = 0.3, 0.3  # shares of all steps
 LOOK_EVERY = 20  # steps
@@ -65,8 +66,12 @@ class GateCallback:
             raise ValueError(
                 "nothing says how many heads stay: give heads=24, neurons=768, or lam=0.01, the price of each"
             )
-        check_numeric("settle", settle)
-        check_numeric("lr", lr)
+        settle, lr = check_numeric("settle", settle), check_numeric("lr", lr)
+        lam = None if lam is None else check_numeric("lam", lam)
+        heads, neurons, warmup = (
+            whole_number(name, number)
+            for name, number in (("heads", heads), ("neurons", neurons), ("warmup", warmup))
+        )
         if not 0 <= settle < 1:
             raise ValueError(f"expected settle to be a share of the steps, 0 to below 1, got {settle}")
         if not lr > 0:
@@ -90,7 +95,7 @@ class GateCallback:
     def put_on(self, model: nn.Module, *, seed: int) -> None:
         """Put gates on the model; those of a training that was broken off come off first."""
         if self.save is not None:
-            check_save(Path(self.save))
+            folder_for(self.save)
         if self.model is model:
             detach(model)
         self.bank = attach(
@@ -103,6 +108,7 @@ class GateCallback:
             warmup=self.warmup or 0,
         )
         self.model, self.gates = model, GateOptimizer(self.bank, lr=self.lr, seed=seed)
+        self.collected = CollectedGradients(())  # until the training begins, which may be at its end
 
     def begin(self, steps: float) -> None:
         """Begin, or go on, to train gates that were put on. steps: of the optimizer in all, infinite where
@@ -185,16 +191,6 @@ class GateCallback:
                 "weights have not learned to do without the others: train longer, or shorten warmup",
                 stacklevel=2,
             )
-
-
-def check_save(folder: Path) -> None:
-    """Raises FileExistsError or OSError, before a training that would be lost, where no model can be
-    saved."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise OSError(f"save={folder} cannot be made: {nearest} is no folder that can be written in")
-    if nearest == folder and any(folder.iterdir()):
-        raise FileExistsError(f"save={folder} is there already and not empty; choose another folder")
 
 
 def call(model: nn.Module, batch: Any) -> None:

@@ -14,11 +14,13 @@ import torch
 from .callback import GateCallback
 
 try:
+    from accelerate.state import AcceleratorState
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
 except ImportError as error:
     raise ImportError(
-        f"hg.hf needs transformers ({error}): pip install 'headgates[hf]', in a checkout pip install '.[hf]'",
+        f"hg.hf needs transformers and accelerate ({error}): pip install 'headgates[hf]', in a checkout pip "
+        "install '.[hf]'",
         name=error.name,
     ) from None
 
@@ -35,7 +37,9 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
     refit_is_lost = False  # in a callback that Trainer has made from a checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        if args.deepspeed or args.fsdp or args.n_gpu > 1:
+        # what `accelerate launch` starts, of which the arguments say nothing
+        launched = getattr(AcceleratorState._shared_state.get("distributed_type"), "value", None)
+        if args.deepspeed or args.fsdp or args.n_gpu > 1 or launched in ("FSDP", "DEEPSPEED"):
             raise ValueError(
                 "HeadGates trains in one process, or in several by DistributedDataParallel (torchrun); not "
                 "with DeepSpeed, FSDP or DataParallel"
@@ -53,7 +57,8 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
             content = torch.load(io.BytesIO(base64.b64decode(memory)), weights_only=True)
             try:
                 self.bank.load_state_dict(content["bank"])
-            except RuntimeError as error:
+                self.gates.load_state_dict(content["gates"])
+            except (RuntimeError, ValueError) as error:
                 then, now = (
                     ", ".join(
                         f"{name}={own[name]}"
@@ -66,7 +71,6 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
                     f"the checkpoint holds gates of HeadGates({then}), this is HeadGates({now}); resume with "
                     "the former, or train anew"
                 ) from error
-            self.gates.load_state_dict(content["gates"])
         self.begin(state.max_steps)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -89,7 +93,7 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
         """What the trainer's checkpoints hold, as JSON. Batches of `refit` are not among it."""
         names = ("heads", "neurons", "lam", "warmup", "lr", "settle")
         args = {name: getattr(self, name) for name in names}
-        args["kinds"] = None if self.kinds is None else list(self.kinds)
+        args["kinds"] = list(self.kinds) if isinstance(self.kinds, tuple) else self.kinds
         args["save"] = None if self.save is None else str(self.save)
         memory = None
         if self.model is not None:

@@ -69,11 +69,17 @@ def order_of(
             raise ValueError(f"choose: the model has no site {site.name} of {site.heads} units")
         if row.dtype == torch.bool:
             raise ValueError("choose: expected numbers, the highest of which stay; got bools")
+        if not row.isfinite().all():
+            raise ValueError(f"choose: expected finite numbers, got {row.tolist()} for {site.name}"[:200])
         group = 1 if site.kind in FFN_KINDS else group_of(modules[site], rule_of(modules[site]))
         means = row.detach().cpu().double().unflatten(0, (-1, group)).mean(1)
         rows[site] = means.repeat_interleave(group)
     if not rows:
         raise ValueError(f"choose: there are no numbers for any site of the kinds {', '.join(kinds)}")
+    with_numbers = {site.kind for site in rows}
+    own = (site for site in modules if site.heads and site.kind in with_numbers)
+    if lacks := next((site for site in own if site not in rows), None):
+        raise ValueError(f"choose: there are no numbers for {lacks.name}, only for others of its kind")
     return HeadMap(rows)
 
 

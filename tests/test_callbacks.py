@@ -1,11 +1,13 @@
 """Gates in Hugging Face's Trainer and in Lightning's, beside a loop by hand that learns them from the same
 loss."""
 
+import json
 import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -208,6 +210,39 @@ def test_a_checkpoint_of_other_gates_is_refused_in_words_of_our_own(tmp_path):
         train_hf(tmp_path, hg.hf.HeadGates(neurons=16), resume=place, **(kept | {"max_steps": 4}))
 
 
+@pytest.mark.parametrize("other", [{"lam": 0.01}, {"heads": {"enc-self": 2}}])
+def test_a_checkpoint_of_another_budget_is_refused(tmp_path, other):
+    kept = {"save_only_model": False, "save_strategy": "steps", "save_steps": 2, "max_steps": 2}
+    train_hf(tmp_path, hg.hf.HeadGates(heads=2), **kept)
+    with pytest.raises(ValueError, match=r"gates of HeadGates\(heads=2\), this is HeadGates\(.*\); resume"):
+        train_hf(
+            tmp_path,
+            hg.hf.HeadGates(**other),
+            resume=str(tmp_path / "checkpoint-2"),
+            **(kept | {"max_steps": 4}),
+        )
+
+
+def test_numbers_of_numpy_and_a_word_for_kinds_go_into_checkpoints_and_back():
+    given = dict(heads=np.int64(2), neurons=np.int64(16), lr=np.float32(0.5), warmup=np.int64(3))
+    kept = json.loads(json.dumps(hg.hf.HeadGates(**given, kinds="all").state()))["args"]
+    again = hg.hf.HeadGates(**kept)
+    again.put_on(make_model(), seed=1)
+    assert (again.kinds, again.heads, again.lr, len(again.bank.sites)) == ("all", 2, 0.5, 4)
+    assert attach(make_model(), heads=np.int64(2)).budget.targets == {"": 2}
+
+
+@pytest.mark.parametrize("kind", ["FSDP", "DEEPSPEED"])
+def test_what_accelerate_launch_starts_is_refused_too(kind, monkeypatch):
+    from accelerate import DistributedType
+    from accelerate.state import AcceleratorState
+
+    monkeypatch.setitem(AcceleratorState._shared_state, "distributed_type", DistributedType[kind])
+    arguments = SimpleNamespace(deepspeed=None, fsdp=[], n_gpu=1, seed=1)
+    with pytest.raises(ValueError, match="not with DeepSpeed, FSDP or DataParallel"):
+        hg.hf.HeadGates(heads=2).on_train_begin(arguments, None, None, model=make_model())
+
+
 def test_the_best_checkpoint_s_gates_decide_and_an_early_stop_is_said(tmp_path):
     gates, scores = hg.hf.HeadGates(**OPTIONS | {"warmup": 30}), iter([5.0, 4.0, 3.0])
     with pytest.warns(UserWarning, match=r"training ended after 4 steps, before the gates came to their"):
@@ -330,6 +365,17 @@ def test_a_copy_of_a_gated_model_is_averaged_apart_from_it():
     average.update_parameters(model), average.update_parameters(model)
     assert log_alphas(average.module.head_gates).tolist() == pytest.approx([0.5] * 10)
     assert log_alphas(bank).tolist() == pytest.approx([0.5] * 10)
+
+
+def test_a_script_that_is_started_again_after_its_end_removes_and_saves(tmp_path):
+    options = {"enable_checkpointing": True, "default_root_dir": tmp_path}
+    last = pl.callbacks.ModelCheckpoint(tmp_path, save_last=True)
+    train_pl(first := hg.lightning.HeadGates(**OPTIONS), last, **options)
+    again = hg.lightning.HeadGates(**OPTIONS, save=tmp_path / "pruned")
+    last = pl.callbacks.ModelCheckpoint(tmp_path, save_last=True)
+    train_pl(again, last, path=tmp_path / "last.ckpt", **options)
+    assert again.removed.heads.count() == first.removed.heads.count() == 7
+    assert (tmp_path / "pruned/config.json").is_file()
 
 
 class CutPl(pl.Callback):
@@ -520,6 +566,6 @@ def test_a_folder_that_cannot_be_saved_to_is_refused_before_the_training(words, 
     (tmp_path / "mine.txt").write_text("kept")
     save = tmp_path if words == "not empty" else tmp_path / "mine.txt" / "pruned"
     module = torch.nn.Module()
-    with pytest.raises(OSError, match=words):
+    with pytest.raises(OSError, match=words.replace("not empty", "not an empty")):
         hg.lightning.HeadGates(heads=2, save=save).put_on(module, seed=0)
     assert (tmp_path / "mine.txt").read_text() == "kept"

@@ -65,6 +65,19 @@ def test_a_decoder_beside_an_encoder_of_images_labels_the_next_word():
     assert batch_loss(model, batch).item() == pytest.approx(4 * 8 * model(**batch).loss.item())
 
 
+def test_half_precision_rounds_the_weights_and_not_the_loss():
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0
+    )
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    batches = [{"input_ids": IDS, "labels": IDS.flip(0)}] * 2
+    whole = exact_effects(model, batches).flat()
+    halves = exact_effects(model.bfloat16(), batches).flat()
+    off = (halves - whole).square().mean().sqrt() / whole.square().mean().sqrt()
+    assert off < 0.1  # 1.0 where the loss is rounded too
+
+
 @pytest.mark.parametrize("family", ["t5", "bart", "whisper"])
 def test_targets_that_are_drawn_leave_the_decoder_the_words_that_it_was_given(family):
     torch.manual_seed(0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.gates import SITE_RULES, HeadMap, SiteRule, attach, detach, find_sites, heads_left, remove
+from headgates.gates.proof import differ
 from tests.gates.family_checks import close, gated, opened, readme_lines, uneven
 from tests.worlds.families import BY_NAME, HEADS, D, causal, masked
 from tests.worlds.plain_attention import ReadAttention
@@ -67,6 +68,20 @@ def test_a_rule_that_does_not_fit_is_refused_and_the_model_with_its_gates_is_as_
         assert model.head_gates is bank
         assert [site.heads for site in find_sites(model)] == [HEADS, HEADS]
     close(model(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("wrong", [0.0, 0.07])
+def test_outputs_of_wrong_heads_are_told_from_rounding_in_every_precision(dtype, wrong):
+    torch.manual_seed(0)
+    x = torch.randn(4, 12, 64)
+    other = (x + wrong * torch.randn_like(x)).to(dtype)
+    x = (x * (1 + torch.finfo(dtype).eps)).to(dtype)  # the last digit
+    if wrong:
+        with pytest.raises(AssertionError):
+            differ([x], [other])
+    else:
+        differ([x], [other])
 
 
 def test_a_rule_that_no_forward_pass_proves_is_refused_until_inputs_are_given(monkeypatch):

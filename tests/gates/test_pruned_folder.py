@@ -67,6 +67,43 @@ def test_saving_leaves_the_model_as_it_was_and_options_go_to_transformers(tmp_pa
     assert loaded.dtype == torch.bfloat16
 
 
+def test_a_link_to_a_folder_is_followed(tmp_path):
+    (tmp_path / "there").mkdir()
+    for name, target in (("link", "there"), ("dangling", "new")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        assert save_pruned(BERT.model(), tmp_path / name) == tmp_path / name
+        assert load_pruned(tmp_path / target).dtype == torch.float32
+    assert {path.name for path in tmp_path.iterdir()} == {"there", "link", "dangling", "new"}
+
+
+class OwnBert(transformers.BertPreTrainedModel):
+    """A class of one's own, made of one of transformers'."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert, self.head = transformers.BertModel(config), torch.nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(self, input_ids):
+        return self.head(self.bert(input_ids).last_hidden_state)
+
+
+def test_a_class_of_ones_own_made_of_transformers_is_opened_by_a_model_of_it(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=32, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16
+    )
+    model, ids = OwnBert(config).eval(), torch.randint(3, 32, (2, 5))
+    remove(model, HeadMap({site: torch.arange(4) <= site.layer for site in find_sites(model)}))
+    folder = save_pruned(model, tmp_path / "own")
+    again = load_pruned(folder, model=OwnBert(config))
+    assert type(again) is OwnBert
+    assert torch.equal(again(ids), model(ids))
+    assert "model=OwnBert(config)" in (folder / "README.md").read_text()
+    with pytest.raises(ValueError, match="for a class of your own give a model of it"):
+        load_pruned(folder)
+
+
 def test_shared_weights_stay_shared_and_a_layer_may_have_no_heads(tmp_path):
     family = BY_NAME["our own Transformer"]
     model, batch = family.model(), family.batch(2)

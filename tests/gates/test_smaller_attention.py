@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from headgates.gates import HeadMap, HeadSite, find_sites, heads_left, remove
+from headgates.gates import HeadMap, HeadSite, attach, find_sites, heads_left, remove
 from tests.gates.family_checks import close, uneven
 from tests.worlds.families import BY_NAME
 
@@ -167,6 +167,20 @@ def test_fused_kernels_and_nested_tensors_are_for_unpruned_attentions(layer, mon
     close(got[~PADDING], expected[~PADDING])
     with pytest.raises(ValueError, match="takes no nested tensors: set use_nested_tensor = False"):
         model.layers[layer].self_attn(*[torch.nested.nested_tensor([x[0], x[1, :3]])] * 3)
+
+
+def test_a_smaller_FSMT_has_its_sentences_where_its_rule_says():
+    family = BY_NAME["FSMT"]
+    model, batch = family.model(), family.batch(6)
+    remove(model, uneven(model))
+    whole = family.output(model, batch)
+    bank = attach(model, gate="mask")
+    masks = {site: torch.ones(6, site.heads) for site in bank.sites}
+    first = next(site for site in masks if site.heads)
+    masks[first][0] = 0.0
+    bank.assign(masks)
+    moved = (family.output(model, batch) - whole).abs().flatten(1).amax(1) > 1e-6
+    assert moved.tolist() == [True] + [False] * 5
 
 
 def test_copies_pickles_and_state_dicts_of_a_smaller_model():

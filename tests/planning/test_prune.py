@@ -202,6 +202,15 @@ def test_multiply_adds_are_those_of_the_run():
     assert found.measured[0] <= 0.605
 
 
+def some_sites(model, batches):
+    first, *_ = find_sites(model)
+    return HeadMap({first: torch.arange(float(first.heads))})
+
+
+def without_numbers(model, batches):
+    return HeadMap({site: torch.full((site.heads,), torch.nan) for site in find_sites(model)})
+
+
 @pytest.mark.parametrize(
     ("asked", "wrong"),
     [
@@ -215,6 +224,8 @@ def test_multiply_adds_are_those_of_the_run():
         ({"params": 0.01}, r"params=0.01 cannot be met: nothing costs 1.00% .* it costs [0-9.]+%"),
         ({"heads": 4, "choose": "importnce"}, "did you mean 'importance'"),
         ({"heads": 4, "choose": 42}, "choose: expected the name of a score, a function .* got 42"),
+        ({"heads": 4, "choose": some_sites}, "choose: there are no numbers for decoder.1.dec-self"),
+        ({"heads": 4, "choose": without_numbers}, "choose: expected finite numbers, got .*nan"),
         ({"heads": 4, "choose": lambda model, batches: 42}, "returns a HeadMap, got 42"),
         ({"heads": 4, "refit": "all"}, "unknown refit 'all'"),
         ({"heads": 4, "refit": True}, "unknown refit True"),
