@@ -14,7 +14,8 @@ not the model: inside,
                                               sum like any other, and does
     sigmoid                                   no gradient: forget gates of recurrent units, and a swish that
                                               a model writes out
-    gelu, silu                                y = f(x) is x times the constant y / x, as ReLU's is 0 or 1
+    gelu, silu, tanh                          y = f(x) is x times the constant y / x, as ReLU's is 0 or 1
+    x times (1 + tanh(...))                   a GELU that a model writes out: the second factor is a constant
     y times as many other numbers             in a gated feed-forward layer: y is the gate, a constant
     rsqrt, sqrt, std, var                     no gradient: norms that a model writes out itself
     multi_head_attention_forward              the same for what it calls
@@ -41,6 +42,7 @@ class LinearPass(TorchFunctionMode):
         super().__init__()
         self.largest = 1
         self.activated: Tensor | None = None  # what an activation gave last
+        self.of_tanh: Tensor | None = None  # what tanh gave last, or 1 more: a factor of a written GELU
 
     def __torch_function__(
         self,
@@ -53,26 +55,31 @@ class LinearPass(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             with self:  # what it calls comes here too
                 return _attention_forward(*args, **kwargs)
-        gate = self.activated
-        if gate is not None and getattr(func, "__name__", "") in PRODUCTS and self.gates(*args[:2]):
-            held = gate.detach()
-            args = tuple(held if each is gate else each for each in args)
+        gate, name = None, getattr(func, "__name__", "")
+        if name in PRODUCTS:
+            gate = next((each for each in (self.of_tanh, self.activated) if is_gate(each, *args[:2])), None)
+            if gate is not None:
+                held = gate.detach()
+                args = tuple(held if each is gate else each for each in args)
         result = REPLACED.get(func, func)(*args, **kwargs)
         if not isinstance(result, Tensor):
             return result
         if func in CONSTANT:
             return result.detach()
-        if func in ACTIVATIONS_OF_GATES:
+        if func in ACTIVATIONS_OF_GATES or (gate is not None and gate is self.of_tanh):
             self.activated = result
+        if func in TANH or (name in SUMS and args[0] is self.of_tanh and not isinstance(args[1], Tensor)):
+            self.of_tanh = result
         if result.requires_grad:
             self.largest = max(self.largest, result.numel())
         return result
 
-    def gates(self, a: Any, b: Any) -> bool:
-        """Whether one of two factors is an activation's output and the other as many numbers that gradients
-        go through: a product of both would count relevance twice."""
-        both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad
-        return both and a.shape == b.shape and (a is self.activated) != (b is self.activated)
+
+def is_gate(gate: Tensor | None, a: Any, b: Any) -> bool:
+    """Whether one of two factors is this output of an activation and the other as many numbers that gradients
+    go through: a product of both would count relevance twice."""
+    both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad
+    return gate is not None and both and a.shape == b.shape and (a is gate) != (b is gate)
 
 
 def layer_norm(
@@ -126,11 +133,17 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
     return scaled(x, F.silu(x.detach()))
 
 
-def scaled(x: Tensor, y: Tensor) -> Tensor:
+def tanh(x: Tensor) -> Tensor:
+    """Return tanh of x, as x times a constant."""
+    return scaled(x, torch.tanh(x.detach()), limit=1.0)
+
+
+def scaled(x: Tensor, y: Tensor, *, limit: float = 0.5) -> Tensor:
     """Return x times the constant y / x, at 0 its limit there, 1/2 for GELU and swish."""
-    return x * torch.where(x == 0, 0.5, y / x).detach()
+    return x * torch.where(x == 0, limit, y / x).detach()
 
 
+TANH = (torch.tanh, Tensor.tanh, F.tanh)
 REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.layer_norm: layer_norm,
     torch.layer_norm: layer_norm,
@@ -139,8 +152,9 @@ REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.scaled_dot_product_attention: scaled_dot_product_attention,
     F.gelu: gelu,
     F.silu: silu,
+    **dict.fromkeys(TANH, tanh),
 }
-PRODUCTS = ("mul", "__mul__", "multiply")
+PRODUCTS, SUMS = ("mul", "__mul__", "multiply"), ("add", "__add__", "__radd__")
 ACTIVATIONS_OF_GATES = {F.gelu, F.silu, F.relu, torch.relu}
 CONSTANT: set[Callable[..., Any]] = {
     *(torch.softmax, Tensor.softmax, F.softmax, torch.special.softmax),

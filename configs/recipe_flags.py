@@ -275,6 +275,14 @@ def check_recipe(recipe: Recipe) -> None:
             "--max-drop: a plan is looked for among speeds, and what others choose among numbers of heads: "
             f"give --{'speedup' if choose == PLAN else 'heads'}, or neither"
         )
+    counted = isinstance(budget, MaxDrop) and choose != PLAN and not by_price
+    if counted and not {*FFN_KINDS}.isdisjoint(recipe.kinds):
+        raise ValueError(
+            f"--max-drop: what {choose} closes is looked for among numbers of heads: leave neurons out of "
+            "--kinds, or take --by plan, which closes them too"
+        )
+    if choose in STEPS.values() and type(budget) not in STEPS:
+        raise ValueError(f"--by {choose}: expected what goes itself, by its own flag, got {budget.words}")
     if isinstance(budget, MaxDrop) and learned is not None and (recipe.refit or not recipe.epochs):
         raise ValueError(
             f"--max-drop: {choose} closes heads while the weights train: give --epochs, and leave --refit out"

@@ -54,7 +54,9 @@ class Effects:
 def causes(analysed: AnalysedModel) -> AnalysisResult:
     """The card and the interactions of the base's heads; scores are kept in the run's scores/."""
     config, source = analysed.config, analysed.source
-    request = ScoreRequest(source, sentences=config.causes_sentences, fresh=config.fresh)
+    # all read the same pairs, also where all are asked for: 0 would be each score's own number
+    sentences = config.causes_sentences or source.train_sentences or len(source.corpus.train)
+    request = ScoreRequest(source, sentences=sentences, fresh=config.fresh)
     exact = scored_effects(EXACT, request, config.attention)
     found = [exact, *approximations(analysed, request)]
     removed = metric_effects(analysed, exact.values)
@@ -65,14 +67,14 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
     analysed.report(f"causes: {len(heads) * (len(heads) - 1) // 2} pairs of heads")
     pairs = interactions(
         source.model,
-        list(source.train_batches(config.causes_sentences)),
+        list(source.train_batches(sentences)),
         heads,
         exact.values,
         loss=source.task.loss,
         ranks=ranks,
     )
     facts = {
-        "sentences": source.sampled(config.causes_sentences) or len(source.corpus.train),
+        "sentences": source.sampled(sentences) or min(sentences, len(source.corpus.train)),
         "metric_known": removed is not None,
         "heads_paired": len(heads),
         "seconds_of_pairs": time.perf_counter() - begin,

@@ -9,7 +9,7 @@ from headgates.configs.recipe import MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import HeadMap, Subnet
 from headgates.lab.lab import Run
 from headgates.pruning.choice import Choice
-from headgates.pruning.choosers import score_named
+from headgates.pruning.choosers import check_parts
 from headgates.pruning.closing import calibration_of, closed_heads
 from headgates.pruning.max_drop import Try, fewest, numbers_of_heads, validated
 from headgates.pruning.planning import Planning
@@ -26,12 +26,7 @@ from headgates.records.source import Source
 def by_score(run: Run, recipe: Recipe) -> Choice:
     """Raises ValueError at neurons that the score does not know, at numbers that the model has not, and at a
     speed or a drop that cannot be met."""
-    score = score_named(recipe.choose)
-    if recipe.gates_neurons and not score.of_neurons:
-        raise ValueError(
-            f"--by {recipe.choose} scores no feed-forward neurons; take importance, raw-importance, random, "
-            "obs or fisher, or --kinds heads"
-        )
+    check_parts(recipe)
     source = run.text.source(run.base)
     budget = recipe.budget
     if isinstance(budget, Speed | Share):

@@ -154,6 +154,15 @@ def check_chooser(flag: str, choose: str) -> None:
     score_named(choose)
 
 
+def check_parts(recipe: Recipe) -> None:
+    """Raises ValueError where neurons may close by a score that has none of them."""
+    if recipe.gates_neurons and is_score(recipe.choose) and not score_named(recipe.choose).of_neurons:
+        raise ValueError(
+            f"--by {recipe.choose} scores no feed-forward neurons; take importance, raw-importance, random, "
+            "obs or fisher, or --kinds heads"
+        )
+
+
 def score_named(name: str) -> Score:
     """A score by its name, or a function of the user's own, which is given what its parameters name. Raises
     ValueError where there is none."""

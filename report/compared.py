@@ -89,7 +89,7 @@ def show_compared(
     runs = [row.run for row in rows]
     corpus = lab.text.corpus
     for page in update_pages(
-        base, say, data_dir=lab.settings.data_dir, corpus=corpus, look=look, beside=runs
+        (runs or [base])[0], say, data_dir=lab.settings.data_dir, corpus=corpus, look=look, beside=runs
     ):
         print(f"report: {page}")
     # of heads whose outputs are sampled there is no model, and one that does not end is no result
@@ -207,8 +207,10 @@ def on_text(base: RunFolder, rows: Sequence[Row], test: Lines) -> list[Row]:
     for row in rows:
         if row.recipe and row.recipe.closing == RESAMPLE:
             continue
+        # the base may be a smaller model itself, which its own folder calls so
+        own = base.own_system() if row.result.system == BASE else row.result.system
         folder = base if row.result.system == BASE else row.run
-        scored = scored_on(open_source(folder.path, row.result.system), test, row.scored.metrics)
+        scored = scored_on(open_source(folder.path, own), test, row.scored.metrics)
         result = replace(
             row.result, measures=measures_of(scored), reference=None, evaluation={}, seconds=None
         )

@@ -94,6 +94,12 @@ def page_data(
     if set(analysed.config.attention) != set(analysed.shown_kinds):
         for name in FOUND_TABLES:  # "all" of some kinds is not that of the page
             data[name] = [row for row in data[name] if row["kind"] != "all"]
+        if last:  # nor do they take the place of what is there of all
+            data |= {name: None for name in ("sentences", "causes") if last.get(name)}
+            there = {each["name"] for each in last.get("contrasts") or []}
+            data["contrasts"] = [each for each in data["contrasts"] if each["name"] not in there]
+            facts, before = data["settings"]["facts"], last["settings"]["facts"]
+            data["settings"]["facts"] = {name: fact for name, fact in facts.items() if name not in before}
     if last:
         gain(data, last)
     if results:

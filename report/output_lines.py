@@ -15,7 +15,7 @@ from headgates.data.text import digest_lines
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder, lines_in_file
-from headgates.records.row import ResultRow
+from headgates.records.row import BASE, ResultRow
 
 MOST_LINES = 300
 MOST_BYTES = 300_000
@@ -60,7 +60,7 @@ def output_lines(analysed: AnalysedModel) -> dict[str, Any] | None:
 def own_rows(folder: RunFolder, base: RunFolder) -> Iterator[ResultRow]:
     """The rows of a run without the base's, which its own run has."""
     for row in folder.rows():
-        borrowed = folder.path != base.path and row.system == base.own_system()
+        borrowed = folder.path != base.path and row.system == BASE
         if not borrowed:
             yield row
 

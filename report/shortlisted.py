@@ -6,7 +6,6 @@ from headgates.configs.program import command_line
 from headgates.lab.evaluation import outputs_on
 from headgates.pruning.shortlisting import ShortlistRecord, listed_share
 from headgates.records.folder import RunFolder
-from headgates.records.row import BASE
 from headgates.records.source import Lines, open_source
 from headgates.report.table import show
 
@@ -35,7 +34,7 @@ def print_listed_on(run: RunFolder, base: RunFolder, on: str, test: Lines) -> No
     """Print how much of what the base writes for other lines is listed: a list of one domain may lack the
     words of another."""
     short = open_source(run.path)
-    before, after = (outputs_on(each, test) for each in (open_source(base.path, BASE), short))
+    before, after = (outputs_on(each, test) for each in (open_source(base.path), short))
     changed = sum(one != two for one, two in zip(before, after, strict=True))
     print(listed_words(on, listed_share(short.translator, test[0], before), changed, len(after)))
 

@@ -128,12 +128,12 @@ def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_ki
     assert re.search(r"^lrp: \d+ of 290, at most about \d+ s left$", out, flags=re.MULTILINE)
     assert not (base / "analysis").exists()
     assert re.search(r"^cross +\d of \d heads without a role", out, flags=re.MULTILINE)
-    cards = gated.read_json("analysis/pruned/cards.json")
+    cards = gated.read_json("analysis/pruned-cross/cards.json")
     left = len(gated.row_of("pruned").heads_by_site["decoder.0.cross"])
     assert [head["site"] for head in cards["heads"]] == ["decoder.0.cross"] * left
     assert [head["importance"] for head in cards["heads"]] == [None] * left  # the base's is of another model
     assert cards["survival"] == []
-    assert "agreement" in gated.read_json("analysis/pruned/alignment.json")["head_maps"]
+    assert "agreement" in gated.read_json("analysis/pruned-cross/alignment.json")["head_maps"]
 
 
 def test_ablations_of_the_base_are_tables_figures_and_a_part_of_its_page(base, gated, analyze_here):
@@ -194,11 +194,13 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_and_no_call_takes_f
     before = page_data(base)
     tables = {name: read_table(base, f"analysis/base/{name}.csv") for name in ("roles", "nearest")}
     assert len(tables["roles"]) >= HEADS
+    well(analyze_here(base.path, "--what", "sentences", "--contrast", "toy:case", *FEW))
+    page = page_data(base)
     files = {path.name: path.read_bytes() for path in (base / "analysis/base").glob("*.json")}
     for words in (
         ["--what", "confidence", "--examples-from", lines],
         ["--what", "lrp", "--kinds", "cross"],
-        ["--what", "lrp,confidence", "--kinds", "cross"],
+        ["--what", "lrp,confidence,sentences", "--contrast", "toy:case", "--kinds", "cross"],
     ):
         well(analyze_here(base.path, *words, *FEW))
         for name, rows in tables.items():
@@ -208,6 +210,8 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_and_no_call_takes_f
         now = page_data(base)
         for name in ("states", "systems", "survival", "tests", "correlations"):
             assert now[name] == before[name], (words, name)
+        for name in ("sentences", "contrasts"):
+            assert now[name] == page[name], (words, name)
         for head, old in zip(now["heads"], before["heads"], strict=True):
             assert {**head, "asked": set(head["asked"])} == {**old, "asked": set(old["asked"])}
         own, theirs = now["examples"][:2], now["examples"][2:]
@@ -286,6 +290,8 @@ def test_what_does_not_fit_the_run_is_one_line(base, analyze_here, words, expect
         (["one", "two", "--ablate", "one"], "expected one run, got 2"),
         (["run", "--ablate", "one", "--causes"], "leave --causes out"),
         (["run", "--also", "toy"], "give --ablate one too"),
+        (["run", "--ablate", "one", "--sentences", "5"], "give --test-sentences"),
+        (["run", "--ablate", "one", "--examples-from", "x"], "leave --examples-from out"),
         (["run", "--beam", "3"], "--beam is for --ablate"),
         (["run", "--set", "pair_heads=3"], "pair_heads is for --causes: add it"),
     ],

@@ -156,6 +156,13 @@ def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
     assert code == 2
     assert "nothing to do: give --to onnx, ct2, hf, fairseq, marian, or --report speed" in error
     assert "--report writes no model" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
+    for words, said in (
+        (["--to", "ct2", "--beam", "3"], "--beam is for --report"),
+        (["--report", "speed", "--out", "x"], "--out is for --to"),
+        (["--report", "speed", "--fresh"], "--fresh is for --to"),
+    ):
+        code, _, error = export_here(run.path, *words)
+        assert (code, said in error) == (2, True), error
 
 
 @pytest.mark.parametrize("result", [{"system": "l0", "finished": False}, None])

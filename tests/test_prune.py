@@ -1,5 +1,6 @@
 """prune.py as its user meets it: a comparison, the second call, a model of a model, and what it refuses."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -59,6 +60,34 @@ def test_a_smaller_model_is_made_smaller_again(tiny, prune_here):
     assert {site.name: site.heads for site in subnet.units} == {
         site.name: site.heads for site in Subnet.of(opened(RunFolder(nine)).model).units
     }
+
+
+def test_a_smaller_model_is_the_base_of_what_is_made_of_it_on_other_lines_and_pages_too(
+    tiny, prune_here, tmp_path
+):
+    well(prune_here(tiny / BASE, "--by", "random", "--heads", "9", *FEW))
+    (nine,) = tiny.glob("*-random-9-s1")
+    smaller = opened(RunFolder(nine))
+    for side, lines in zip(("en", "de"), smaller.lines("valid", 13), strict=True):
+        (tmp_path / f"other.{side}").write_text("".join(line + "\n" for line in lines))
+    also = f"{tmp_path}/other.en:{tmp_path}/other.de"
+    out = well(prune_here(nine, "--by", "random", "--heads", "4", "--name", "again", "--also", also, *FEW))
+    (kept,) = nine.glob("evaluations/*/hypotheses/*.txt")
+    lines = smaller.lines("valid", 13)[0]
+    assert kept.read_text().splitlines() == smaller.task.outputs(smaller.predictor, lines)
+    assert f"report: {tiny / 'again/report.html'}" in out
+    found = re.search(r'id="data"[^>]*>(.*?)</script>', (tiny / "again/report.html").read_text(), re.DOTALL)
+    data = json.loads(found[1])
+    assert [state["run"] for state in data["states"]] == ["again"]
+    assert ("again", "pruned") in [(each["run"], each["system"]) for each in data["lines"]["systems"]]
+
+
+@pytest.mark.parametrize("place", [".", "link"])
+def test_runs_lie_beside_a_base_however_it_is_named(tiny, prune_here, monkeypatch, place, tmp_path):
+    (tmp_path / "link").symlink_to(tiny / BASE)
+    monkeypatch.chdir(tiny / BASE if place == "." else tmp_path)
+    well(prune_here(place, "--by", "random", "--heads", "9", *FEW))
+    assert len([*tiny.glob("*-random-9-s1/result.json")]) == 1
 
 
 def test_another_test_set_has_a_table_of_its_own(tiny, prune_here, tmp_path):

@@ -59,11 +59,12 @@ class AnalyzeOptions(Analyses):
         given = {"beam": self.beam > 1, "test-sentences": self.test_sentences > 0, "metrics": self.metrics}
         for flag in (f"--{name}" for name, is_given in given.items() if is_given and not self.ablate):
             raise ValueError(f"{flag} is for --ablate: add it, or leave {flag} out")
-        names = ("what", "text", "system", "causes", "contrast")
+        if self.ablate and self.sentences:
+            raise ValueError("--ablate reads test lines: give --test-sentences, and leave --sentences out")
+        names = ("what", "text", "system", "causes", "contrast", "siblings", "name", "examples_from")
         if self.ablate and (name := next((name for name in names if getattr(self, name)), None)):
-            raise ValueError(
-                f"--ablate closes heads of the base in place of the analyses; leave --{name} out"
-            )
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"--ablate closes heads of the base in place of the analyses; leave {flag} out")
         if self.ablate and len(self.sources) > 1:
             raise ValueError(f"--ablate closes heads of one base; expected one run, got {len(self.sources)}")
 

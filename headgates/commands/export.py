@@ -49,6 +49,13 @@ class ExportOptions(SourceOptions):
             raise ValueError(f"nothing to do: give --to {', '.join(FORMATS)}, or --report speed")
         if self.to is not None and self.report is not None:
             raise ValueError("--report writes no model; leave --to out")
+        timed = {"beam": self.beam > 1, "batch": self.batch != USUAL_BATCH}
+        written = {"out": self.out is not None, "fresh": self.fresh}
+        for name, is_given in (timed if self.report is None else written).items():
+            if is_given and self.report is None:
+                raise ValueError(f"--{name} is for --report; what is written searches as its run does")
+            if is_given:
+                raise ValueError(f"--{name} is for --to; --report writes into the run, anew each time")
 
 
 def main() -> int:

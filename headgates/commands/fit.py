@@ -13,13 +13,14 @@ from headgates.commands.prune import words_of
 from headgates.configs.closing import ZERO
 from headgates.configs.fields import setting
 from headgates.configs.grid import GridOptions
+from headgates.configs.learned import LEARNED
 from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Speed, Units
 from headgates.configs.recipe_flags import RecipeFlags
 from headgates.configs.settings import Settings
 from headgates.data import CORPORA, load_corpus
 from headgates.data.ranks import after_first, first, world
 from headgates.models.progress import say
-from headgates.pruning.choosers import OFFERED, check_chooser, way
+from headgates.pruning.choosers import OFFERED, check_chooser, check_parts, is_score, way
 
 if TYPE_CHECKING:
     from headgates.data import Corpus
@@ -55,9 +56,19 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gate != NONE:
-            for choose in (self.gate, *self.rivals):
-                check_chooser("--gate", choose)
-            self.own_recipes()
+            check_chooser("--gate", self.gate)
+            own = self.own_recipes()
+            for choose in self.rivals:
+                check_chooser("--rivals", choose)
+                if not (is_score(choose) or choose in LEARNED):
+                    raise ValueError(
+                        f"--rivals: expected scores or gates, which close so many heads, got {choose}; "
+                        "compare with it by prune"
+                    )
+            for recipe in own:
+                rivals = self.rivals if isinstance(recipe.budget, Lambda | Units | MaxDrop) else []
+                for choose in (recipe.choose, *rivals):
+                    check_parts(replace(recipe, choose=choose))
         elif self.budgets():
             raise ValueError(
                 "--gate none makes a base, of which nothing closes; leave the numbers out, and give those "

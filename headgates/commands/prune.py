@@ -20,7 +20,7 @@ from headgates.configs.settings import OF_THE_BASE, Settings
 from headgates.configs.source import SourceOptions
 from headgates.data.ranks import first
 from headgates.models.progress import say
-from headgates.pruning.choosers import OFFERED, check_chooser, way
+from headgates.pruning.choosers import OFFERED, check_chooser, check_parts, way
 from headgates.records.foreign_source import is_foreign
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
         super().__post_init__()
         for choose in self.by:
             check_chooser("--by", choose)
-        self.recipes(self.by, self.seed, default=[Units(heads=0)] if not self.kinds else [])
+        for recipe in self.recipes(self.by, self.seed, default=[Units(heads=0)] if not self.kinds else []):
+            check_parts(recipe)
 
 
 def main() -> int:
@@ -87,7 +88,10 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
     check_texts(options.trim_vocabulary)
     check_files(*(place for place in options.shortlist if not place.isdigit()))
     beside = "runs" not in given and not is_foreign(options.source)
-    runs = str(Path(options.source).parent) if beside else options.runs
+    place = Path(options.source)
+    if place.is_symlink() or place.name in ("", ".."):  # whose parent is not that of the run
+        place = place.resolve()
+    runs = str(place.parent) if beside else options.runs
     first(lambda: check_writable(runs))
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.pruning.base import open_base, settings_of

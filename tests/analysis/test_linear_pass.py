@@ -93,6 +93,36 @@ def test_an_activation_is_its_input_times_a_constant(activation):
     torch.testing.assert_close(slope[-3:], torch.full((3,), 0.5, dtype=F64))
 
 
+def written_gelu(x: Tensor) -> Tensor:
+    """As models write it out, GPT-2's and T5's among them."""
+    return 0.5 * x * (1.0 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def test_a_gelu_that_is_written_out_is_that_of_torch_also_as_a_gate():
+    x, other = (random(3, 4, seed=i).requires_grad_(True) for i in range(2))
+    for function in (lambda f: f(x), lambda f: f(x) * other):
+        found = []
+        for activation in (nn.GELU(approximate="tanh"), written_gelu):
+            with LinearPass():
+                y = function(activation)
+            found.append([y, *gradients(y, [x, other])])
+        for one, two in zip(*found, strict=True):
+            assert (one is None) == (two is None)
+            if one is not None:
+                torch.testing.assert_close(one, two)
+    assert found[1][1] is None, "a gate is a constant"
+
+
+def test_a_tanh_alone_is_its_input_times_a_constant():
+    x = torch.cat([random(5), torch.zeros(1, dtype=F64)]).requires_grad_(True)
+    with LinearPass():
+        y = torch.tanh(x)
+    torch.testing.assert_close(y, x.tanh())
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(slope * x, y)
+    assert slope[-1] == 1
+
+
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_torchs_own_attention_module_is_linear_in_its_values(need_weights):
     torch.manual_seed(0)

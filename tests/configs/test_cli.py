@@ -136,7 +136,9 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--gate l1", ["--gate: expected some of l0, subset", "got l1"]),
         ("--model.norm per", ["expected one of pre, post, got 'per' (did you mean 'pre'?)"]),
         ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
-        ("--rivals obs,importanc", ["did you mean 'importance'?"]),
+        ("--rivals obs,importanc", ["--rivals", "did you mean 'importance'?"]),
+        ("--heads 3 --rivals plan", ["--rivals: expected scores or gates", "got plan"]),
+        ("--kinds all --heads 3 --neurons 16 --rivals loss", ["loss scores no feed-forward neurons"]),
         ("--name a/b", ["--name: expected a plain name, without separators, got 'a/b'"]),
         (
             "--model.heads 7",
