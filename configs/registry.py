@@ -18,5 +18,5 @@ def imported(path: str) -> Any:
         raise ValueError(
             f"{path!r} is not there ({error}); expected 'module:name' of a function or class"
         ) from error
-    except Exception as error:  # whatever the user's module raises
+    except (Exception, SystemExit) as error:  # whatever the user's module raises
         raise ValueError(f"{module} cannot be imported: {type(error).__name__}: {one_line(error)}") from error

@@ -1,11 +1,14 @@
 """Write a file whole or not at all. Importing this needs the standard library alone."""
 
 import errno
+import hashlib
 import os
 import re
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -19,18 +22,18 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
     """Yield a new binary file beside `path`, and rename it to `path` once the block has ended and its bytes
     are on the disk.
 
-    After any exception the temporary file is removed and `path` is as it was. The temporary name holds the
-    number of the process, because parallel runs write files of one base. A symbolic link that has this name
-    is removed, not followed. A writer that needs a path can use `file.name`. previous: the name under which
-    the file that `path` was is kept; a kill between the two renames leaves that one alone. Of several ranks
-    the first alone writes; what the others write is dropped. Raises OSError, naming `path`, if the file
-    cannot be made or the disk is full."""
+    After any exception the temporary file is removed and `path` is as it was. The temporary name holds
+    the machine and the number of the process, because parallel runs write files of one base. A symbolic
+    link that has this name is removed, not followed. A writer that needs a path can use `file.name`.
+    previous: the name under which the file that `path` was is kept; a kill between the two renames leaves
+    that one alone. Of several ranks the first alone writes; what the others write is dropped. Raises
+    OSError, naming `path`, if the file cannot be made or the disk is full."""
     if not is_first():
         with tempfile.NamedTemporaryFile() as nowhere:
             yield cast(BinaryIO, nowhere)
         return
     path = Path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{machine_mark()}-{os.getpid()}.part")
     remove_leftovers(path.parent, path.name)
     try:
         temporary.unlink(missing_ok=True)
@@ -64,9 +67,19 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files, of one file or of all in a folder, whose process was killed before it
     could."""
-    for path in left_behind(folder, rf"{'.+' if name is None else re.escape(name)}\.([0-9]{{1,9}})\.part"):
+    own = ".+" if name is None else re.escape(name)
+    for path in left_behind(folder, rf"{own}\.{machine_mark()}-([0-9]{{1,9}})\.part"):
         with suppress(OSError):  # gone in the meantime, or not to be removed
             path.unlink()
+
+
+@cache
+def machine_mark() -> str:
+    """Digits of the machine, or the container, within which the number of a process means one: others may
+    write to the same disk."""
+    space = "/proc/self/ns/pid"
+    inside = os.readlink(space) if os.path.islink(space) else ""
+    return hashlib.sha256(f"{socket.gethostname()} {inside}".encode()).hexdigest()[:6]
 
 
 def left_behind(folder: Path, pattern: str) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headgates.data.atomic_file import left_behind
+from headgates.data.atomic_file import left_behind, machine_mark
 
 
 @contextmanager
@@ -16,11 +16,11 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     the block has ended.
 
     After any exception the hidden folder is removed, with the folders above it that were made for it, and
-    `folder` is as it was. The hidden name holds the number of the process; those that a killed process left
-    are removed first. Raises OSError where none can be made."""
+    `folder` is as it was. The hidden name holds the machine and the number of the process; those that a
+    killed process left are removed first. Raises OSError where none can be made."""
     # beside it: a rename stays within the file system
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    for left in left_behind(folder.parent, rf"\.{re.escape(folder.name)}\.([0-9]{{1,9}})"):
+    draft = folder.with_name(f".{folder.name}.{machine_mark()}-{os.getpid()}")
+    for left in left_behind(folder.parent, rf"\.{re.escape(folder.name)}\.{machine_mark()}-([0-9]{{1,9}})"):
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
     made = [parent for parent in draft.parents if not parent.exists()]

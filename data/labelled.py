@@ -114,14 +114,25 @@ def hub_rows(rows: Any, place: str) -> Iterator[LabelledRow]:
 def checked_examples(
     rows: Iterable[LabelledRow], like: ParallelText | None, place: str, empty: int = 0
 ) -> ParallelText:
-    """The examples as a text: source lines and labels. Raises DataError unless each has a label, of those of
-    `like`, and as many sentences as the first."""
+    """The examples as a text: source lines and labels. Two sentences stand in the order of the first row, or
+    of `like`, by their names. Raises DataError unless each has a label, of those of `like`, and as many
+    sentences as the first, of these names."""
     known = None if like is None else set(like.targets)
     count = None if like is None else like.sources[0].count("\t") + 1
+    columns = () if like is None else like.columns
     sources, labels = list[str](), list[str]()
     for where, fields in rows:
         label = fields.get(LABEL_FIELD)
-        sentences = [value for name, value in fields.items() if name not in (LABEL_FIELD, *NUMBER_FIELDS)]
+        names = tuple(name for name in fields if name not in (LABEL_FIELD, *NUMBER_FIELDS))
+        columns = columns or names
+        if {*names} == {*columns}:
+            names = columns
+        elif len(names) == len(columns) == 2 and {*TAB_COLUMNS}.isdisjoint((*names, *columns)):
+            raise DataError(
+                f"{where}: has the sentences {' and '.join(map(str, names))}, other examples have "
+                f"{' and '.join(columns)}, so which is the first is not known; give them the same names"
+            )
+        sentences = [fields[name] for name in names]
         said = [" ".join(each.split()) for each in sentences if isinstance(each, str)]
         named = isinstance(label, str | int) and not isinstance(label, bool) and str(label).strip()
         if not named or len(said) < len(sentences) or not all(said) or len(said) not in (1, 2):
@@ -141,4 +152,4 @@ def checked_examples(
         labels.append(named)
     if not sources:
         raise DataError(f"{place} has no examples; expected a label and a sentence a line")
-    return ParallelText(sources, labels, {"empty": empty} if empty else {})
+    return ParallelText(sources, labels, {"empty": empty} if empty else {}, columns=columns)

@@ -32,7 +32,7 @@ from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
 from headgates.data.file_digest import file_digest
 from headgates.data.ranks import alone, processor_cores, sendable
 from headgates.data.text import DataError, ParallelText, reworded, without_empty
-from headgates.data.vocab import VOCAB_ABOUT, Vocabulary
+from headgates.data.vocab import VOCAB_ABOUT, Vocabulary, load_vocabs
 
 T = TypeVar("T")
 Work = tuple[Vocabulary, Vocabulary, pa.DataType]  # source, target, the type of ids
@@ -227,7 +227,7 @@ def in_processes(stack: ExitStack, count: int, text: Path, work: Work) -> Iterat
         stack.callback(process.kill)
         processes.append(process)
         with reworded(f"a process that tokenises {text} did not start", MEMORY_CURE, OSError):
-            pickle.dump((text, range(start, count, share), work), process.stdin)
+            pickle.dump((text, range(start, count, share), sent(work)), process.stdin)
             process.stdin.close()
     for number in range(count):
         with reworded(
@@ -239,12 +239,27 @@ def in_processes(stack: ExitStack, count: int, text: Path, work: Work) -> Iterat
         yield found
 
 
+def sent(work: Work) -> tuple[Any, pa.DataType]:
+    """The work as another process takes it: a tokenizer of other files than SentencePiece's, which may not
+    pickle, as the arguments of `load_vocabs`."""
+    source, target, ids = work
+    folder = source.path.parent
+    as_files = (folder / VOCAB_ABOUT).is_file()
+    return (folder, source.specials, target.specials) if as_files else (source, target), ids
+
+
+def received(vocabs: Any, ids: pa.DataType) -> Work:
+    source, target = load_vocabs(*vocabs) if isinstance(vocabs[0], Path) else vocabs
+    return source, target, ids
+
+
 def tokenise() -> None:
     """The program of one of `in_processes`: its share of the record batches, to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)  # what a tokenizer prints is no batch
-        text, numbers, work = pickle.load(sys.stdin.buffer)
+        text, numbers, given = pickle.load(sys.stdin.buffer)
+        work = received(*given)
         with pa.ipc.open_file(pa.memory_map(str(text))) as reader:
             for number in numbers:
                 try:

@@ -42,12 +42,14 @@ class ParallelText:
     """Sentence pairs: targets[i] translates sources[i].
 
     skipped: reason -> number of pairs of the files that were left out for it. store: the folder of a text
-    that is too large for memory, from which its lines are read."""
+    that is too large for memory, from which its lines are read. columns: of labelled text, what the sentences
+    of an example are called, in their order."""
 
     sources: Sequence[str]
     targets: Sequence[str]
     skipped: dict[str, int] = field(default_factory=dict)
     store: Path | None = field(default=None, compare=False)
+    columns: tuple[str, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -56,13 +58,14 @@ class ParallelText:
         """Return the pairs with these numbers; the others are counted under `reason`, if there is one."""
         left = len(self) - len(kept)
         skipped = self.skipped | ({reason: left} if reason and left else {})
-        return ParallelText([self.sources[i] for i in kept], [self.targets[i] for i in kept], skipped)
+        sources, targets = [self.sources[i] for i in kept], [self.targets[i] for i in kept]
+        return ParallelText(sources, targets, skipped, columns=self.columns)
 
     def first(self, count: int) -> "ParallelText":
         """Return the first `count` pairs; all of them for 0."""
         if not count or count >= len(self):
             return self
-        return ParallelText(self.sources[:count], self.targets[:count], self.skipped)
+        return ParallelText(self.sources[:count], self.targets[:count], self.skipped, columns=self.columns)
 
     def sample(self, count: int, seed: int = SAMPLE_SEED) -> "ParallelText":
         """Return `count` random pairs, those of the seed, in the order of the text; all of them for 0."""

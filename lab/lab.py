@@ -69,6 +69,12 @@ class Lab:
     def __init__(self, settings: Settings, text: ExperimentText | None = None, asked: Recipe | None = None):
         """text: that of the settings, where it has been read already. asked: the recipe that the command is
         for, None for a base; a tracker tells its run from others that are made on the way."""
+        distill = settings.distill
+        if distill.teacher and not (distill.weight or distill.sequences):
+            raise ValueError(
+                f"--distill.teacher {distill.teacher}: nothing is learned from it; give --distill.weight or "
+                "--distill.sequences too"
+            )
         bound_caches(TRAINING_PRODUCTS)
         if settings.threads:
             torch.set_num_threads(settings.threads)

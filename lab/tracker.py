@@ -109,7 +109,8 @@ class WandbTracker(Tracker):
         if seen or (before.get("logged") and not self.agent):
             return
         self.open(folder, kind, base, asked=True)
-        if self.runs[-1].state["id"] != before.get("id"):  # a W&B run that has not seen the training
+        unseen = self.runs[-1].state["id"] != before.get("id")  # by this W&B run
+        if unseen and (folder / "metrics.csv").is_file():  # something was trained
             with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 for row in csv.DictReader(file):
                     stage, step = row.pop("stage"), int(row.pop("step"))

@@ -6,6 +6,7 @@ import numpy as np
 
 from headgates.data.atomic_file import atomic_file
 from headgates.gates import GateBank
+from headgates.gates.bank import by_head
 from headgates.lightning_modules.remembers import Remembers
 
 
@@ -25,7 +26,8 @@ class GateHistory(Remembers):
         """Add a row where one is due and not there yet."""
         if step % self.every == 0 and step not in self.steps[-1:]:
             self.steps.append(step)
-            self.values.append([x for _, gate in bank.items() for x in gate.position().tolist()])
+            rows = (by_head(site, gate.position()) for site, gate in bank.items())
+            self.values.append([x for row in rows for x in row.tolist()])
 
     def write(self, bank: GateBank) -> None:
         heads = [f"{site.name}.{head}" for site in bank.sites for head in range(site.heads)]

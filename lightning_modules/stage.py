@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import pytorch_lightning as pl
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from torch import nn
 
 from headgates.configs.settings import Settings
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import wait
+from headgates.gates import ALL_KINDS, find_sites
 from headgates.lightning_modules.checkpoints import WholeFiles, checkpoint_to_resume
 from headgates.lightning_modules.convergence import is_converged
 from headgates.lightning_modules.held_signals import HeldSignals
@@ -58,7 +60,7 @@ def run_stage(
         accelerator="auto",
         devices=settings.devices,
         num_nodes=settings.num_nodes,
-        strategy=strategy(settings, gated=module.gating is not None),
+        strategy=strategy(settings, unused=module.gating is not None or has_empty(module.model)),
         precision="bf16-mixed" if module.bf16 else "32-true",
         max_epochs=module.stage.epochs,
         accumulate_grad_batches=module.stage.accumulate,
@@ -100,9 +102,15 @@ def run_stage(
     )
 
 
-def strategy(settings: Settings, *, gated: bool) -> Strategy | str:
-    """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which DDP must be told to
-    look for. Raises ValueError where there is nobody to share with."""
+def has_empty(model: nn.Module) -> bool:
+    """Whether some attention has lost all heads, or some feed-forward layer all neurons."""
+    return not all(site.heads for site in find_sites(model, ALL_KINDS))
+
+
+def strategy(settings: Settings, *, unused: bool) -> Strategy | str:
+    """How several ranks share a stage. unused: whether some parameters may get no gradient, which DDP
+    must be told to look for: gates that stand at 0 or 1, and the norm before a site without heads. Raises
+    ValueError where there is nobody to share with."""
     if settings.strategy == "fsdp":
         if settings.ranks == 1:
             raise ValueError(
@@ -110,7 +118,7 @@ def strategy(settings: Settings, *, gated: bool) -> Strategy | str:
                 "it out"
             )
         return Sharded()
-    return DDPStrategy(find_unused_parameters=gated) if settings.ranks > 1 else "auto"
+    return DDPStrategy(find_unused_parameters=unused) if settings.ranks > 1 else "auto"
 
 
 def quiet_lightning() -> None:

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -183,7 +183,13 @@ def cost_table(
     for group in groups:
         sites = [site for site in found if site.kind in group]
         layers = len({(site.stack, site.layer) for site in sites})
-        points = {float(max(site.heads for site in sites)): whole}
+        # where attentions are filled up, each counts as the widest
+        is_padded, widest = padded and group[0] not in FFN_KINDS, max(site.heads for site in sites)
+        points = {float(widest): whole}
+        # width of the widest -> the widths of all
+        at: dict[float, Sequence[float]] = {
+            float(widest): [widest if is_padded else site.heads for site in sites]
+        }
         for share in MEASURED_SHARES:
             if points.get(0.0, 0.0) > (1 - LITTLE_TIME) * whole:
                 break  # between, a straight line will do
@@ -192,11 +198,18 @@ def cost_table(
                 # the first ones stay, as what it costs does not depend on which
                 closed = HeadMap({site: torch.arange(site.heads) >= n for site, n in kept.items()})
                 points[width] = small(whole_subnet.without(closed))
+                at[width] = [width if is_padded else n for n in kept.values()]
         widths = sorted(points)
         floor = points[widths[0]]
-        # a measured curve may dip by chance; a wider part never costs less
-        costs = accumulate((max(0.0, points[width] - floor) / layers for width in widths), max)
-        parts.append(Part(group, padded and group[0] not in FFN_KINDS, tuple(widths), tuple(costs)))
+        costs, shared = [0.0], layers / len(sites)  # sites of one layer share its cost
+        for place, width in enumerate(widths[1:], 1):
+            # of a base whose layers are not alike, a narrower site is on the line between two widths
+            so_far, last = Part(group, False, tuple(widths[:place]), tuple(costs)), widths[place - 1]
+            known = shared * sum(so_far.cost(own) for own in at[width])
+            lines = shared * sum(max(0.0, own - last) / (width - last) for own in at[width])
+            # a measured curve may dip by chance; a wider part never costs less
+            costs.append(costs[-1] + max(0.0, points[width] - floor - known) / lines)
+        parts.append(Part(group, is_padded, tuple(widths), tuple(costs)))
         share = parts[-1].costs[-1] * layers / whole
         said = f"{share:.0%}" if share >= 0.005 else "less than timings tell apart"
         report(f"{', '.join(group)}: {said} of the {unit} of the whole model")

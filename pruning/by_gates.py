@@ -55,7 +55,9 @@ def by_gates(run: Run, recipe: Recipe) -> Choice:
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     closed = bank.closed()
     facts: dict[str, Any] = {}
-    if result is not None and soft.map(lambda row: row.double()) != (~closed).map(lambda row: row.double()):
+    # weights that trained on beside gates at 0 or 1 never met the others
+    moved = soft.map(lambda row: row.double()) != (~closed).map(lambda row: row.double())
+    if result is not None and result.settled is None and moved:
         facts["soft"] = run.task.outputs(predictor, run.text.test[0])  # before gates are exact
     detach(predictor.model)
     return Choice(predictor, Subnet.of(predictor.model).without(closed), seconds, result, facts)
@@ -178,7 +180,8 @@ def fewest_learned(run: Run, recipe: Recipe) -> Choice:
         wishes = [Wish(count, None, f"{count}") for count in numbers_of_heads(recipe, total)]
 
     def stage(wish: Wish) -> StageResult:
-        return run.folder.read_json(f"{wish.word}-stage.json", StageResult)
+        # which the first may just have written
+        return first(lambda: run.folder.read_json(f"{wish.word}-stage.json", StageResult))
 
     def tries() -> Iterator[Try]:
         for wish in wishes:

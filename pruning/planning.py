@@ -165,7 +165,10 @@ class Planning:
     def few(self) -> Calibration:
         """Pairs for refits whose outputs are about as long, and whose losses come in the same order, as after
         a refit on all of the calibration text, which takes longer."""
-        return replace(self.calibration, sentences=min(self.calibration.sentences or TIMED, TIMED))
+        few = replace(self.calibration, sentences=min(self.calibration.sentences or TIMED, TIMED))
+        if few.targets == "own":
+            _ = few.data  # translated now, by the model with all its layers
+        return few
 
     @property
     def refit(self) -> str | None:
@@ -177,8 +180,9 @@ class Planning:
     def refitted_loss(self, subnet: Subnet) -> float:
         """Of the validation lines, of what stays once it is refitted on few pairs."""
         model, closing = self.source.model, subnet.closing.select(self.recipe.kinds)
+        few = self.few  # before any layer is skipped
         assert self.refit is not None
-        with skipped(model, subnet.dropped), closed_heads(model, closing, self.refit, self.few):
+        with skipped(model, subnet.dropped), closed_heads(model, closing, self.refit, few):
             return text_loss(model, self.valid, self.loss)
 
     @cached_property

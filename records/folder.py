@@ -393,7 +393,8 @@ def base_of(folder: RunFolder) -> RunFolder:
         raise ValueError(f"{folder.path} was made by a recipe and names no base; give a base")
     runs = Path(os.path.realpath(folder.path)).parent
     found, far = RunFolder(own_file(runs, Path(base).name)), far_base(folder.path)
-    if not (found / "config.yaml").is_file() and far.is_file():
+    here = found.config().get("run_hash") if (found / "config.yaml").is_file() else None
+    if here != config.get("base_hash", here) and far.is_file():  # bases of other folders have the same name
         found = RunFolder(far.read_text(encoding="utf-8"))
     if not (found / "config.yaml").is_file():
         raise ValueError(

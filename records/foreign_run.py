@@ -6,12 +6,14 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from headgates.bridges.foreign import ForeignModel
 from headgates.configs.own_file import own_file
 from headgates.data.atomic_folder import atomic_folder
+from headgates.data.cache import locked
 from headgates.data.file_digest import kept_digest
 from headgates.data.shortlist import SHORTLIST_FILE
 from headgates.data.text import reworded
@@ -40,14 +42,22 @@ def foreign_run(
     digests = [kept_digest(file) for file in foreign.files]
     run_hash = files_hash(prefix, digests, read_as)
     weights = f"weights-{files_hash(prefix, digests, {})}.pt"
-    for folder in find_runs(root):
-        if folder.run_hash() == run_hash and folder.finished():
-            return folder
+
+    def finished() -> RunFolder | None:
+        same = (folder for folder in find_runs(root) if folder.run_hash() == run_hash)
+        return next((folder for folder in same if folder.finished()), None)
+
+    if (found := finished()) is not None:
+        return found
     corpus = [Path(str(text["data"]).rpartition(":")[2]).name] if text.get("data") else []
     folder = RunFolder(Path(root) / "-".join([prefix, foreign.name, *corpus, run_hash[:6]]))
     source = f"{prefix}:{foreign.name}"
-    with atomic_folder(folder.path) as place:  # nothing finished is there, or it would have been found
-        draft = RunFolder(place)
+    lock = hashlib.sha256(f"{Path(root).resolve()} {run_hash}".encode()).hexdigest()[:16]
+    with ExitStack() as until:
+        until.enter_context(locked(f"foreign-{lock}"))
+        if (found := finished()) is not None:  # made by another process in the meantime
+            return found
+        draft = RunFolder(until.enter_context(atomic_folder(folder.path)))
         with reworded(f"{source} cannot be read", "copy it again", *STRANGE):
             converted = foreign.convert()
         translator, model = converted.translator, converted.translator.model

@@ -137,7 +137,8 @@ def claim_run(
         remove_leftovers(Path(place))
     recorded: dict[str, Any] = {"run_hash": wanted}
     if base is not None:
-        recorded |= {"base": str(base.path), "base_hash": base.run_hash()}
+        # the name alone, which is what it is looked for by: a path may be a link, or "."
+        recorded |= {"base": base.path.resolve().name, "base_hash": base.run_hash()}
         folder.copy_files(base, files)
         if base.path.resolve().parent != folder.path.resolve().parent:
             far_base(folder.path).parent.mkdir(parents=True, exist_ok=True)

@@ -37,9 +37,6 @@ def own_metric(path: str) -> Metric:
         function = imported(path)
     except ValueError as error:
         raise ValueError(f"--metrics: {error}") from error
-    except (Exception, SystemExit) as error:  # whatever the user's module raises when it is imported
-        raised = f"{type(error).__name__}: {one_line(error)}"
-        raise ValueError(f"--metrics {path}: its module raises {raised}") from error
     if not callable(function):
         raise ValueError(f"--metrics {path}: {WISH}; got {shortened(function)}")
     known: dict[tuple[str, str, str], float] = {}

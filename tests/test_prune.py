@@ -14,7 +14,7 @@ from headgates.lightning_modules import stage as training
 from headgates.models.translator import Translator
 from headgates.pruning import base, grid
 from headgates.pruning.closing import Calibration
-from headgates.records.folder import RunFolder
+from headgates.records.folder import RunFolder, base_of
 from headgates.records.source import Source
 from headgates.tasks.translation import Translation
 from tests.worlds.made_runs import BASE, opened
@@ -87,7 +87,25 @@ def test_runs_lie_beside_a_base_however_it_is_named(tiny, prune_here, monkeypatc
     (tmp_path / "link").symlink_to(tiny / BASE)
     monkeypatch.chdir(tiny / BASE if place == "." else tmp_path)
     well(prune_here(place, "--by", "random", "--heads", "9", *FEW))
-    assert len([*tiny.glob("*-random-9-s1/result.json")]) == 1
+    (run,) = tiny.glob("*-random-9-s1")
+    assert base_of(RunFolder(run)).path == tiny / BASE
+
+
+def test_a_base_of_another_folder_is_found_where_one_of_its_name_lies_beside_the_run(
+    tiny, prune_here, tmp_path
+):
+    other = Path(shutil.copytree(tiny / BASE, tmp_path / "other" / BASE))
+    settings = yaml.safe_load((other / "config.yaml").read_text())
+    (other / "config.yaml").write_text(yaml.safe_dump({**settings, "run_hash": "0123456789ab"}))
+    well(prune_here(tiny / BASE, "--runs", other.parent, "--by", "random", "--heads", "9", *FEW))
+    (run,) = other.parent.glob("*-random-9-s1")
+    assert base_of(RunFolder(run)).path == tiny / BASE
+
+
+def test_a_teacher_of_whom_nothing_is_learned_is_refused(tiny, prune_here):
+    code, _, error = prune_here(tiny / BASE, "--heads", "9", "--distill.teacher", tiny / BASE, *FEW)
+    assert code == 1
+    assert_one_line(error, "nothing is learned from it", "--distill.weight")
 
 
 def test_another_test_set_has_a_table_of_its_own(tiny, prune_here, tmp_path):

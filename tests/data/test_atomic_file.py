@@ -5,7 +5,7 @@ from io import FileIO
 
 import pytest
 
-from headgates.data.atomic_file import atomic_file, remove_leftovers
+from headgates.data.atomic_file import atomic_file, machine_mark, remove_leftovers
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_file_before_is_kept_under_its_name(path):
 def test_a_planted_link_is_not_followed(path):
     victim = path.with_name("victim")
     victim.write_bytes(b"precious")
-    path.with_name(f"result.json.{os.getpid()}.part").symlink_to(victim)
+    path.with_name(f"result.json.{machine_mark()}-{os.getpid()}.part").symlink_to(victim)
     with atomic_file(path) as file:
         file.write(b"new")
     assert (path.read_bytes(), victim.read_bytes()) == (b"new", b"precious")
@@ -62,11 +62,13 @@ def test_a_planted_link_is_not_followed(path):
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(path, dead, monkeypatch):
-    folder, left = path.parent, {f"result.json.{dead}.part", f"other.json.{dead}.part"}
-    for name in (*left, f"result.json.{os.getppid()}.part", f"result.json.{dead}", "result.json.part"):
+    folder, mark = path.parent, machine_mark()
+    left = {f"result.json.{mark}-{dead}.part", f"other.json.{mark}-{dead}.part"}
+    others = f"result.json.{mark}-{os.getppid()}.part", f"result.json.{mark}-{dead}", "result.json.part"
+    for name in (*left, *others, f"result.json.abcdef-{dead}.part"):  # the last of another machine
         (folder / name).write_bytes(b"half")
-    (folder / f"result.json.0{dead}.part").symlink_to(folder / "result.json.part")
-    (folder / f"result.json.00{dead}.part").mkdir()
+    (folder / f"result.json.{mark}-0{dead}.part").symlink_to(folder / "result.json.part")
+    (folder / f"result.json.{mark}-00{dead}.part").mkdir()
     before, user = set(folder.iterdir()), os.getuid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "getuid", lambda: user + 1)
@@ -74,7 +76,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(path, dead, monk
     assert set(folder.iterdir()) == before, "another user's"
     with atomic_file(path) as file:
         file.write(b"new")
-    assert {each.name for each in before - set(folder.iterdir())} == {f"result.json.{dead}.part"}
+    assert {each.name for each in before - set(folder.iterdir())} == {f"result.json.{mark}-{dead}.part"}
     remove_leftovers(folder)
     assert {each.name for each in before - set(folder.iterdir())} == left
 

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from headgates.data.atomic_file import machine_mark
 from headgates.data.atomic_folder import atomic_folder
 
 
@@ -42,13 +43,14 @@ def test_after_an_exception_all_is_as_before(tmp_path, error):
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere nothing says harmlessly whether a process runs")
 def test_drafts_of_killed_processes_go_and_all_else_stays(tmp_path, dead):
+    mark = machine_mark()
     (tmp_path / "mine").mkdir()
-    for name in (f".made.{dead}", f".made.{os.getppid()}", f".other.{dead}", ".made.notes", f"made.{dead}"):
+    kept = {f".made.{mark}-{os.getppid()}", f".other.{mark}-{dead}", ".made.notes", f"made.{dead}"}
+    for name in (f".made.{mark}-{dead}", *kept):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("x")
-    (tmp_path / f".made.{dead}1").symlink_to(tmp_path / "mine")
+    (tmp_path / f".made.{mark}-{dead}1").symlink_to(tmp_path / "mine")
     with atomic_folder(tmp_path / "made"):
         pass
-    left = {"made", "mine", f".made.{os.getppid()}", f".other.{dead}", ".made.notes", f"made.{dead}"}
-    assert set(names(tmp_path)) - {f".made.{dead}1"} == left
-    assert (tmp_path / f".made.{dead}1").is_symlink()
+    assert set(names(tmp_path)) - {f".made.{mark}-{dead}1"} == {"made", "mine", *kept}
+    assert (tmp_path / f".made.{mark}-{dead}1").is_symlink()

@@ -51,6 +51,20 @@ def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
     assert (again.sources, again.targets) == (text.sources, text.targets)
 
 
+def test_two_sentences_stand_in_the_order_of_the_first_row_by_their_names(tmp_path):
+    row = {"premise": "A man sleeps.", "hypothesis": "Somebody sleeps.", "label": "yes"}
+    turned = dict(sorted(row.items()))
+    train = read_labelled(write(tmp_path / "a.jsonl", as_json([row, turned])))
+    assert [*train.sources] == ["A man sleeps.\tSomebody sleeps."] * 2
+    valid = read_labelled(write(tmp_path / "b.jsonl", as_json([turned])), like=train.first(1))
+    assert [*valid.sources] == ["A man sleeps.\tSomebody sleeps."]
+    tabs = "label\thypothesis\tpremise\nyes\tSomebody sleeps.\tA man sleeps.\n"
+    assert read_labelled(write(tmp_path / "c.tsv", tabs), like=train).sources == valid.sources
+    other = as_json([{"text1": "a", "text2": "b", "label": "yes"}])
+    with pytest.raises(DataError, match="text1 and text2, other examples have premise and hypothesis"):
+        read_labelled(write(tmp_path / "d.jsonl", other), like=train)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [

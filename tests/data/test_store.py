@@ -1,7 +1,9 @@
 """Large text: read once, tokenised once, mapped from a cache folder; the same pairs, batches and digests as
 in memory."""
 
+import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import headgates.data.parallel
@@ -19,10 +22,10 @@ from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.data.encoded import EncodedPairs, ids_type, record_batch
 from headgates.data.parallel import read_pairs
 from headgates.data.splits import Corpus
-from headgates.data.store import StoredLines, encoded
+from headgates.data.store import StoredLines, encoded, received, sent
 from headgates.data.text import DataError
 from headgates.data.text_file import read_lines
-from headgates.data.vocab import Vocab
+from headgates.data.vocab import Vocab, load_vocabs
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["a", "dog", "sees", "the", "old", "cat", "bird", "does", "not", ",", "."]
@@ -184,6 +187,17 @@ def test_pairs_can_be_chosen_and_counted():
     assert some.occurrences("source", 3) == sum(source.count(3) for source, _ in chosen)
     flat = np.concatenate(list(some.flat("source"))).tolist()
     assert flat == [piece for source, _ in chosen for piece in source]
+
+
+def test_tokenizers_of_other_files_go_to_other_processes(tmp_path):
+    (tmp_path / "vocab.dict.txt").write_text("th@@ 5\ne 5\nthe 9\ndog 3\n")
+    (tmp_path / "vocab.codes").write_text("#version: 0.2\nt h\nth e</w>\n")
+    side = {"dictionary": "vocab.dict.txt", "bpe": "vocab.codes"}
+    (tmp_path / "vocab.json").write_text(json.dumps({"kind": "fairseq", "source": side, "target": side}))
+    source, target = load_vocabs(tmp_path)
+    given = pickle.loads(pickle.dumps(sent((source, target, pa.uint16()))))
+    one, _, ids = received(*given)
+    assert (one.encode(["the dog"]), ids) == (source.encode(["the dog"]), pa.uint16())
 
 
 PROGRAM = """

@@ -6,11 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from headgates.configs.settings import ModelConfig
 from headgates.configs.stages import GateConfig
-from headgates.gates import LambdaBudget
+from headgates.gates import HeadMap, LambdaBudget, attach, find_sites, remove
+from headgates.lightning_modules.gate_history import GateHistory
 from headgates.lightning_modules.optimizers import freeze_decoder
+from headgates.lightning_modules.stage import has_empty
 from headgates.models.checkpoint import load_file
 from headgates.models.transformer import Transformer
 from tests.lightning_modules.stages import STAGE, rows, train
@@ -105,3 +108,23 @@ def test_gates_that_settle_stand_still_at_0_or_1_and_the_result_is_of_their_time
             value for name, value in last["state_dict"].items() if name.endswith(f"{site.name}.log_alpha")
         ]
         assert not kept or torch.equal(kept[0], gate.log_alpha)  # of the best epoch and of the last
+
+
+def test_the_history_has_a_number_for_each_head_also_where_several_share_a_gate(tmp_path):
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=31, hidden_size=16, num_hidden_layers=1, intermediate_size=16)
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=8, num_key_value_heads=2)
+    bank = attach(transformers.LlamaForCausalLM(config), heads=4)
+    history = GateHistory(tmp_path / "gates_history.npz")
+    history.add(bank, 0)
+    history.write(bank)
+    with np.load(tmp_path / "gates_history.npz") as found:
+        assert found["log_alpha"].shape == (1, len(found["heads"])) == (1, 8)
+
+
+def test_a_stage_after_a_removal_looks_for_parameters_of_a_site_without_heads(make_model):
+    model = make_model()
+    assert not has_empty(model)
+    first, *_ = find_sites(model)
+    remove(model, HeadMap({first: torch.ones(first.heads).bool()}))
+    assert has_empty(model)

@@ -89,7 +89,7 @@ def resumed(*arguments):
 
 def test_what_cannot_be_sharded_is_refused():
     with pytest.raises(ValueError, match="--strategy fsdp shares out one model over processes"):
-        strategy_of(Settings(strategy="fsdp"), gated=False)
+        strategy_of(Settings(strategy="fsdp"), unused=False)
     for stage in ("train", "finetune"):
         muon = {stage: replace(getattr(Settings(), stage), optimizer="muon")}
         with pytest.raises(ValueError, match="--strategy fsdp: muon needs whole matrices"):

@@ -51,6 +51,17 @@ def test_a_table_of_parameters_predicts_those_of_an_uneven_shape_without_a_layer
     assert table.cost(uneven(model)) == pytest.approx(made_small(model, uneven(model), parameters))
 
 
+def test_a_table_of_a_model_whose_layers_are_not_alike_counts_each_by_its_own_width(make_model):
+    """As of one that was made smaller before: of the widest layer alone, all would cost as much as it."""
+    model = random_model(make_model, **DEEP)
+    uneven(model).remove(model)
+    table = cost_table(model, parameters, unit="parameters")
+    whole = Subnet.of(model)
+    closed = {site: torch.arange(site.heads) >= site.heads // 2 for site in whole.units}
+    for shape in (whole, whole.without(HeadMap(closed)), whole.without(layers={"decoder": [0]})):
+        assert table.cost(shape) == pytest.approx(made_small(model, shape, parameters), rel=1e-6)
+
+
 def test_attentions_that_are_padded_cost_what_the_widest_of_their_stack_does(make_model):
     model = random_model(make_model, **DEEP)
     table, shape = cost_table(model, padded_heads, unit="seconds", padded=True), uneven(model)

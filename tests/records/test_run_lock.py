@@ -12,6 +12,7 @@ import pytest
 from headgates.configs.cli import config_hash
 from headgates.configs.recipe import Recipe, Units
 from headgates.configs.settings import Settings
+from headgates.data.atomic_file import machine_mark
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.run_lock import RunLocks, abandon_run, claim_run, open_lock
 
@@ -132,13 +133,13 @@ def test_what_a_killed_run_left_half_written_goes_when_it_starts_again(claim, tm
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()  # its number is no running process
     folder, _ = claim("a")
-    (tmp_path / f"theirs.{process.pid}.part").write_text("half")
+    (tmp_path / f"theirs.{machine_mark()}-{process.pid}.part").write_text("half")
     for name in ("last.pt", "scores/importance.json"):
-        folder.write_text(f"{name}.{process.pid}.part", "half")
+        folder.write_text(f"{name}.{machine_mark()}-{process.pid}.part", "half")
     (folder / "elsewhere").symlink_to(tmp_path)
     claim("a")
     assert not list(folder.path.glob("**/*.part"))
-    assert (tmp_path / f"theirs.{process.pid}.part").read_text() == "half"
+    assert (tmp_path / f"theirs.{machine_mark()}-{process.pid}.part").read_text() == "half"
 
 
 def test_fresh_empties_a_run(claim):

@@ -77,7 +77,7 @@ def test_what_is_no_function_is_taken_for_one(tmp_path, monkeypatch):
         f"{HERE}:no_such": "is not there",
         "no_such_module:comet": "is not there",
         f"{HERE}:NO_FUNCTION": "got 3",
-        "broken_module:f": "its module raises KeyError",
+        "broken_module:f": "broken_module cannot be imported: KeyError",
     }.items():
         with pytest.raises(ValueError, match="--metrics") as error:
             own_metric(path)
