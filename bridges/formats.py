@@ -78,6 +78,7 @@ def export(
             "format": format,
             **provenance,
             "search": asdict(translator.search),
+            "aligning": [list(each) for each in aligning],
             "architecture": architecture(ungated.model),
             "sha256": {},
         }

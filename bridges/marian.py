@@ -226,14 +226,15 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     is not found."""
     files = find_files(Path(place))
     beside = (*files.vocabularies, *files.cutters, files.shortlist)
-    paths = [files.model, *dict.fromkeys(filter(None, beside))]
+    paths = [files.model, *dict.fromkeys(filter(None, (files.settings, *beside)))]
     return ForeignModel(files.model.resolve().parent.name, paths, lambda: convert(files, options.tgt_lang))
 
 
 @dataclass(frozen=True)
 class MarianFiles:
     """vocabularies, cutters: of source and target, the same file twice where joint. search: settings of a
-    run's. shortlist, listing: the file of its shortlist, and how that is read (`read_marian_list`)."""
+    run's. shortlist, listing: the file of its shortlist, and how that is read (`read_marian_list`). settings:
+    the YAML file that named all these, if there is one."""
 
     model: Path
     vocabularies: list[Path]
@@ -241,6 +242,7 @@ class MarianFiles:
     search: dict[str, Any]
     shortlist: Path | None
     listing: dict[str, Any]
+    settings: Path | None
 
 
 def find_files(place: Path) -> MarianFiles:
@@ -250,9 +252,9 @@ def find_files(place: Path) -> MarianFiles:
     if not place.exists():
         raise ValueError(f"there is no {place}; expected a folder, or a .npz or .bin of Marian's")
     paths = sorted([*own_files(folder, "decoder.yml"), *own_files(folder, "config*.yml")])
-    configs = [load_yaml(path) for path in paths]
-    lists = (each for each in configs if all(isinstance(each.get(n), list) for n in ("models", "vocabs")))
-    config = next(lists, {})
+    read = ((path, load_yaml(path)) for path in paths)
+    lists = (each for each in read if all(isinstance(each[1].get(n), list) for n in ("models", "vocabs")))
+    settings, config = next(lists, (None, {}))
     models = [place] if place.is_file() else [own_file(folder, name) for name in config.get("models", [])]
     models = models or sorted(
         path
@@ -290,7 +292,7 @@ def find_files(place: Path) -> MarianFiles:
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }
     listing = dict(zip(LISTING, filter(is_number, numbers), strict=False))
-    return MarianFiles(models[0], both, cutters, search, shortlist, listing)
+    return MarianFiles(models[0], both, cutters, search, shortlist, listing, settings)
 
 
 def as_list(value: Any) -> list[Any]:
@@ -560,7 +562,7 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> np.ndar
 def write(translator: Translator, folder: Path) -> dict[str, Any]:
     """What was written: whether weights were rounded, and a line on its size. Raises ValueError at a model
     that Marian cannot express, or vocabularies that are not Marian's."""
-    model, search = translator.model, translator.search
+    model, search, specials = translator.model, translator.search, translator.model.target_specials
     check_for_marian(model)
     names = []
     for side, vocabulary in (("source", translator.source_vocab), ("target", translator.target_vocab)):
@@ -590,7 +592,9 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
         write_npz(file, content, written_settings(model, heads))
     decoder = {"relative-paths": True, "models": [file.name], "vocabs": names}
     decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
-    decoder |= {} if translator.shortlist is None else {"shortlist": [SHORTLIST_FILE]}
+    if (listed := translator.shortlist) is not None:
+        listed.without_padding(model.target_vocab - 1, specials.end).write(folder / SHORTLIST_FILE)
+        decoder["shortlist"] = [SHORTLIST_FILE]
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoder, sort_keys=False), encoding="utf-8")
     size, before = file.stat().st_size, about["bytes"]
     said = (

@@ -20,7 +20,7 @@ import numpy as np
 
 from headgates.data.atomic_file import atomic_file
 from headgates.data.text import DataError
-from headgates.data.text_file import read_lines
+from headgates.data.text_file import GZIP, ZSTANDARD, read_lines
 
 if TYPE_CHECKING:  # a vocabulary needs a tokenizer
     from headgates.data.vocab import Vocabulary
@@ -90,6 +90,13 @@ class Shortlist:
         """Each source piece lists itself too, as Marian has it where both sides have one vocabulary."""
         own = ([*self.of_piece(piece), piece] for piece in range(self.sources))
         return Shortlist.of([*own], first=self.first, best=self.best)
+
+    def without_padding(self, targets: int, end: int) -> "Shortlist":
+        """The same for vocabularies without our padding, which is their last piece, as Marian's are. targets:
+        of such a vocabulary. Marian reads no last list that is empty: that one has the end then."""
+        lists = [own[own < targets] for own in map(self.of_piece, range(self.sources - 1))]
+        lists[-1] = lists[-1] if len(lists[-1]) else np.array([end])
+        return Shortlist.of(lists, first=min(self.first, targets), best=self.best)
 
     def check(self, sources: int, targets: int) -> "Shortlist":
         """Return itself. Raises DataError where it is not for vocabularies of these sizes."""
@@ -163,12 +170,13 @@ def read_marian_list(
     try:
         found = read_shortlist(path)
     except DataError:
-        if b"\0" in path.read_bytes()[:64]:
+        head = path.read_bytes()[:64]
+        if b"\0" in head and not head.startswith((GZIP, ZSTANDARD)):
             raise
         names = piece_numbers(source), piece_numbers(target)
         found = read_probabilities(path, *names, first=first, best=best, threshold=threshold)
-    found = found.for_sources(sources)
-    return found.with_own_pieces() if source is target else found
+    found = found.with_own_pieces() if source is target else found  # before the padding, which is ours
+    return found.for_sources(sources)
 
 
 def piece_numbers(vocab: "Vocabulary") -> dict[str, int]:

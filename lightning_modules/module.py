@@ -204,6 +204,7 @@ class StageModule(pl.LightningModule):
     # ---------------------------------------------------------------- optimiser
 
     def configure_optimizers(self) -> Any:
+        keep_zero_beginning(self.model)
         gates = set(self.gates.gates) if self.gates is not None else set()
         weights = [p for p in self.trained.parameters() if p.requires_grad and p not in gates]
         if not weights:  # all are frozen, and the stage counts the steps of an optimiser
@@ -220,3 +221,14 @@ class StageModule(pl.LightningModule):
         if self.stage.clip:
             weights = [p for group in optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(weights, self.stage.clip)
+
+
+def keep_zero_beginning(model: nn.Module) -> None:
+    """A decoder that begins with an embedding of 0, as Marian's, which has no place for another, begins so
+    after training too."""
+    specials = getattr(model, "target_specials", None)
+    if specials is None or specials.beginning != specials.padding:
+        return
+    table, row = model.get_submodule("target_embedding").get_parameter("weight"), specials.beginning
+    if table.requires_grad and not table[row].any():
+        table.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(row).to(gradient.device), 0))

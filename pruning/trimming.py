@@ -11,10 +11,12 @@ line may change; how many do is counted.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
 from headgates.configs.recipe import Pieces, Recipe
+from headgates.configs.settings import SearchConfig
 from headgates.data.parallel import folder_files, read_pairs, read_split
 from headgates.data.text import DataError, ParallelText, digest_lines
 from headgates.data.text_file import read_lines
@@ -59,12 +61,18 @@ def trimmed(run: Run, recipe: Recipe) -> TrimmedRecord:
     if whole.shortlist is not None:
         say("the shortlist is of pieces that get other numbers, and is left out: make one of the trimmed run")
     say(f"translating the {len(sources):,} lines of the text, whose pieces stay")
-    written = translated_ids(whole, sources)
+    written = translated_ids(whole, sources, whole.search)
+    greedy = replace(whole.search, beam=1)  # which writes other pieces
+    quickly = translated_ids(whole, sources, greedy) if whole.search.beam > 1 else written
     for file in run.folder.path.glob(run.task.tokenizer_files):
         file.unlink()  # the base's
-    less, kept = trim_model(whole, run.folder.path, sources, targets, written)
+    less, kept = trim_model(whole, run.folder.path, sources, targets, [*written, *quickly])
     say("translating them with these pieces alone, and the test set with both models")
-    again = translated_ids(less, sources)
+    again = translated_ids(less, sources, less.search)
+    if whole.shortlist is None:
+        other = translated_ids(less, sources, greedy) if less.search.beam > 1 else again
+        if wrong := sum(a != [kept[1][i] for i in b] for a, b in zip(quickly, other, strict=True)):
+            say(f"warning: with these pieces alone {wrong:,} lines are translated otherwise by greedy search")
     weights = run.folder / "best.pt"
     run.task.save_model(weights, less)
     run.evaluation.add(PRUNED, weights, less, None, recipe=recipe)
@@ -115,14 +123,14 @@ def read_texts(places: Sequence[str], source: Source) -> Lines:
     return sources, targets
 
 
-def translated_ids(translator: Translator, lines: Sequence[str]) -> list[list[int]]:
+def translated_ids(translator: Translator, lines: Sequence[str], search: SearchConfig) -> list[list[int]]:
     """The ids of the best translation of every line, none for an empty one."""
     sources = translator.encode(lines)
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     chunks = (order[start : start + TRANSLATED_AT_ONCE] for start in range(0, len(order), TRANSLATED_AT_ONCE))
     found: list[list[int]] = [[] for _ in sources]
     for chosen in reported(chunks, len(sources), len, what="translated", report=say):
-        n_best = translator.n_best([sources[i] for i in chosen], translator.search)
+        n_best = translator.n_best([sources[i] for i in chosen], search)
         for i, best in zip(chosen, n_best, strict=True):
             found[i] = list(map(int, best[0].ids)) if best else []
     return found

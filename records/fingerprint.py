@@ -2,14 +2,16 @@
 found again by its hash."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from headgates.configs.fields import to_dict
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import UNPRUNED, Recipe, Speed
+from headgates.configs.recipe import UNPRUNED, Budget, Listed, Pieces, Recipe, Speed
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
+from headgates.data.file_digest import file_digest
 from headgates.data.text import digest_lines
 from headgates.tasks import task_named
 
@@ -72,7 +74,10 @@ def recipe_fingerprint(
     found |= {"search": to_dict(settings.search), "test_digest": digest_lines(*test), "sampled": sampled}
     if code:
         found["code"] = code
-    if recipe.closing != "zero":
+    if files := files_of(recipe.budget):
+        found["files"] = [file_digest(file) for file in files]
+    links = isinstance(recipe.budget, Listed) and recipe.budget.by.isdigit()
+    if recipe.closing != "zero" or links:
         found["calibration"] = [settings.calibration_sentences, settings.calibration_targets]
     # what is made anew from random weights has the shape that these gates leave
     by_gates = recipe.choose == "scratch" and not isinstance(recipe.budget, Speed)
@@ -80,6 +85,19 @@ def recipe_fingerprint(
         training = {each.name: getattr(settings.gates, each.name) for each in fields(GateTraining)}
         found["gates"] = training | learned.gate_options(settings.gates)
     return found
+
+
+def files_of(budget: Budget) -> list[Path]:
+    """The files that say what goes: a shortlist, or texts whose pieces stay; of a folder those of its
+    training text."""
+    listed = getattr(budget, "by", None) or getattr(budget, "shortlist", None)
+    places = budget.texts if isinstance(budget, Pieces) else [str(listed)] if listed else []
+    found = list[Path]()
+    for place in places:
+        parts = [place] if Path(place).exists() else place.split(":")
+        for path in map(Path, parts):
+            found += sorted(path.glob("train.*")) if path.is_dir() else [path]
+    return [path for path in found if path.is_file()]
 
 
 def trains(recipe: Recipe) -> bool:

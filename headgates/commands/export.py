@@ -91,7 +91,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     out = Path(options.out) if options.out is not None else folder / f"exported/{system}-{options.to}"
     lines, references = source.lines("test", options.sentences or CHECKED)
     heads, alignment = aligning_heads(source) if format_named(options.to).aligns else ([], "")
-    about = None if options.fresh else exported_before(out, source, options.to, len(lines))
+    about = None if options.fresh else exported_before(out, source, options.to, len(lines), heads)
     if about is not None:
         print(f"{out}: {system} is there already, as it is now; --fresh writes it again")
     else:

@@ -10,8 +10,10 @@ from headgates.bridges.exported import open_exported
 from headgates.bridges.formats import export
 from headgates.bridges.marian import load_arrays, read
 from headgates.configs.source import ForeignOptions, SourceOptions
+from headgates.data.shortlist import SHORTLIST_FILE, Shortlist, read_shortlist
 from headgates.gates import FFN_KINDS, HeadMap, attach, find_sites, remove
 from headgates.gates.depth import drop_layers
+from headgates.lightning_modules.module import keep_zero_beginning
 from headgates.models.translator import Translator
 from headgates.records.source import Source, open_source
 from tests.bridges.test_marian import CASES, SOURCES, TARGETS, keys, scored_by_ctranslate2
@@ -64,6 +66,35 @@ def test_int8_that_came_in_goes_out_as_int8(tmp_path, closed):
     assert (by.keys(), again.keys()) == (by_again.keys(), first.keys())
     if closed == "none":
         assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+def test_a_model_that_was_trained_on_goes_out_again(tmp_path):
+    run = source(tmp_path)
+    model, table = run.model.train(), run.model.target_embedding.weight
+    keep_zero_beginning(model)
+    ids = torch.tensor(run.translator.encode(SOURCES[:1]))
+    begun = torch.full((1, 3), model.target_specials.beginning)  # as every decoder begins
+    before, optimizer = table.detach().clone(), torch.optim.AdamW(model.parameters(), 0.01)
+    for _ in range(2):
+        model(ids, begun).logsumexp(-1).sum().backward()
+        optimizer.step()
+    assert not torch.equal(table, before)
+    assert exported(run.translator, tmp_path / "out")["parity"]["log_prob_max_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_shortlist_goes_out_as_marian_checks_it(tmp_path, joint):
+    run = source(tmp_path, **({} if joint else CASES["separate"]))
+    translator, words = run.translator, run.translator.model.target_vocab - 1
+    lists = [[piece % words, 1] for piece in range(translator.model.source_vocab - 1)] + [[words]]
+    lists[-2] = []  # the last that Marian knows
+    exported(translator.with_shortlist(Shortlist.of(lists)), tmp_path / "out")
+    found = read_shortlist(tmp_path / "out" / SHORTLIST_FILE)
+    assert found.sources == translator.model.source_vocab - 1
+    # marian-dev, data/shortlist.cpp, contentCheck
+    assert all(found.offsets[:-1] < len(found.ids))
+    assert found.offsets[-1] == len(found.ids)
+    assert all(found.ids < words)
 
 
 def smaller(model):

@@ -8,13 +8,14 @@ import pytest
 
 from headgates.configs.cli import config_hash
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import UNPRUNED, Lambda, Recipe, Speed, Units
+from headgates.configs.recipe import UNPRUNED, Lambda, Listed, Pieces, Recipe, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
+from headgates.data.file_digest import file_digest
 from headgates.data.text import ParallelText
 from headgates.pruning.choosers import score_of
-from headgates.records.fingerprint import base_fingerprint, recipe_fingerprint
+from headgates.records.fingerprint import base_fingerprint, files_of, recipe_fingerprint
 
 TEXT = ParallelText(["a"], ["b"])
 CORPUS = Corpus(name="text", train=TEXT, valid=TEXT, test=TEXT, description="")
@@ -153,3 +154,14 @@ def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_
 )
 def test_whatever_reads_a_score_depends_on_its_sample(choose, budget, score):
     assert score_of(Recipe(choose, budget, epochs=3)) == score
+
+
+def test_another_content_of_a_list_or_a_text_is_another_run(tmp_path):
+    for budget in (Listed(str(tmp_path / "list.bin")), Pieces((f"{tmp_path}/a.en:{tmp_path}/a.de",))):
+        found = []
+        for content in ("one", "two", "two"):
+            for name in ("list.bin", "a.en", "a.de"):
+                (tmp_path / name).write_text(content)
+            found.append([file_digest(file) for file in files_of(budget)])
+        assert found[0] != found[1] == found[2] != []
+    assert files_of(Listed("50")) == files_of(Units(9)) == files_of(Speed(2.0, shortlist="50")) == []
