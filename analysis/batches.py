@@ -108,8 +108,10 @@ def named_positions(model: Any, site: HeadSite, batch: Mapping[str, Any]) -> Ten
     choices (B, C, T) each is a row. None where the names do not tell."""
     decoder = site.in_decoder and is_encoder_decoder(model)
     if decoder:
-        labels, mask = (batch.get(name) for name in ("labels", "decoder_attention_mask"))
-        if mask is None and labels is not None and labels.dim() > 1:
+        names = "labels", "decoder_attention_mask", "decoder_input_ids"
+        labels, mask, ids = (batch.get(name) for name in names)
+        fits = ids is None or labels is None or ids.shape == labels.shape
+        if mask is None and labels is not None and labels.dim() > 1 and fits:
             return labels != IGNORED
         if (real := mask_of(batch, "decoder_")) is not None or "input_ids" not in batch:
             return real

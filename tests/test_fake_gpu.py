@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
     "analysis/batches.py:without_loss": "words for an error",
     "analysis/causal_gating.py": "causal_scores is causal_gates with more updates; the others read its maps",
+    "analysis/linear_pass.py:tanh": "one product, as in gelu",
     "analysis/roles.py": "reads maps, which lie on the CPU",
     "analysis/word_links.py": "counts the words of a text, on the CPU",
     "analysis/knapsack.py": "tables of losses, which lie on the CPU",
