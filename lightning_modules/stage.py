@@ -108,8 +108,8 @@ def has_empty(model: nn.Module) -> bool:
 
 
 def strategy(settings: Settings, *, unused: bool) -> Strategy | str:
-    """How several ranks share a stage. unused: whether some parameters may get no gradient, which DDP
-    must be told to look for: gates that stand at 0 or 1, and the norm before a site without heads. Raises
+    """How several ranks share a stage. unused: whether some parameters may get no gradient, for which DDP
+    then looks: gates that stand at 0 or 1, and the norm before a site without heads. Raises
     ValueError where there is nobody to share with."""
     if settings.strategy == "fsdp":
         if settings.ranks == 1:

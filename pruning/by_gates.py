@@ -54,11 +54,10 @@ def by_gates(run: Run, recipe: Recipe) -> Choice:
     soft = bank.values()
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     closed = bank.closed()
-    facts: dict[str, Any] = {}
     # weights that trained on beside gates at 0 or 1 never met the others
     moved = soft.map(lambda row: row.double()) != (~closed).map(lambda row: row.double())
-    if result is not None and result.settled is None and moved:
-        facts["soft"] = run.task.outputs(predictor, run.text.test[0])  # before gates are exact
+    looked_at = result is not None and result.settled is None and moved
+    facts = {"soft": run.task.outputs(predictor, run.text.test[0])} if looked_at else {}
     detach(predictor.model)
     return Choice(predictor, Subnet.of(predictor.model).without(closed), seconds, result, facts)
 

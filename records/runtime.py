@@ -8,7 +8,7 @@ and says how many of the checked lines it translates otherwise.
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
@@ -198,17 +198,14 @@ def exported(source: "Source", report: Report) -> Path:
     return folder
 
 
-def exported_before(
-    folder: Path, source: "Source", format: str, sentences: int, aligning: Sequence[tuple[int, int]]
-) -> dict[str, Any] | None:
+def exported_before(folder: Path, source: "Source", format: str, sentences: int) -> dict[str, Any] | None:
     """What export.json says of a folder that holds the model as it is now, in this format, checked on so many
-    test lines, and naming these heads (layer, head) that align words; None where there is none."""
+    test lines; None where there is none."""
     if not is_kept(folder, source.folder, source.system):
         return None
     about = read_export(folder)
-    now = format, asdict(source.translator.search), sentences, [list(each) for each in aligning]
-    before = about["format"], about["search"], about["parity"]["sentences"], about.get("aligning", [])
-    return about if before == now else None
+    now = format, asdict(source.translator.search), sentences
+    return about if (about["format"], about["search"], about["parity"]["sentences"]) == now else None
 
 
 def export_facts(source: "Source") -> dict[str, Any]:

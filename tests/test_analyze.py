@@ -318,6 +318,19 @@ def test_fit_ends_with_a_look_at_the_heads_that_analyze_does_not_repeat(base, ga
     assert [f"{name}: there already" in out for name in PARTS] == [True] * len(PARTS)
 
 
+def test_all_pairs_are_asked_of_every_score_where_causes_reads_all(base, analyze_here, monkeypatch):
+    asked = []
+
+    def request(source, *, sentences, **_):
+        asked.append(sentences)
+        raise ValueError("seen")
+
+    monkeypatch.setattr("headgates.explain.causes.ScoreRequest", request)
+    analyze_here(base.path, "--what", "confidence", "--causes", "--set", "causes_sentences=0", *FEW)
+    source = open_source(base.path)
+    assert asked == [source.train_sentences or len(source.corpus.train)]
+
+
 def test_causes_compare_every_score_with_closing_each_head_and_stay_on_the_page(
     base, gated, analyze_here, monkeypatch
 ):

@@ -107,6 +107,11 @@ def test_a_ctranslate2_export_gives_the_alignments_of_the_toy_language(tmp_path,
     shutil.copytree(example, run, ignore=shutil.ignore_patterns("exported"))
     out = well(export_here(run, "--to", "ct2", "--sentences", "5", "--threads", "1"))
     assert "12 heads align words, decoder.1.cross.1 best, as analyze found\n" in out
+    written = run / "exported/base-ct2/export.json"
+    about = json.loads(written.read_text())
+    written.write_text(json.dumps({**about, "aligning": []}))  # as `translate` makes it, which needs none
+    well(export_here(run, "--to", "ct2", "--sentences", "5", "--threads", "1"))
+    assert json.loads(written.read_text())["aligning"][0] == [1, 1]
     source = open_source(run)
     source.corpus = replace(source.corpus, name="other")
     monkeypatch.setattr(aligning, "analysed", lambda source: None)

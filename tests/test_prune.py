@@ -12,7 +12,7 @@ from headgates.commands import prune
 from headgates.gates import Subnet, find_sites
 from headgates.lightning_modules import stage as training
 from headgates.models.translator import Translator
-from headgates.pruning import base, grid
+from headgates.pruning import base, grid, trimming
 from headgates.pruning.closing import Calibration
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.source import Source
@@ -116,6 +116,25 @@ def test_another_test_set_has_a_table_of_its_own(tiny, prune_here, tmp_path):
     out = well(prune_here(tiny / BASE, "--by", "random", "--heads", "9", "--also", also, *FEW))
     assert "2 systems on" in out
     assert "-other: test set" in " ".join(out.split())
+
+
+def test_pieces_that_greedy_search_writes_stay_beside_those_of_the_run_s_search(
+    tiny, prune_here, tmp_path, monkeypatch
+):
+    (tmp_path / "in.txt").write_text("the dog sleeps .\n")
+    kept = []
+
+    def trim_model(whole, folder, sources, targets, written):
+        kept.extend(written)
+        raise ValueError("seen")
+
+    def translated_ids(translator, lines, search):
+        return [[10 + search.beam] for _ in lines]
+
+    monkeypatch.setattr(trimming, "trim_model", trim_model)
+    monkeypatch.setattr(trimming, "translated_ids", translated_ids)
+    prune_here(tiny / BASE, "--trim-vocabulary", tmp_path / "in.txt", "--search.beam", "4", *FEW)
+    assert kept == [[14], [11]]
 
 
 def test_a_trimmed_vocabulary_translates_its_text_as_before(tiny, prune_here, tmp_path):

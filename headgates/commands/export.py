@@ -91,11 +91,15 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     out = Path(options.out) if options.out is not None else folder / f"exported/{system}-{options.to}"
     lines, references = source.lines("test", options.sentences or CHECKED)
     heads, alignment = aligning_heads(source) if format_named(options.to).aligns else ([], "")
-    about = None if options.fresh else exported_before(out, source, options.to, len(lines), heads)
-    if about is not None:
+    about = None if options.fresh else exported_before(out, source, options.to, len(lines))
+    # `translate` names no heads that align words, and analyze may have found others since
+    fresh = options.fresh or (
+        about is not None and about.get("aligning", []) != [list(each) for each in heads]
+    )
+    if about is not None and not fresh:
         print(f"{out}: {system} is there already, as it is now; --fresh writes it again")
     else:
-        check_target_folder(out, options.fresh)
+        check_target_folder(out, fresh)
         said = f"{system} to {options.to}, which is checked on {len(lines)} sentences"
         print(f"{folder.path}: {said}", flush=True)
         about = export(
@@ -106,7 +110,7 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
             references=references,
             provenance=export_facts(source),
             aligning=heads,
-            fresh=options.fresh,
+            fresh=fresh,
         )
     found, size = about["parity"], sum(about["files"].values())
     difference, pieces = found["log_prob_max_difference"], found["pieces"]

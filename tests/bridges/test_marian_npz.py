@@ -1,6 +1,8 @@
 """Marian's models out again: they come back with the same numbers, and CTranslate2's converter reads them."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from headgates.gates import FFN_KINDS, HeadMap, attach, find_sites, remove
 from headgates.gates.depth import drop_layers
 from headgates.lightning_modules.module import keep_zero_beginning
 from headgates.models.translator import Translator
+from headgates.records.foreign_run import foreign_run
 from headgates.records.source import Source, open_source
 from tests.bridges.test_marian import CASES, SOURCES, TARGETS, keys, scored_by_ctranslate2
 from tests.worlds.marian_models import SSRU, WORDS, D, write_marian
@@ -173,3 +176,20 @@ def test_ctranslate2_keeps_marian_s_numbers_of_special_tokens(tmp_path):
     specials = translator.model.target_specials
     assert specials.padding == specials.beginning == len(WORDS)
     assert (opened.source_vocab.specials, opened.target_vocab.specials) == (specials, specials)
+
+
+def test_a_model_that_another_process_made_a_run_of_meanwhile_is_not_made_again(tmp_path, monkeypatch):
+    foreign = read(str(write_marian(tmp_path / "in", "model.npz")), ForeignOptions())
+    made, convert = [], foreign.convert
+    foreign = replace(foreign, convert=lambda: made.append(1) or convert())
+    start = partial(foreign_run, "marian", foreign, tmp_path / "runs", {}, {})
+
+    @contextmanager
+    def locked(name):  # as it is given: the other has ended
+        monkeypatch.undo()
+        start()
+        yield
+
+    monkeypatch.setattr("headgates.records.foreign_run.locked", locked)
+    assert start().path == start().path
+    assert len(made) == 1

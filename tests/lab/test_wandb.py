@@ -256,6 +256,17 @@ def test_what_failed_is_one_line_and_the_same_command_logs_it(tracked, corpus, t
     assert len(fragments(folder)) == 2  # nothing was left
 
 
+def test_a_run_that_trained_nothing_is_logged_without_steps(tracked, corpus, tmp_path):
+    folder = RunFolder(shutil.copytree(tracked[0].path, tmp_path / "run"))
+    shutil.rmtree(folder / "wandb")
+    for name in ("wandb.json", "metrics.csv"):
+        (folder / name).unlink()
+    tracker = make_tracker("wandb", FACTS)
+    tracker.complete(folder, "gates", folder, (corpus.test.sources, corpus.test.targets))
+    tracker.close()
+    assert set(SUMMARY) <= set(summary(records(folder)))
+
+
 class Broken:
     """A W&B run that takes nothing but a preemption."""
 

@@ -523,3 +523,11 @@ def test_the_fewest_heads_that_are_accepted_are_taken(made, choose):
     assert sum(site.heads for site in find_sites(opened(row.run).model)) == 4
     with pytest.raises(ValueError, match="fewer than the 16"):
         made(choose, MaxDrop(100.0, (16,)), **fields)
+
+
+def test_own_targets_of_a_plans_refits_are_written_by_the_whole_model(tiny, monkeypatch):
+    """Before any layer is skipped, so that no plan's loss depends on which was looked at first."""
+    calibration = Calibration(opened(RunFolder(tiny / BASE)), 7, "own")
+    few = Planning.few.func(SimpleNamespace(calibration=calibration))
+    monkeypatch.setattr(type(calibration.source.task), "outputs", None)
+    assert len(few.targeted) == 7
