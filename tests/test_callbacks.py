@@ -553,8 +553,8 @@ def test_a_sharded_training_is_refused_and_no_gate_stays():
     [("hf", "transformers", "hf"), ("lightning", "pytorch_lightning", "train")],
 )
 def test_a_missing_package_is_one_line_that_says_what_to_install(monkeypatch, name, package, extra):
-    monkeypatch.delitem(sys.modules, f"headgates.{name}", raising=False)
-    monkeypatch.delattr(hg, name, raising=False)
+    monkeypatch.delattr(hg, name)  # first: it imports the module where no test has asked for it yet
+    monkeypatch.delitem(sys.modules, f"headgates.{name}")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"pip install 'headgates\[{extra}\]'") as caught:
         getattr(hg, name)
