@@ -132,13 +132,16 @@ class Planning:
 
     @cached_property
     def text(self) -> TimedText:
-        return timed_text(
-            self.translator,
-            self.source.lines("valid")[0],
-            batch=self.batch,
-            beam=self.beam,
-            runtime=self.runtime,
-            threads=self.threads,
+        lines = self.source.lines("valid")[0]
+        return first(
+            lambda: timed_text(
+                self.translator,
+                lines,
+                batch=self.batch,
+                beam=self.beam,
+                runtime=self.runtime,
+                threads=self.threads,
+            )
         )
 
     @cached_property

@@ -36,6 +36,7 @@ from typing import Any
 import torch
 
 from headgates.bridges.exported import FORMATS, require_packages
+from headgates.data.ranks import first
 from headgates.data.shortlist import Shortlist
 from headgates.lab.measure import alternate, ratio_by_round
 from headgates.models.checkpoint import architecture
@@ -266,7 +267,13 @@ def on_other_lines(over: Sequence[float], under: Sequence[float]) -> tuple[float
 def compared(this: Translator, whole: Translator, runtime: str, threads: int, text: TimedLines) -> TimedPair:
     """Two models' translations of some lines, free to end, how many times as fast the first model makes
     them, in turns with the other, and may make others, the milliseconds a line of both, and the tokens that
-    it writes for each of the other's."""
+    it writes for each of the other's. Of several ranks the first alone times them."""
+    return first(lambda: timed_pair(this, whole, runtime, threads, text))
+
+
+def timed_pair(
+    this: Translator, whole: Translator, runtime: str, threads: int, text: TimedLines
+) -> TimedPair:
     outputs: dict[str, list[list[int]]] = {name: [[] for _ in text.ids] for name in ("this", "whole")}
     rounds: dict[str, list[list[float]]] = {name: [] for name in outputs}  # the seconds of each batch
     with (
@@ -298,14 +305,20 @@ def compared(this: Translator, whole: Translator, runtime: str, threads: int, te
 
 
 class RuntimeCost:
-    """Milliseconds a sentence of models, by one runtime on one text; a measure of planning/cost_table.py."""
+    """Milliseconds a sentence of models, by one runtime on one text; a measure of planning/cost_table.py. Of
+    several ranks the first alone times them: by clocks of their own they would go on with other plans."""
 
     def __init__(self, translator: Translator, text: TimedText, runtime: str, *, threads: int = 0):
         self.text, self.runtime, self.threads = text, runtime, threads
         # a copy: heads of the model are closed in place while smaller ones are compared with it
         self.copied = translator.with_model(copy.deepcopy(translator.model))
         self.stack = ExitStack()  # until this goes, which may be with the process
-        self.open_whole = self.stack.enter_context(exported_once(self.copied, runtime, threads))
+        self.rest, self.whole, self.seconds_each = first(self.time_whole)
+
+    def time_whole(self) -> tuple[float, float, float]:
+        """Of the unpruned model: the share of its time that no smaller model saves, milliseconds a sentence,
+        and about the seconds, by the clock, that each further model will take to time."""
+        self.open_whole = self.stack.enter_context(exported_once(self.copied, self.runtime, self.threads))
         begin, whole = time.perf_counter(), list[float]()
 
         def saved_by_none(number: int) -> float:
@@ -315,10 +328,10 @@ class RuntimeCost:
 
         shares = until_known(saved_by_none, lambda shares: REST_KNOWN, REST_MOST)
         # of a model that is 3 times as fast, an error of a hundredth here is one of 2 to 3 in its speed
-        self.rest = max(0.0, median(shares))
-        self.whole = 1000 * median(whole) / (1 - self.rest) / text.sentences
-        # of one more model, by the clock: two are timed then, by two passes each in place of three
-        self.seconds_each = ENOUGH * (4 / 3) * (time.perf_counter() - begin) / len(shares)
+        rest = max(0.0, median(shares))
+        milliseconds = 1000 * median(whole) / (1 - rest) / self.text.sentences
+        # two models are timed then, by two passes each in place of three
+        return rest, milliseconds, ENOUGH * (4 / 3) * (time.perf_counter() - begin) / len(shares)
 
     def seconds(self, runs: Mapping[str, LineTranslator], *, free: bool = False) -> dict[str, list[float]]:
         """What models take for the text in each round, in turns, batch by batch; a start of each before them
@@ -356,6 +369,11 @@ class RuntimeCost:
 
     def __call__(self, model: Any, shortlist: Shortlist | None = None) -> float:
         """Milliseconds a sentence. shortlist: in place of the base's own."""
+        share = first(lambda: self.share_of(model, shortlist))
+        return self.whole * (self.rest + (1 - self.rest) * share)
+
+    def share_of(self, model: Any, shortlist: Shortlist | None) -> float:
+        """What a model takes of what the unpruned one takes, both without the rest."""
         smaller = self.copied.with_model(model)
         smaller = smaller if shortlist is None else smaller.with_shortlist(self.timed_list(shortlist))
         with exported_once(smaller, self.runtime, self.threads) as open_this:
@@ -366,6 +384,4 @@ class RuntimeCost:
                 seconds = self.seconds({name: opened[name]() for name in order})
                 return ratio_by_round(seconds["this"], seconds["whole"])["median"]
 
-            shares = until_known(ratio, lambda shares: KNOWN * fmean(shares), MOST)
-        share = median(shares)
-        return self.whole * (self.rest + (1 - self.rest) * share)
+            return median(until_known(ratio, lambda shares: KNOWN * fmean(shares), MOST))

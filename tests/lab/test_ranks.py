@@ -4,7 +4,7 @@ decides, writes and speaks."""
 import pytest
 import torch
 
-from tests.worlds.rank_jobs import decided, scored
+from tests.worlds.rank_jobs import decided, scored, timed
 from tests.worlds.ranks import on_ranks
 
 
@@ -25,6 +25,11 @@ def test_two_processes_find_what_one_does(both, name):
 def test_lines_come_back_in_their_order(both, name):
     one, two = both
     assert [each[name] for each in two] == [one[name]] * 2
+
+
+def test_all_go_on_with_what_the_first_has_timed(text_folder, vocab_folder):
+    one, two = on_ranks(timed, 2, str(text_folder), str(vocab_folder))
+    assert one == two  # else they would plan other models, and wait for each other in vain
 
 
 def test_the_first_decides_writes_and_speaks(tmp_path):

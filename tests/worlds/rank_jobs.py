@@ -27,6 +27,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.pruning.ablation import ablated_outputs, one_head_masks
 from headgates.pruning.closing import real_positions
+from headgates.pruning.runtime_cost import RuntimeCost, TimedBatch, TimedLines, TimedText, compared
 from headgates.records.folder import RunFolder
 from headgates.tasks.translation import Translation
 
@@ -173,6 +174,16 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
         )
         found[way.__name__] = {name: tensor.clone() for name, tensor in other.state_dict().items()}
     return found
+
+
+def timed(text: str, vocab: str) -> dict[str, Any]:
+    """What clocks say of an untrained model: no two readings are the same to the last digit."""
+    translator, data = world_of(text, vocab)
+    lines = data.corpus.test.sources[:11]
+    cost = RuntimeCost(translator, TimedText([TimedBatch([[5, 6, 7]] * 3, [4, 3, 2])], beam=1), "torch")
+    ids = translator.source_vocab.encode(lines)
+    _, speed = compared(translator, translator, "torch", 1, TimedLines(ids, 4, 1, once=True))
+    return {"whole": cost.whole, "model": cost(translator.model), "each": cost.seconds_each, "speed": speed}
 
 
 def decided(path: str) -> dict[str, Any]:
