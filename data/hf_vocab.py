@@ -27,7 +27,7 @@ from headgates.configs.own_file import own_file
 from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
-from headgates.data.vocab import VOCAB_ABOUT, spelt
+from headgates.data.vocab import VOCAB_ABOUT, seen, spelt
 
 KIND = "huggingface"
 SIDES = ("source", "target")
@@ -479,17 +479,10 @@ class HuggingFaceVocab:
             code, rest = tokenizer.remove_language_code(text) if self.side == "source" else ([], text)
             shift = len(text) - len(rest)
             processor = tokenizer.spm_source if self.side == "source" else tokenizer.spm_target
-            own = [[i + shift for i in each] for each in spelt(processor, rest, self.path)]
+            own = [[i + shift for i in each] for each in spelt(processor, rest)]
             return [[*range(shift)] for _ in code] + own
         if kind(tokenizer) == "ByT5Tokenizer":  # a piece for each byte
             return [seen(text, i, i + 1) for i, letter in enumerate(text) for _ in letter.encode()]
         if kind(tokenizer) == "M2M100Tokenizer":
-            return spelt(tokenizer.sp_model, text, self.path)
+            return spelt(tokenizer.sp_model, text)
         return []
-
-
-def seen(text: str, begin: int, end: int) -> list[int]:
-    """The numbers of the characters from begin to end without white space; of white space alone, that of the
-    character after it."""
-    own = [i for i in range(begin, end) if not text[i].isspace()]
-    return own or [i for i in range(begin, len(text)) if not text[i].isspace()][:1]

@@ -22,7 +22,6 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
 
 NORMALIZATION = "nmt_nfkc"
-SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
 # of a folder whose tokenizer is not SentencePiece by our own names: its kind, and what that kind needs
 VOCAB_ABOUT = "vocab.json"
 # kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same
@@ -149,35 +148,23 @@ class Vocab:
         return [self.processor.id_to_piece(int(i)) for i in ids]
 
     def characters(self, text: str) -> list[list[int]]:
-        """As in `Vocabulary`. SentencePiece normalises text before it cuts it, and says for every character
-        of the result which character of the text it came from; the pieces side by side are that result."""
-        return spelt(self.processor, text, self.path)
+        return spelt(self.processor, text)
 
 
-def spelt(processor: sentencepiece.SentencePieceProcessor, text: str, path: Path) -> list[list[int]]:
-    """`Vocabulary.characters` of a SentencePiece model that was read from `path`. A piece of a byte, such as
-    <0xC3>, stands for the character that the byte is of."""
-    normalised, origins = processor.normalize(
-        text, with_offsets=True
-    )  # origins: per character, and one for the end
-    ids = processor.encode(text, out_type=int)
-    spelt = [
-        bytes.fromhex(piece[3:5]) if processor.is_byte(i) else piece.encode()
-        for i, piece in zip(ids, processor.encode(text, out_type=str), strict=True)
-    ]
-    if b"".join(spelt) != normalised.encode():
-        raise DataError(
-            f"the pieces of {shortened(text)} do not spell it out, so they have no words: check {path}"
-        )
-    of_byte = [i for i, character in enumerate(normalised) for _ in character.encode()]
-    found, at = [], 0
-    for piece in spelt:
-        places = sorted({*of_byte[at : at + len(piece)]})
-        after = places[-1] + 1
-        own = [origins[i] for i in places if normalised[i] != SPACE] or origins[after : after + 1]
-        found.append([i for i in own if i < len(text)])
-        at += len(piece)
-    return found
+def spelt(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[list[int]]:
+    """`Vocabulary.characters` of a SentencePiece model, which says where in the text each piece begins and
+    ends. Where one character became several pieces, such as its bytes, all but the last begin and end before
+    it, and stand for the next character, which it is. Characters without a shape, which normalisation drops,
+    count as white space."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return [seen(shown, *span) for span in processor.encode(text, out_type="offset_mapping")["offsets"]]
+
+
+def seen(text: str, begin: int, end: int) -> list[int]:
+    """The numbers of the characters from begin to end without white space; where there is none, that of the
+    next character that is none."""
+    own = [i for i in range(begin, end) if not text[i].isspace()]
+    return own or [i for i in range(begin, len(text)) if not text[i].isspace()][:1]
 
 
 def load_vocabs(
