@@ -20,11 +20,11 @@ class Batch:
     """A padded batch. index: the pairs' numbers in their split, from 0, skipped pairs not counted;
     step_tokens: the target_out tokens of the whole optimiser step, over all micro-batches and ranks, without
     padding. The loss summed over this batch and divided by step_tokens is the batch's share of the step's
-    loss."""
+    loss. Forced first pieces of a target are read, and not asked for: target_out has padding there."""
 
     source: Tensor  # (B, S) int64: pieces, end
     target_in: Tensor  # (B, T) int64: beginning, pieces
-    target_out: Tensor  # (B, T) int64: pieces, end; padding where target_in has it
+    target_out: Tensor  # (B, T) int64: pieces, end; padding where target_in has it, and for forced ones
     index: Tensor  # (B,) int64
     step_tokens: int
     # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
@@ -82,11 +82,13 @@ def collate(
     """Return the `Batch` of some (source ids, target ids) without special tokens, which are added; index:
     their numbers in the split."""
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    target_out, forced = pad(targets, target_specials, end=True), len(target_specials.forced)
+    target_out[:, :forced] = target_specials.padding
     return Batch(
         source=pad(sources, source_specials, end=True),
         target_in=pad(targets, target_specials, begin=True),
-        target_out=pad(targets, target_specials, end=True),
+        target_out=target_out,
         index=torch.tensor(index, dtype=torch.int64),
         step_tokens=step_tokens,
-        target_tokens=sum(map(len, targets)) + len(targets),
+        target_tokens=sum(len(each) + 1 - forced for each in targets),
     )

@@ -29,7 +29,8 @@ class TokenBatches:
     every epoch.
 
     The last step of an epoch may have fewer micro-batches. Every rank gets the same number of batches: one
-    for which none is left gets an empty one, ([], step_tokens), to keep pace."""
+    for which none is left gets an empty one, ([], step_tokens), to keep pace. unasked: how many tokens of
+    each target have no loss, and so do not count in step_tokens."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class TokenBatches:
         *,
         max_tokens: int,
         seed: int,
+        unasked: int = 0,
         accumulate: int = 1,
         world: int = 1,
         rank: int = 0,
@@ -46,7 +48,7 @@ class TokenBatches:
         self.source_lengths, self.target_lengths = np.asarray(source_lengths), np.asarray(target_lengths)
         assert 0 <= rank < world  # set by the trainer, never by the user
         self.max_tokens, self.accumulate, self.world, self.rank = max_tokens, accumulate, world, rank
-        self.seed, self.shuffle, self.epoch = seed, shuffle, 0
+        self.seed, self.shuffle, self.epoch, self.unasked = seed, shuffle, 0, unasked
         self.first_step = 0  # of the next iteration alone, where an epoch goes on in its middle
         self._longer = np.maximum(self.source_lengths, self.target_lengths)
         self._cuts = self._cut()
@@ -74,7 +76,9 @@ class TokenBatches:
         first, self.first_step = self.first_step, 0
         for start in range(first * group, len(batches), group):
             step = batches[start : start + group]
-            step_tokens = sum(int(self.target_lengths[batch].sum()) for batch in step)
+            step_tokens = sum(
+                int(self.target_lengths[each].sum()) - self.unasked * len(each) for each in step
+            )
             for turn in range(0, len(step), self.world):
                 batch = step[turn + self.rank].tolist() if turn + self.rank < len(step) else []
                 yield batch, step_tokens

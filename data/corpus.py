@@ -84,7 +84,8 @@ class EncodedSplit(Dataset[Batch]):
 
     def sampler(self, **options: Any) -> TokenBatches:
         """Return the `TokenBatches` of these pairs, whose lengths count the end of sentence."""
-        return TokenBatches(self.pairs.lengths("source") + 1, self.pairs.lengths("target") + 1, **options)
+        lengths = (self.pairs.lengths(side) + 1 for side in ("source", "target"))
+        return TokenBatches(*lengths, unasked=len(self.target_specials.forced), **options)
 
 
 class TranslationData:

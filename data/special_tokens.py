@@ -62,6 +62,9 @@ class SpecialTokens:
         return sum(list(ids).count(self.unknown) for ids in lines) / max(1, sum(map(len, lines)))
 
     def is_piece(self, ids: "Tensor") -> "Tensor":
-        """Whether each of `ids` (any shape) stands for text, bool: padding, beginning and end do not, the
-        unknown piece does."""
-        return (ids != self.padding) & (ids != self.beginning) & (ids != self.end)
+        """Whether each of `ids` (any shape) stands for text, bool: padding, beginning, end and forced pieces
+        do not, the unknown piece does."""
+        found = (ids != self.padding) & (ids != self.beginning) & (ids != self.end)
+        for token in self.forced:
+            found &= ids != token
+        return found

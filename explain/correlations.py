@@ -59,13 +59,15 @@ def survival_rows(
     heads_with_role = families(roles, results, list(find_sites(analysed.predictor.model)))
     if not analysed.is_base or not heads_with_role:
         return [], []
-    if not analysed.made_runs:
+    runs = [run for run in analysed.made_runs if run.gated.select(analysed.config.attention)]
+    kinds = [kind for kind in analysed.config.attention if all(kind in run.recipe.kinds for run in runs)]
+    if not runs or not kinds:
         analysed.report(
-            "left out: survival is counted over runs that prune this base; give some too, or --siblings"
+            "left out: survival is counted over heads that every run could close; give runs that prune this "
+            "base, or --siblings"
         )
         return [], []
-    runs, kinds = analysed.made_runs, analysed.config.attention
-    open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
+    open_heads = {label: run.gated.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
     all_open = next(iter(open_heads.values())).map(torch.ones_like)
     rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)
     specialised = any_role(

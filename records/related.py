@@ -22,6 +22,11 @@ class MadeRun:
     open: HeadMap
 
     @property
+    def gated(self) -> HeadMap:
+        """The same of the kinds that it could close."""
+        return self.open.select(self.recipe.kinds)
+
+    @property
     def name(self) -> str:
         return self.folder.path.resolve().name
 

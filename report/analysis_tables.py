@@ -42,7 +42,7 @@ def heads_table(analysed: AnalysedModel, found: Findings, sites: Sequence[HeadSi
 
 def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
     """In how many of the runs that gate the head it is open."""
-    rows = [run.open[site] for run in analysed.made_runs if site in run.open]
+    rows = [run.gated[site] for run in analysed.made_runs if site in run.gated]
     return f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""
 
 

@@ -1,13 +1,16 @@
 """Rank correlations of scores, and roles against pruning, where the numbers are made up."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role
 from headgates.explain.correlations import correlation_rows, survival_rows
 from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.records.related import MadeRun
 from tests.worlds.one_by_one import random_model
 
 
@@ -32,7 +35,9 @@ def test_correlations_are_over_common_sites_and_left_out_where_there_is_none():
     assert ("one", "three", "cross") not in found
 
 
-def test_an_aligned_head_counts_as_no_specialised_one_whose_survival_is_tested():
+def survival(*runs: tuple[str, list[str], int]) -> tuple[list, list]:
+    """`survival_rows` of a model with a positional head in the encoder and an aligned one; runs: what chose,
+    the kinds that could close, and how many of them are open in each layer."""
     model = random_model()
     sites = [site for site in find_sites(model) if site.heads]
     asked = HeadMap({site: [0.0] * site.heads for site in sites})
@@ -42,18 +47,38 @@ def test_an_aligned_head_counts_as_no_specialised_one_whose_survival_is_tested()
     }
     encoder, cross = sites[0], sites[-1]
     roles = [Role(encoder, 0, "positional", "", 1, 0, 0, ""), Role(cross, 1, "aligned", "", 1, 0, 0, "")]
-    recipe = SimpleNamespace(label="importance", budget=SimpleNamespace(words="9 heads"))
-    run = SimpleNamespace(recipe=recipe, name="run", open=asked.map(lambda row: row == 0))
-    analysed = SimpleNamespace(
+    made: list[Any] = []
+    for choose, kinds, number in runs:
+        left = {
+            site: torch.arange(site.heads).flip(0) < (number if site.kind in kinds else 99) for site in sites
+        }
+        recipe: Any = SimpleNamespace(label=choose, budget=SimpleNamespace(words="9 heads"), kinds=kinds)
+        made.append(MadeRun(SimpleNamespace(), {}, recipe, SimpleNamespace(), HeadMap(left)))
+    analysed: Any = SimpleNamespace(
         is_base=True,
-        made_runs=[run],
+        made_runs=made,
         predictor=SimpleNamespace(model=model),
-        config=SimpleNamespace(attention=["enc-self", "cross"]),
+        config=SimpleNamespace(attention=["enc-self", "dec-self", "cross"]),
+        report=lambda line: None,
     )
-    rows, tests = survival_rows(analysed, results, roles)
+    return survival_rows(analysed, results, roles)
+
+
+def test_an_aligned_head_counts_as_no_specialised_one_whose_survival_is_tested():
+    rows, tests = survival(("importance", ["enc-self", "cross"], 1))
     found = {row["role"]: row["at_first"] for row in rows if (row["run"], row["kind"]) == ("base", "all")}
     assert (found["positional"], found["aligned"]) == (1, 1)
     assert {row["kind"]: row["specialised"] for row in tests if row["within"] == "kind"} == {
         "all": 1,
         "enc-self": 1,
     }
+
+
+def test_heads_that_no_run_could_close_are_no_survivors():
+    """As in the paper, whose gates are on one kind at a time."""
+    rows, _ = survival(("l0", ["enc-self"], 1), ("obs", ["enc-self", "cross"], 1))
+    assert {row["kind"] for row in rows} == {"all", "enc-self"}
+    found = {row["run"]: row["heads"] for row in rows if (row["kind"], row["role"]) == ("all", "positional")}
+    assert found == {"base": 1, "l0, 9 heads": 0, "obs, 9 heads": 0}
+    assert survival(("l0", ["enc-self"], 1), ("obs", ["cross"], 1)) == ([], [])
+    assert survival(("plan", ["enc-ffn"], 1)) == survival() == ([], [])

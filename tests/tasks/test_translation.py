@@ -8,6 +8,9 @@ import torch
 
 from headgates.analysis.significance import score
 from headgates.configs.stages import DistillConfig
+from headgates.data.batch import collate
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.translator import token_log_probs
 from headgates.tasks import task_of
 from headgates.tasks.translation import Translation
 from tests.worlds.one_by_one import in_batches
@@ -29,6 +32,22 @@ def test_a_translation_s_relevance_begins_at_the_models_own_top_logits(make_mode
     top, found = Translation().top_logits(model, batch)
     torch.testing.assert_close(top, logits.max(-1).values * real)
     assert torch.equal(found, real)
+
+
+def test_a_forced_first_piece_has_no_loss_and_is_no_word(make_model):
+    """The model reads it and is not asked for it, so no head is worth anything for it."""
+    target = SpecialTokens(forced=(4,))
+    pairs = [(source, [4, *own]) for source, own in PAIRS]
+    model, batch = make_model(), collate(pairs, range(3), 1, target_specials=target)
+    model.target_specials = target
+    ids = [torch.tensor([[1, *own, 2]]) for _, own in pairs]
+    sources = [torch.tensor([[*source, 2]]) for source, _ in pairs]
+    asked = [-token_log_probs(model, *pair)[0, 1:].sum() for pair in zip(sources, ids, strict=True)]
+    torch.testing.assert_close(Translation().losses(model, batch), torch.stack(asked))
+    torch.testing.assert_close(Translation().loss(model, batch), sum(asked))
+    assert batch.target_tokens == sum(len(own) + 1 for _, own in PAIRS)
+    assert int(Translation().top_logits(model, batch)[1].sum()) == batch.target_tokens
+    assert target.is_piece(batch.target_in).sum() == sum(len(own) for _, own in PAIRS)
 
 
 @pytest.mark.parametrize("taught", [False, True])
