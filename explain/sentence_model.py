@@ -103,8 +103,10 @@ class SentenceModel:
     # ------------------------------------------------------------ text
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of one sentence. Raises ValueError where there are none, or too many."""
-        ids = self.source_vocab.encode([" ".join(text.split())])[0]
+        """The pieces of one sentence; for a classifier also of two, with a tab between them, or |||, which
+        can be typed. Raises ValueError where there are none, or too many."""
+        parts = [text] if self.translates else text.replace("|||", "\t").split("\t")
+        ids = self.source_vocab.encode(["\t".join(" ".join(part.split()) for part in parts)])[0]
         if not ids:
             raise ValueError("the sentence is empty: type one")
         if len(ids) > self.longest:

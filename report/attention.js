@@ -16,7 +16,7 @@ function attentionPart(head) {
     return button({ "aria-pressed": view.drawing === name, "data-drawing": name, onclick }, words);
   };
   const onchange = (event) => redraw({ sentence: Number(event.target.value) }, `#${idOf("sentence", head)}`);
-  const option = ({ example: other, number }) => el("option", { value: number, selected: other === example }, `${number + 1}. ${sentenceOf(other.source)}`);
+  const option = ({ example: other, number }) => el("option", { value: number, selected: other === example }, `${number + 1}. ${clipped(other.text)}`);
   const [costly, others] = [true, false].map((is) => examples.filter(({ example: other }) => Boolean(other.effects) === is).map(option));
   const select = el(
     "select",
@@ -44,7 +44,7 @@ function costlyPart(head) {
     .sort((a, b) => b.example.effects[head.name] - a.example.effects[head.name])
     .map(({ example, number }) => {
       const onclick = () => redraw({ sentence: number }, `[data-sentence="${number}"]`);
-      const words = sentenceOf(example.source, 200);
+      const words = clipped(example.text, 200);
       return el("li", {}, button({ class: "link", "aria-pressed": number === view.sentence, "data-sentence": number, onclick }, span("number", signed(example.effects[head.name], 2)), " ", words));
     });
   if (!rows.length) return null;
@@ -65,13 +65,7 @@ function redraw(change, focus) {
   byId("card").querySelector(focus)?.focus({ preventScroll: true });
 }
 
-// The sentence that the pieces of SentencePiece, BPE or WordPiece were cut from.
-function sentenceOf(pieces, most = 60) {
-  const words = pieces.filter((piece) => !/^(<(?!unk).*>|\[(CLS|SEP|PAD)\])$/.test(piece));
-  const begins = ["▁", "Ġ"].find((sign) => words.some((piece) => piece.startsWith(sign)));
-  const whole = (begins ? words.join("").replaceAll(begins, " ") : words.join(" ").replace(/ ##|@@ /g, "")).trim();
-  return whole.length > most ? whole.slice(0, most - 2) + "…" : whole;
-}
+const clipped = (text, most = 60) => (text.length > most ? text.slice(0, most - 2) + "…" : text);
 
 // Pieces as they are read: a word as it is, what goes on a word with a hyphen. Of other tokenizers the pieces themselves.
 function readable(pieces) {

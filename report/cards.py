@@ -28,8 +28,9 @@ class CardRecord(TypedDict):
 
 
 class ExampleRecord(TypedDict):
-    """weights: site -> heads -> queries -> keys."""
+    """text: that was read, source: its pieces, weights: site -> heads -> queries -> keys."""
 
+    text: str
     source: list[str]
     own: bool
     weights: dict[str, list[list[list[float]]]]

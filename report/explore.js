@@ -306,6 +306,7 @@ function drawTitle() {
   byId("place").textContent = ["headgates", model.label].join(" · ");
   byId("title").textContent = "Try it on your own sentence";
   byId("go").textContent = LIVE.translates ? "Translate" : "Label";
+  if (!LIVE.translates) byId("text").placeholder = "Type a sentence, or two with ||| between them, and press Enter";
   const heads = `${plural(TOTAL, "head")}${model.start.length ? `, of which the run has closed ${model.start.length}` : ""}.`;
   byId("summary").replaceChildren(heads + " ");
   if (LIVE.models.length > 1) {

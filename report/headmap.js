@@ -253,7 +253,7 @@ function drawLegend() {
   const numbers = (measure, values) => values.map((value) => text(value, measure.digits));
   const notes = [
     view.show === "attention" && picturedSentence()
-      ? `Pictures: attention on “${sentenceOf(picturedSentence().source)}”; rows are what looks, columns what is looked at, from top and left. Frames: colour.`
+      ? `Pictures: attention on “${clipped(picturedSentence().text)}”; rows are what looks, columns what is looked at, from top and left. Frames: colour.`
       : null,
     view.show === "marks" && view.size && view.size !== view.colour
       ? `Size: ${view.size.words.toLowerCase()}, ${numbers(view.size, endsOf(view.size)).join(" to ")}.`

@@ -224,7 +224,7 @@ def costly_sentences(analysed: AnalysedModel, results: Mapping[str, AnalysisResu
 def drawn_sentence(analysed: AnalysedModel, split_name: str, i: int) -> dict[str, Any]:
     """Pair i of a split, with every head's attention, (H, L, S) by site, rounded to 3 digits.
 
-    source: its pieces and the end; target: what the decoder reads (queries and keys of its self-attention);
+    text: its source; source: the pieces and the end; target: what the decoder reads (queries and keys of its self-attention);
     produced: what it writes (the queries of cross attention)."""
     split, predictor = analysed.data.split(split_name), analysed.predictor
     source, target = split.pairs[i]
@@ -232,8 +232,10 @@ def drawn_sentence(analysed: AnalysedModel, split_name: str, i: int) -> dict[str
     batch = split[([i], len(target) + 1)]
     observe_attention(predictor.model, [batch], [kept], kinds=analysed.shown_kinds)
     written = predictor.target_vocab.pieces(target)
+    number = int(split.numbers[i])
     return {
-        "number": int(split.numbers[i]),
+        "number": number,
+        "text": analysed.corpus.split(split_name).sources[number],
         "source": predictor.source_vocab.pieces([*source, predictor.source_vocab.specials.end]),
         "target": ["<s>", *written],
         "produced": [*written, "</s>"],

@@ -73,7 +73,7 @@ def sentence(text: str) -> str:
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"{len(text)} characters; expected at most {LONGEST_TEXT}: shorten the sentence")
     # half a surrogate pair, which JSON can name, is no text
-    return " ".join(text.encode(errors="replace").decode().split())
+    return text.encode(errors="replace").decode()
 
 
 def heads(model: SentenceModel, names: Sequence[str]) -> frozenset[Head]:
@@ -137,6 +137,7 @@ def attention(
     weights = now.weights or model.attention(text, now.ids, change, other=other)
     written = model.target_pieces(now.ids)
     return {
+        "text": text,
         "source": model.source_pieces(text),
         "target": ["<s>", *written[:-1]],
         "produced": written,

@@ -43,8 +43,7 @@ def known(source: Source) -> Known:
     for site, row in costs(source).items():
         for head, cost in enumerate(row.tolist()):
             heads.setdefault((site.name, head), {})["loss"] = cost
-    drawn = kept["examples"][0]["source"][:-1] if kept and kept["examples"] else []
-    return Known(heads, "".join(drawn).replace("▁", " ").strip())
+    return Known(heads, kept["examples"][0]["text"] if kept and kept["examples"] else "")
 
 
 def costs(source: Source) -> HeadMap:

@@ -231,6 +231,10 @@ def test_a_classifiers_label_and_effects(encoder, tmp_path):
     model = model_of(Labeller(classifier, source_vocab, labels))
     said = model.as_it_is(text)
     assert [model.written(said.ids)] == expected
+    (pair,) = source_vocab.encode(["the funny film\tthe poor end"])
+    assert pair != source_vocab.encode(["the funny film the poor end"])[0]
+    assert model.encode(" the  funny film\t the poor end") == pair
+    assert model.encode("the funny film ||| the poor end") == pair
     source = pad([model.encode(text)], source_vocab.specials, end=True)
     effects = model.effects(text, frozenset())
     for name, (site, head) in model.heads.items():

@@ -140,7 +140,8 @@ def costly(places: list[Place], number: int) -> Data:
         weights[site_of(place)] = {0: [[1.0] + [0.0] * (len(keys) - 1) for _ in queries]}
     pieces = ["▁Number", f"▁{number}", *SHORT[0][2:]]
     effects = {f"{site}.0": 2.5 - number for site in weights}
-    return {"number": number, "source": pieces, "target": SHORT[1], "weights": weights, "effects": effects}
+    own = {"text": f"Number {number}, in short.", "source": pieces, "target": SHORT[1]}
+    return {"number": number, **own, "weights": weights, "effects": effects}
 
 
 def lines(systems: list[Data]) -> Data:
@@ -232,4 +233,5 @@ def example(source: list[str], target: list[str], places: list[Place], draw: ran
             scores = [draw.random() + 2 * (j == min(i, seen - 1)) for j in range(seen)]
             matrix.append([score / sum(scores) for score in scores] + [0.0] * (len(keys) - seen))
         weights.setdefault(site_of(place), []).append(matrix)
-    return {"source": source, "target": target, "weights": weights}
+    text = "".join(source[:-1]).replace("▁", " ").strip()
+    return {"text": text, "source": source, "target": target, "weights": weights}

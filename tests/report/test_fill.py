@@ -34,7 +34,7 @@ def test_what_was_found_before_stays_and_what_was_looked_for_again_is_the_new():
 
 
 def test_the_readers_own_sentences_stay_and_tables_have_one_row_of_each_thing():
-    examples = [{"source": [name], "own": name != "text"} for name in ("mine", "ours", "text")]
+    examples = [{"text": name, "source": [name], "own": name != "text"} for name in ("mine", "ours", "text")]
     tables = {"tests": [{"kind": "all", "p": 0.5}, {"kind": "cross", "p": 0.1}]}
     before = page([], [], ["lrp"], examples=examples, contrasts=[{"name": "a", "n": 1}], **tables)
     now = page(
