@@ -242,7 +242,8 @@ def numbered_pair(model: Any, batch: Mapping[str, Tensor], number: int) -> Numbe
     ids = batch["input_ids"]
     source = read = produced = ids.where(batch.get("attention_mask", torch.ones_like(ids)).bool(), IGNORED)
     if is_encoder_decoder(model):
-        produced = batch["labels"]
+        labels = batch["labels"]
+        produced = labels if labels.dim() > 1 else source  # the decoder of a classifier reads that again
         start = produced.new_full((len(ids), 1), model.config.decoder_start_token_id)
         read = batch.get("decoder_input_ids", torch.cat([start, produced[:, :-1]], 1))
     return NumberedPair(source, read, produced, torch.arange(number, number + len(ids)))

@@ -29,9 +29,10 @@ class Confidence:
         return self._largest.head_map()
 
 
-def confidence(model: Any, batches: Iterable[Any]) -> HeadMap:
+def confidence(model: Any, batches: Iterable[Any], **options: Any) -> HeadMap:
     """Return the confidence of every head over the batches, in [0, 1]: the order of Behnke & Heafield 2020
-    (EMNLP), lowest closed first. Arguments and errors are those of `observe_attention`."""
+    (EMNLP), lowest closed first. Options and errors are those of `observe_attention`: of a model of Hugging
+    Face, special_ids says which tokens are left out as the end of sentence is."""
     observer = Confidence()
-    observe_attention(model, batches, [observer])
+    observe_attention(model, batches, [observer], **options)
     return observer.head_map()

@@ -45,10 +45,10 @@ class ContrastRecord(TypedDict):
 
 
 class AnalysesRecord(TypedDict):
-    """What was analysed, and of which weights."""
+    """What each analysis read and said, and of which weights."""
 
     weights: str
-    what: list[str]
+    read: dict[str, dict[str, Any]]
     facts: dict[str, Any]
 
 

@@ -114,7 +114,7 @@ def best_at(
 def learned_against_others(epochs: int, size: ComparedBudget, asked: Mapping[GroupPair, Difference]) -> str:
     """The best learned gates against the best other choice with the same training, and how many of their
     heads are the same; empty where one of them is missing."""
-    for (group, other), difference in asked.items():
+    for (group, other), difference in reversed(list(asked.items())):  # `asked_at` puts this pair last
         if group.learned and not other.learned:
             overlap = group.overlap(other)
             same = "" if overlap is None else f"; their open heads overlap by {overlap:.2f} (Jaccard)"

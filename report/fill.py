@@ -98,8 +98,9 @@ def page_data(
             data |= {name: None for name in ("sentences", "causes") if last.get(name)}
             there = {each["name"] for each in last.get("contrasts") or []}
             data["contrasts"] = [each for each in data["contrasts"] if each["name"] not in there]
-            facts, before = data["settings"]["facts"], last["settings"]["facts"]
-            data["settings"]["facts"] = {name: fact for name, fact in facts.items() if name not in before}
+            for part in ("read", "facts"):
+                own, before = data["settings"][part], last["settings"][part]
+                data["settings"][part] = {name: each for name, each in own.items() if name not in before}
     if last:
         gain(data, last)
     if results:
@@ -120,11 +121,7 @@ def gain(data: dict[str, Any], last: CardsRecord) -> None:
         card["roles"] = sorted([*card["roles"], *kept], key=lambda role: role["baseline"] - role["score"])
         card["asked"] = list(dict.fromkeys([*card["asked"], *old["asked"]]))
     settings, before = data["settings"], last["settings"]
-    if settings["what"]:
-        what = list(dict.fromkeys([*before["what"], *settings["what"]]))
-        settings |= {"what": what, "facts": {**before["facts"], **settings["facts"]}}
-    else:
-        data["settings"] = before
+    settings |= {part: {**before[part], **settings[part]} for part in ("read", "facts")}
     sources = [example["source"] for example in data["examples"]]
     own = [example for example in data["examples"] if example["own"]]
     own += [example for example in last["examples"] if example["own"] and example["source"] not in sources]
@@ -136,6 +133,8 @@ def gain(data: dict[str, Any], last: CardsRecord) -> None:
     data["contrasts"] = list(by_name.values())
     for name in FOUND_TABLES:
         rows: list[dict[str, Any]] = last[name]
+        if name != "correlations":  # of a kind, these are made of all its runs at once
+            rows = [row for row in rows if row["kind"] not in {own["kind"] for own in data[name]}]
         data[name] = list({row_words(row): row for row in [*rows, *data[name]]}.values())
 
 

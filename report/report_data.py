@@ -49,6 +49,7 @@ from headgates.report.shapes import shape_cards
 
 OFFSETS = 5  # number of offsets on a card
 FOUND_TABLES: tuple[Literal["survival", "tests", "correlations"], ...] = ("survival", "tests", "correlations")
+READ = ("split", "sentences", "text")  # of an analysis: earlier ones of the page may have read other text
 EXAMPLE_PIECES = 16  # length of the longest example, in pieces, if there are sentences as short as that
 
 
@@ -61,7 +62,13 @@ def report_data(
 ) -> dict[str, Any]:
     """Return the data of the page, ready for JSON. found: what the results say together."""
     own = analysed.base.own_row()
-    facts = {name: result.facts for name, result in results.items()}
+    asked = analysed.fingerprint()
+    settings = {
+        "system": analysed.system,
+        "weights": analysed.weights,
+        "read": {name: {each: asked[each] for each in READ} for name in results},
+        "facts": {name: result.facts for name, result in results.items()},
+    }
     runs = [run.folder for run in analysed.shown_runs]
     data: dict[str, Any] = json_ready(
         {
@@ -71,7 +78,7 @@ def report_data(
             "metric": analysed.source.task.metrics[0].title,
             "base_value": own.main.value if own else None,
             "made": analysed.provenance,
-            "settings": {**analysed.fingerprint(), "what": list(results), "facts": facts},
+            "settings": settings,
             "heads": head_cards(analysed, results, found.roles),
             "examples": example_sentences(analysed) if with_examples else [],
             "sentences": costly_sentences(analysed, results),
@@ -224,8 +231,8 @@ def costly_sentences(analysed: AnalysedModel, results: Mapping[str, AnalysisResu
 def drawn_sentence(analysed: AnalysedModel, split_name: str, i: int) -> dict[str, Any]:
     """Pair i of a split, with every head's attention, (H, L, S) by site, rounded to 3 digits.
 
-    text: its source; source: the pieces and the end; target: what the decoder reads (queries and keys of its self-attention);
-    produced: what it writes (the queries of cross attention)."""
+    text: its source; source: the pieces and the end; target: what the decoder reads (queries and keys of its
+    self-attention); produced: what it writes (the queries of cross attention)."""
     split, predictor = analysed.data.split(split_name), analysed.predictor
     source, target = split.pairs[i]
     kept = KeepAttention()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
@@ -131,6 +132,34 @@ def test_attention_of_hugging_faces_models_is_what_they_output(name):
     assert seen.visible(kind, "query").any(2).sum() == 5  # but for the special one
     if name == "T5":
         assert seen.visible("cross", "none").any(2).tolist() == (labels != -100).tolist()
+
+
+@pytest.mark.slow
+def test_confidence_leaves_special_tokens_of_hugging_faces_models_out():
+    model = BY_NAME["BERT"].model()
+    model.set_attn_implementation("eager")
+    batch = {"input_ids": torch.tensor([[1, 6, 7, 2]])}
+    found = confidence(model, [batch], special_ids=[1, 2], kinds=["enc-self"])
+    for site, weights in zip(found, model(**batch, output_attentions=True).attentions, strict=True):
+        torch.testing.assert_close(found[site].float(), weights[0, :, 1:3, 1:3].amax(2).mean(1))
+
+
+@pytest.mark.slow
+def test_the_decoder_of_a_classifier_is_observed_over_the_source():
+    config = transformers.BartConfig(
+        vocab_size=23, d_model=12, encoder_layers=1, decoder_layers=1, encoder_attention_heads=3,
+        decoder_attention_heads=3, encoder_ffn_dim=7, decoder_ffn_dim=7, num_labels=2,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    model = transformers.BartForSequenceClassification(config).eval()
+    ids = torch.tensor([[0, 5, 6, 2], [0, 9, 2, 1]])
+    batch = {"input_ids": ids, "attention_mask": (ids != 1).long(), "labels": torch.tensor([0, 1])}
+    (seen,) = shown(model, [batch])
+    assert seen.batch.target_in.tolist() == [[2, 0, 5, 6], [2, 0, 9, 2]]
+    output = model(**batch, output_attentions=True)
+    (cross,) = (site for site in seen.weights if site.kind == "cross")
+    real = (ids != 1)[:, None, :, None]
+    torch.testing.assert_close(seen.weights[cross], output.cross_attentions[0] * real)
 
 
 def test_heads_of_whisper_are_as_confident_as_its_own_weights_say_and_it_generates_without_some():

@@ -81,6 +81,14 @@ def test_the_best_is_picked_on_validation_and_compared_with_the_highest_of_the_o
     assert ": a tie, +1.00" in sentence
 
 
+def test_gates_are_compared_with_the_best_of_the_others_on_validation():
+    lines = {"subset": (range(120), 1.0), "importance": (range(60), 1.1), "random": (range(118), 1.2)}
+    points = [made(method, 11, right(own), loss=loss) for method, (own, loss) in lines.items()]
+    best, learned = said(twice(points), "At 11 heads")
+    assert "the highest of the others is random" in best
+    assert "learned subset against importance, the best of the others: ahead, +30.00" in learned
+
+
 def test_a_lead_over_six_others_is_found_though_they_make_many_pairs():
     generator = np.random.default_rng(6)
     found = [said(of_seeds(generator, [1] * 7, better=40), "At 11 heads") for _ in range(10)]

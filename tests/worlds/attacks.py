@@ -288,7 +288,7 @@ def cards(inside: Path, **changes: Any) -> Action:
     role = {"family": "positional", "score": 1.0, "baseline": 0.5}
     head = {"site": "encoder.0.enc-self", "head": 0, "roles": [role], "asked": [], "offsets": []}
     head |= dict.fromkeys(("confidence", "lrp_share", "lrp_signed", "entropy"))
-    content = {"version": 1, "settings": {"weights": "", "what": [], "facts": {}}, "heads": [head]}
+    content = {"version": 1, "settings": {"weights": "", "read": {}, "facts": {}}, "heads": [head]}
     content |= {name: [] for name in ("examples", "survival", "tests", "correlations")} | changes
     (inside / f"runs/{BASE}/analysis/base/cards.json").write_text(json.dumps(content))
     return action
