@@ -220,12 +220,11 @@ def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
 
 def causes_settings(analysed: AnalysedModel) -> dict[str, Any]:
     """Its text is the training text, and what other commands left beside it is part of the card."""
-    runs, ablation = analysed.shown_runs, analysed.base / "ablation/one.csv"
+    ablation = analysed.base / "ablation/one.csv"
     return {
         "training pairs": analysed.config.causes_sentences,
         "training text": analysed.source.corpus.digest(),
         "scores": list(SCORES),
-        "heads that stay": runs[-1].name if runs else None,
         "pair_heads": analysed.config.pair_heads,
         "ablation": file_digest(ablation)[:12] if ablation.is_file() else None,
     }

@@ -62,7 +62,8 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
     removed = metric_effects(analysed, exact.values)
     metric = source.task.metrics[0].name
     rows = [card_row(each, exact, removed, metric) for each in found]
-    heads = heads_of_pairs(analysed, exact.values)
+    heads = sorted(heads_at(exact.values), key=lambda head: -value(exact.values, head))
+    heads = heads[: config.pair_heads or None]
     begin = time.perf_counter()
     analysed.report(f"causes: {len(heads) * (len(heads) - 1) // 2} pairs of heads")
     pairs = interactions(
@@ -153,15 +154,6 @@ def agreement(found: Tensor, exact: Tensor, *, signed: bool) -> dict[str, float 
         "sign": equal if signed else None,
         "top_quarter": len(top[0] & top[1]) / count,
     }
-
-
-def heads_of_pairs(analysed: AnalysedModel, exact: HeadMap) -> list[Head]:
-    """The heads that stay open in the run with the fewest, or all where there is no such run; of more than
-    pair_heads those with the largest effects."""
-    stay = analysed.shown_runs[-1].open if analysed.shown_runs else HeadMap({})
-    heads = [each for each in heads_at(exact) if each[0] not in stay or value(stay, each)]
-    heads.sort(key=lambda each: -abs(value(exact, each)))
-    return heads[: analysed.config.pair_heads or None]
 
 
 def value(effects: HeadMap, head: Head) -> float:

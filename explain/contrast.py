@@ -33,6 +33,7 @@ from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.batch import pad
 from headgates.data.contrast import NAMED, Contrast, read_contrasts, without_mark
 from headgates.data.special_tokens import MOST_UNKNOWN
+from headgates.data.text_file import unpacked_name
 from headgates.explain.ablation import least_resamples
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.sentence_model import LOGITS
@@ -256,11 +257,11 @@ def head_rows(
 
 
 def contrast_slug(name: str) -> str:
-    """A contrast's name in those of files: toy-number, or the folder's and the file's own without its
+    """A contrast's name in those of files: toy-number, or the folder's and the file's own without its last
     ending."""
     prefix, colon, own = name.partition(":")
     path = Path(name)
-    words = [prefix, own] if colon and prefix in NAMED else [path.parent.name, path.name.split(".")[0]]
+    words = [prefix, own] if colon and prefix in NAMED else [path.parent.name, Path(unpacked_name(path)).stem]
     return "-".join(filter(None, words))
 
 

@@ -181,5 +181,6 @@ def test_settings_without_a_contrast_are_refused(run, called):
 
 def test_files_are_named_by_the_contrast():
     slugs = {"toy:case": "toy-case", "en-de:number": "en-de-number"}
-    slugs |= {"a/b.c/mine.x.tsv": "b.c-mine", "mine.tsv": "mine"}
+    slugs |= {"a/b.c/mine.x.tsv": "b.c-mine.x", "mine.tsv": "mine"}
+    slugs |= {"c/number.en.tsv.gz": "c-number.en", "c/number.de.tsv": "c-number.de"}
     assert {name: contrast_slug(name) for name in slugs} == slugs
