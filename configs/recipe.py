@@ -319,6 +319,16 @@ class Recipe:
         return ", ".join([self.label, self.budget.words, *epochs, f"seed {self.seed}"])
 
     @property
+    def planned(self) -> bool:
+        """Whether a plan decides what stays, be it of a shape that is then made anew."""
+        return self.choose == PLAN or (self.choose == "scratch" and isinstance(self.budget, Speed | Share))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether models are timed to choose one."""
+        return isinstance(self.budget, Speed) or (self.choose == PLAN and isinstance(self.budget, MaxDrop))
+
+    @property
     def learns(self) -> bool:
         """Whether gates learn what stays."""
         return self.choose in LEARNED

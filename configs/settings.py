@@ -6,7 +6,7 @@ A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lam
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,6 +157,11 @@ class SearchConfig:
         8000, "Source pieces, padding counted, times beam, translated at once.", at_least=1
     )
 
+    def usual_batch(self) -> "SearchConfig":
+        """The search with as many pieces at once as usual: how many changes no output, so no hash counts
+        them."""
+        return replace(self, batch_tokens=SearchConfig().batch_tokens)
+
 
 def read_search(settings: Mapping[str, Any], origin: object) -> SearchConfig:
     """The search settings that a file, `origin`, holds. Raises ValueError, naming it, at one of another type
@@ -297,10 +302,7 @@ class Settings:
         if self.encoder is not None and self.task == "translation":
             raise ValueError("--encoder is for --task classify; leave it out, or give both")
         self.check_model()
-        if self.strategy == "fsdp" and "muon" in (self.train.optimizer, self.finetune.optimizer):
-            raise ValueError(
-                "--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw"
-            )
+        self.check_whole_matrices(self.finetune.optimizer)
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]
         if wrong or len(set(self.dynamics)) < len(self.dynamics):
             raise ValueError(
@@ -342,6 +344,13 @@ class Settings:
             raise ValueError(
                 "--distill.sequences: a base of this task writes no translations to learn from; take "
                 "--distill.weight"
+            )
+
+    def check_whole_matrices(self, optimizer: str | None) -> None:
+        """Raises ValueError where it cannot train by the strategy."""
+        if self.strategy == "fsdp" and optimizer == "muon":
+            raise ValueError(
+                "--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw"
             )
 
     @property

@@ -76,7 +76,12 @@ class ExperimentText:
 
     def load(self, base: RunFolder) -> Predictor:
         """A fresh copy of a base's best model, with the settings of this configuration, in fp32, which
-        training needs."""
+        training needs. Raises ValueError where its heads are closed and still in it."""
+        if base.systems()[base.own_system()].get("xi") is not None:
+            raise ValueError(
+                f"{base.path}: its closed heads stay in the model, whose outputs are sampled anew; that is "
+                "measured, and leaves no model to go on with: give its base"
+            )
         predictor = self.task.load_predictor(base.path, base.weights_of(base.own_system()), self.settings)
         predictor.model.to(best_device(), torch.float32)
         return predictor

@@ -214,6 +214,7 @@ class Run:
         self, lab: Lab, folder: RunFolder, base: RunFolder, kind: str, recipe: Recipe | None, done: bool
     ):
         self.lab, self.folder, self.base, self.kind, self.done = lab, folder, base, kind, done
+        self.recipe = recipe
         self.settings, self.task, self.text = lab.settings, lab.task, lab.text
         self.seed = lab.settings.seed if recipe is None else recipe.seed
         self.made = self.tracked = False
@@ -247,7 +248,7 @@ class Run:
     def track(self) -> None:
         """Let the tracker follow the run from here on."""
         if not self.tracked:
-            asked = (self.kind == BASE) if self.lab.asked is None else self.kind not in (BASE, CONTINUED)
+            asked = self.kind == BASE if self.lab.asked is None else self.recipe == self.lab.asked
             self.lab.tracker.open(self.folder, self.kind, self.base, asked=asked)
             self.tracked = True
 

@@ -144,6 +144,7 @@ def log_grid(
         return
     import wandb
 
+    agent = {name: os.environ.pop(name) for name in AGENT if name in os.environ}  # its run is a point's
     rows = read_table(folder, f"{name}.csv")
     table = list(rows[0]), [list(row.values()) for row in rows]
     run = open_followed(folder, kind, {"base_hash": base.run_hash(), **config}, base)
@@ -159,4 +160,5 @@ def log_grid(
     finally:
         run.end(1)
         wandb.teardown()
+        os.environ.update(agent)
     say_how_to_upload([run])

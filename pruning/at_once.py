@@ -39,18 +39,18 @@ def at_once(
 ) -> dict[str, str]:
     """Run commands of headgates, and return why those failed that did, by their titles.
 
-    commands: the words of each by a title. folder: what they write is in its logs. threads: CPU threads of
-    each, 0 for its share. Ctrl-C ends all processes, and is raised again. Raises ValueError on
-    Windows, and at --slurm as `slurm_start` does."""
+    commands: the words of each by a title. folder: what they write is in its logs. threads: CPU threads that
+    each is given as a setting, 0 for its share of the cores. Ctrl-C ends all processes, and is raised again.
+    Raises ValueError on Windows, and at --slurm as `slurm_start` does."""
     if sys.platform == "win32":
         raise ValueError("processes are stopped by groups, which Windows does not have; use WSL, or --jobs 1")
     folder.mkdir(parents=True, exist_ok=True)
     start: Start = slurm_start(options.slurm, folder / "slurm") if options.slurm else LocalJob
     jobs = min(options.jobs or len(commands), len(commands))
-    threads = threads or (0 if options.slurm else max(1, processor_cores() // jobs))
+    share = threads or (0 if options.slurm else max(1, processor_cores() // jobs))
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": paths}
-    environment |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
+    environment |= {"OMP_NUM_THREADS": str(share)} if share else {}
     queue, running, failed = list(commands), dict[str, tuple[Job, float]](), dict[str, str]()
     live = Live(get_renderable=lambda: running_table(running), refresh_per_second=2, transient=True)
     with live if sys.stdout.isatty() else nullcontext():
@@ -58,7 +58,7 @@ def at_once(
             while queue or running:
                 while queue and len(running) < jobs:
                     title = queue.pop(0)
-                    words = [*commands[title], f"--threads={threads}"]
+                    words = [*commands[title], *([f"--threads={threads}"] * bool(threads))]
                     log = folder / f"{config_hash({'command': words})}.log"
                     job = start([sys.executable, "-m", "headgates", *words], log, environment)
                     running[title] = job, time.monotonic()

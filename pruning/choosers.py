@@ -180,8 +180,7 @@ def score_named(name: str) -> Score:
 
 def score_of(recipe: Recipe) -> str | None:
     """The score that a recipe's choice reads; None where it reads none."""
-    planned = recipe.choose == "plan" or (recipe.choose == "scratch" and isinstance(recipe.budget, Speed))
-    return ORDER if planned else recipe.choose if is_score(recipe.choose) else None
+    return ORDER if recipe.planned else recipe.choose if is_score(recipe.choose) else None
 
 
 def is_score(choose: str) -> bool:

@@ -83,8 +83,11 @@ def failed_at_once(
         alone = []
     recipes = [*alone, *sorted(recipes, key=lambda recipe: bool(recipe.epochs))]
     folder = Path(lab.settings.runs) / f"logs-{base.path.resolve().name}"
-    again = ["--fresh"] if lab.settings.fresh else ["--resume"]
-    commands = {recipe.title: [*words(recipe), *again] for recipe in recipes}
+    more = ["--fresh" if lab.settings.fresh else "--resume"]
+    more += ["--set=unique=true"] * (not lab.settings.unique)  # a name that is taken gets a hash, as here
+    if lab.settings.precision == "auto" and any(map(trains, recipes)):
+        more.append(f"--precision={lab.precision}")  # with fewer threads each might choose another
+    commands = {recipe.title: [*words(recipe), *more] for recipe in recipes}
     if lab.settings.fresh:
         lab.repeated |= {config_hash(recipe_key(lab, base, recipe)) for recipe in recipes}
     errors = at_once(commands, folder, options, threads=lab.settings.threads)

@@ -23,10 +23,9 @@ AS_LONG = 2  # epochs from random weights for each of training on: a plan takes 
 
 
 def same_shape(run: Run, recipe: Recipe) -> Choice:
-    """What a plan leaves for a speed, or learned gates for a number of heads, from random weights: trained
-    as the base and then as long as the others; for a speed AS_LONG times as long as the others."""
-    for_speed = isinstance(recipe.budget, Speed)
-    other = replace(recipe, choose="plan" if for_speed else "l0")
+    """What a plan leaves for a speed or a size, or learned gates for a number of heads, from random weights:
+    trained as the base and then as long as the others; a plan's AS_LONG times as long as the others."""
+    other = replace(recipe, choose="plan" if recipe.planned else "l0")
     choice = imported(how(other.choose))(run, other)
     assert choice.subnet is not None
     predictor = new_predictor(run)
@@ -34,7 +33,7 @@ def same_shape(run: Run, recipe: Recipe) -> Choice:
     if isinstance(predictor, Translator) and isinstance(choice.predictor, Translator):
         predictor.shortlist = choice.predictor.shortlist
     schedule = as_many_batches(run.base, run.settings.ranks)
-    if for_speed:
+    if recipe.planned:
         schedule = replace(schedule, epochs=AS_LONG * recipe.epochs)
         result = run.train("plan-scratch", predictor, schedule, prefix="training-", distilled=True)
     else:

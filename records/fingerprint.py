@@ -7,7 +7,7 @@ from typing import Any
 
 from headgates.configs.fields import to_dict
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import UNPRUNED, Budget, Listed, Pieces, Recipe, Speed
+from headgates.configs.recipe import UNPRUNED, Budget, Listed, Pieces, Recipe
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
@@ -57,6 +57,7 @@ def recipe_fingerprint(
     sampled: the training pairs that its score reads; code: of a score of the user's own (`Score`); teacher:
     the hash of the run that is learned from, None for the base."""
     settings = as_one_process(settings)
+    search = to_dict(settings.search.usual_batch())
     found = {
         **shared_fingerprint(settings, corpus, precision if trains(recipe) else "32", recipe.seed),
         "base_hash": base_hash,
@@ -67,20 +68,22 @@ def recipe_fingerprint(
             "finetune": to_dict(settings.finetuning(recipe.epochs)) | {"dropout": settings.finetune.dropout},
             "freeze_decoder": settings.freeze_decoder,
             "distill": to_dict(settings.distill) | {"teacher": teacher},
-            "distill_search": to_dict(settings.search) if settings.distill.sequences else None,
+            "distill_search": search if settings.distill.sequences else None,
         }
     if recipe.choose == UNPRUNED:  # recipes that differ in their search share it, and evaluate it anew
         return found
-    found |= {"search": to_dict(settings.search), "test_digest": digest_lines(*test), "sampled": sampled}
+    found |= {"search": search, "test_digest": digest_lines(*test), "sampled": sampled}
     if code:
         found["code"] = code
     if files := files_of(recipe.budget):
         found["files"] = [file_digest(file) for file in files]
     links = isinstance(recipe.budget, Listed) and recipe.budget.by.isdigit()
-    if recipe.closing != "zero" or links:
+    if recipe.closing != "zero" or links or recipe.planned:
         found["calibration"] = [settings.calibration_sentences, settings.calibration_targets]
+    if recipe.is_timed:
+        found["threads"] = settings.threads
     # what is made anew from random weights has the shape that these gates leave
-    by_gates = recipe.choose == "scratch" and not isinstance(recipe.budget, Speed)
+    by_gates = recipe.choose == "scratch" and not recipe.planned
     if (learned := LEARNED.get("l0" if by_gates else recipe.choose)) is not None:
         training = {each.name: getattr(settings.gates, each.name) for each in fields(GateTraining)}
         found["gates"] = training | learned.gate_options(settings.gates)

@@ -106,7 +106,8 @@ def claim_run(
         folder = same_runs[0] if same_runs else RunFolder(root / name)
         if fresh and config.name == name:  # repeated under a name of its own, the first stays
             folder = RunFolder(root / name)
-        is_other = folder.path not in [run.path for run in same_runs] and (folder / "config.yaml").exists()
+        taken = any((folder / name).exists() for name in ("config.yaml", "result.json"))
+        is_other = taken and folder.path not in [run.path for run in same_runs]
         occupied = "another's" if is_other else locks.occupy(folder.path, wanted)
         if occupied == "another's":
             if strict or config.name == name:
@@ -131,7 +132,7 @@ def claim_run(
             raise ValueError(
                 f"{folder.path} is no run folder, so --fresh does not empty it; give --name another name"
             )
-        shutil.rmtree(folder.path)
+        remove_run(folder)
     folder.path.mkdir(parents=True, exist_ok=True)
     for place, _, _ in os.walk(folder.path):
         remove_leftovers(Path(place))
@@ -157,6 +158,19 @@ def claim_run(
     before = command.read_text(encoding="utf-8") + "\nresumed\n" if command.is_file() else ""
     folder.write_command(facts, before)
     return folder, False
+
+
+def remove_run(folder: RunFolder) -> None:
+    """Delete a run's folder. Killed midway it leaves an unfinished run of the same configuration: its records
+    go first, which would vouch for files that are gone, and config.yaml last."""
+    for path in [*folder.path.rglob("*.json")]:
+        path.unlink()
+    for path in [*folder.path.iterdir()]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != "config.yaml":
+            path.unlink()
+    shutil.rmtree(folder.path)
 
 
 def abandon_run(folder: RunFolder, files: str) -> None:

@@ -150,4 +150,4 @@ class Translation(Task):
         return predictor.translate(lines, beam=1) if quick else predictor.translate(lines)
 
     def prediction_settings(self, predictor: Any, *, quick: bool = False) -> dict[str, Any]:
-        return {"search": to_dict(predictor.search) | ({"beam": 1} if quick else {})}
+        return {"search": to_dict(predictor.search.usual_batch()) | ({"beam": 1} if quick else {})}

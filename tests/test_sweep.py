@@ -1,12 +1,14 @@
 """sweep.py as its user meets it: a grid of two runs on one base, the same command again, what is refused."""
 
 import csv
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
 from headgates.commands import sweep
+from headgates.lightning_modules.module import StageModule
 from headgates.pruning import at_once, jobs
 from headgates.records.folder import RunFolder
 from tests.worlds.ranks import Command
@@ -75,6 +77,26 @@ def test_trials_at_once_share_one_base_are_found_again_and_one_that_fails_is_nam
     code, out, _ = sweep_here(file, "--runs", runs, "--threads", 1)  # in this process
     assert "failed: heads 99: --heads: cannot keep 99 of" in out
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("best.pt")} == made
+
+
+def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(sweep_here, write, tmp_path, monkeypatch):
+    file = write(gate=["none"], set=["checkpoint_steps=1"])
+    steps, step = [], StageModule.training_step
+
+    def interrupted(module, *batch):
+        steps.append(1)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        return step(module, *batch)
+
+    monkeypatch.setattr(StageModule, "training_step", interrupted)
+    words = file, "--runs", tmp_path / "runs", "--threads", 1
+    with suppress(KeyboardInterrupt):
+        sweep_here(*words)
+    code, out, error = sweep_here(*words)
+    assert code == 0, out + error
+    (command,) = (tmp_path / "runs").rglob("command.txt")
+    assert "\nresumed\n" in command.read_text()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_whole_matrices(self.train.optimizer)
         if self.gate != NONE:
             check_chooser("--gate", self.gate)
             own = self.own_recipes()

@@ -5,7 +5,7 @@ python sweep.py configs/sweeps/lambda.yaml --jobs 2
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +84,14 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
     if processes:
         for trial in trials:
             check_precision(options, trial.options.precision)
+        trials = list(map(with_precision, trials))
         commands = {trial.title: ["fit", *trial.words, "--resume"] for trial in trials}
         failed = at_once(commands, folder.path / "logs", options, threads=options.threads)
     rows: list[TableRow] = []
     for trial in trials:
         if trial.title not in failed:
             try:
-                found = fitted(trial.options, trial.given, show=not processes)
+                found = fitted(replace(trial.options, resume=True), trial.given, show=not processes)
             except (ValueError, OSError) as error:
                 failed[trial.title] = " ".join(str(error).split())
             else:
@@ -99,6 +100,19 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
     for title, why in failed.items():
         say(f"failed: {title}: {why}")
     return 1 if failed else 0
+
+
+def with_precision(trial: Trial) -> Trial:
+    """The trial with the precision that it has in this process: with fewer threads its own might choose
+    another, whose runs are not found here again."""
+    if trial.options.precision != "auto":
+        return trial
+    from headgates.lightning_modules.precision import resolve_precision
+    from headgates.records.provenance import device_name
+
+    own: dict[str, Any] = {"precision": resolve_precision(trial.options, device_name(), say)}
+    words = [*trial.words, f"--precision={own['precision']}"]
+    return replace(trial, words=words, options=replace(trial.options, **own), given={**trial.given, **own})
 
 
 def read_trials(options: SweepOptions) -> list[Trial]:

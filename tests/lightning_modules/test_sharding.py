@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headgates.commands.fit import FitOptions
 from headgates.configs.settings import Settings
 from headgates.configs.stages import StageConfig
 from headgates.lightning_modules.stage import strategy as strategy_of
@@ -90,10 +91,11 @@ def resumed(*arguments):
 def test_what_cannot_be_sharded_is_refused():
     with pytest.raises(ValueError, match="--strategy fsdp shares out one model over processes"):
         strategy_of(Settings(strategy="fsdp"), unused=False)
-    for stage in ("train", "finetune"):
+    for settings, stage in ((Settings, "finetune"), (FitOptions, "train")):
         muon = {stage: replace(getattr(Settings(), stage), optimizer="muon")}
         with pytest.raises(ValueError, match="--strategy fsdp: muon needs whole matrices"):
-            Settings(strategy="fsdp", devices=2, **muon)
+            settings(strategy="fsdp", devices=2, **muon)
+    Settings(strategy="fsdp", devices=2, train=muon["train"])  # of a base that is trained already
 
 
 def test_training_on_takes_muon_but_for_classifiers_and_sharded_models():

@@ -14,6 +14,7 @@ import torch
 from headgates.configs.recipe import NO_SHORTLIST, Lambda, Layers, MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, find_sites
 from headgates.lab.lab import Lab, Run
+from headgates.lab.tracker import Tracker
 from headgates.planning.planner import Plan
 from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
@@ -200,9 +201,25 @@ def test_heads_that_are_sampled_anew_stay_in_the_model_and_save_no_time(made, sh
     assert (row.result.heads_open, row.result.seconds) == (9, None)
     assert row.result.parameters == made("importance", NINE).result.parameters
     assert not (row.run / "best.pt").exists()
+    with pytest.raises(ValueError, match="leaves no model to go on with: give its base"):
+        shared[0].text.load(row.run)
 
 
 # ---------------------------------------------------------------- training
+
+
+def test_of_a_sweep_s_agent_are_the_runs_of_the_recipe_alone(tiny):
+    lab, base = lab_on(tiny)
+    lab.asked, found = Recipe("random", NINE), {}
+
+    class Opened(Tracker):
+        def open(self, folder, kind, base, *, asked):
+            found[folder.path.name] = asked
+
+    lab.tracker = Opened()
+    for recipe in (lab.asked, Recipe("importance", NINE)):  # a rival of the first
+        make(lab, base, recipe)
+    assert found == {"toy-en-de-random-9-s1": True, "toy-en-de-importance-9-s1": False}
 
 
 def test_a_model_trains_on_from_what_was_removed_and_stands_beside_the_base_trained_as_long(tiny, stages):
@@ -402,6 +419,16 @@ def test_a_shortlist_beside_a_speed_is_the_plan_s_and_that_of_its_shape_from_ran
     row = made("scratch", Speed(1.1, "torch", 7, "25"), ALL_KINDS, epochs=1)
     assert opened(row.run).translator.shortlist.best == 25
     assert row.result.speed["shortlist"]["by"] == "25"
+
+
+def test_the_rival_of_a_plan_for_a_size_has_its_shape_and_trains_as_long_as_for_a_speed(made, stages):
+    size, plan = Share("params", 0.7), made("plan", Share("params", 0.7), ALL_KINDS)
+    rival = made("scratch", size, ALL_KINDS, epochs=1)
+    models = [opened(each.run).model.state_dict() for each in (plan, rival)]
+    shapes = [{name: each.shape for name, each in model.items()} for model in models]
+    assert shapes[0] == shapes[1]
+    assert rival.result.stage["epochs"] == 2
+    assert stages == ["base-continued", "plan-scratch"]
 
 
 def test_a_model_that_nobody_trains_is_timed_refitted_and_one_that_trains_by_the_lengths_of_the_base(

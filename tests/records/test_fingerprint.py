@@ -8,7 +8,7 @@ import pytest
 
 from headgates.configs.cli import config_hash
 from headgates.configs.learned import LEARNED
-from headgates.configs.recipe import UNPRUNED, Lambda, Listed, Pieces, Recipe, Speed, Units
+from headgates.configs.recipe import UNPRUNED, Lambda, Listed, Pieces, Recipe, Share, Speed, Units
 from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
@@ -105,6 +105,16 @@ def test_every_part_of_a_recipe_is_part_of_its_key():
     assert len(set(map(key, recipes))) == len(recipes)
 
 
+def test_a_plan_depends_on_the_pairs_that_it_reads_and_on_the_threads_that_are_timed():
+    calibration, threads = replace(PLAIN, calibration_sentences=7), replace(PLAIN, threads=2)
+    for choose in ("plan", "scratch"):
+        for budget, is_timed in ((Speed(2.0), True), (Share("params", 0.5), False)):
+            recipe = Recipe(choose, budget, epochs=1)
+            assert key(recipe, calibration) != key(recipe)
+            assert (key(recipe, threads) != key(recipe)) is is_timed
+    assert key(Recipe("importance", Speed(2.0)), threads) != key(Recipe("importance", Speed(2.0)))
+
+
 @pytest.mark.parametrize("name", [*LEARNED, "scratch"])  # whose shape is that of learned gates
 def test_gates_depend_on_every_option_of_their_own(name):
     recipe = Recipe(name, Units(9), epochs=3)
@@ -122,6 +132,7 @@ def test_a_base_is_another_for_another_seed_and_a_recipe_has_its_own(seed):
 def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it():
     places = {"name": "n", "runs": "r", "data_dir": "d", "threads": 3, "resume": True, "unique": True}
     places |= {"logger": "wandb", "checkpoint_minutes": 1.5, "checkpoint_steps": 7, "look_sentences": 3}
+    places["search"] = replace(PLAIN.search, batch_tokens=4000)  # of a GPU that was full
     others = [{name: value} for name, value in places.items()] + [{"fresh": True}]
     for other in (replace(PLAIN, **each) for each in others):
         assert [key(recipe, other) for recipe in ALL.values()] == [key(recipe) for recipe in ALL.values()]
@@ -148,6 +159,7 @@ def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_
         ("l0", Units(9), None),
         ("plan", Speed(2.0), "obs"),
         ("scratch", Speed(2.0), "obs"),
+        ("scratch", Share("macs", 0.5), "obs"),
         ("scratch", Units(9), None),
         (UNPRUNED, Units(), None),
     ],

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from headgates.configs.recipe import Recipe, Units
 from headgates.configs.settings import Settings
 from headgates.data.atomic_file import machine_mark
 from headgates.records.folder import RunFolder, base_of
-from headgates.records.run_lock import RunLocks, abandon_run, claim_run, open_lock
+from headgates.records.run_lock import RunLocks, abandon_run, claim_run, open_lock, remove_run
 
 KEY = {"seed": 1}
 
@@ -175,6 +176,36 @@ def test_an_abandoned_run_leaves_what_lay_there_before(claim, tmp_path):
     folder.write_text("vocab.model", "pieces")
     abandon_run(folder, "vocab*")
     assert [path.name for path in folder.path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_kill_while_a_run_is_deleted_leaves_it_unfinished_and_its_own(claim, monkeypatch, after):
+    folder, _ = claim("mine")
+    for name in ("result.json", "training-stage.json", "training-last.pt", "hypotheses/base.txt"):
+        folder.write_text(name, "{}")
+    left, unlink = [after], Path.unlink
+
+    def killed(path, **options):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", killed)
+        remove_run(folder)
+    if folder.path.exists():
+        assert folder.run_hash() == config_hash(KEY)  # --fresh goes on with it
+    records = [*folder.path.rglob("*.json")]
+    assert not records or (folder / "training-last.pt").exists(), "they would vouch for it"
+
+
+def test_what_is_left_of_another_run_is_not_taken_for_one_of_ours(claim):
+    folder, _ = claim("mine")
+    folder.write_text("result.json", '{"version": 1, "finished": true}')
+    (folder / "config.yaml").unlink()
+    with pytest.raises(ValueError, match="holds a run with another configuration"):
+        claim("mine", strict=True)
 
 
 def test_a_run_that_was_being_resumed_is_not_abandoned(claim):
