@@ -13,8 +13,8 @@ ALL_KINDS = [*KINDS, *FFN_KINDS]
 KIND_GROUPS = {"heads": KINDS, "ffn": FFN_KINDS, "all": ALL_KINDS}  # words for several kinds
 KIND_CHOICES = [*KIND_GROUPS, *KINDS, *FFN_KINDS]
 OF_KINDS = (  # of --kinds
-    f"Kinds of parts: heads, ffn or all. Or some of {', '.join(ALL_KINDS)}. Default heads; all where a plan "
-    "decides."
+    f"Kinds of parts: heads, ffn or all. Or some of {', '.join(ALL_KINDS)}. Default heads; all for a "
+    "speed or a size."
 )
 
 

@@ -28,7 +28,7 @@ SUMMARY = {
     "bleu": "sacreBLEU on the test set",
     "bleu_low": "lower end of its 95% interval, paired bootstrap",
     "bleu_high": "upper end",
-    "bleu_difference": "bleu minus that of the reference, the better of the two bases",
+    "bleu_difference": "bleu minus that of the reference, the base trained as long where something trains",
     "bleu_difference_low": "lower end of its 95% interval",
     "bleu_difference_high": "upper end",
     "p_value": "of the difference, two-sided, paired bootstrap",

@@ -94,7 +94,7 @@ class RecipeFlags:
         [],
         f"Weights that are refitted: {', '.join([NO_REFIT, *REFITS])}. That is "
         + "; ".join(f"{name}: {about}" for name, about in REFITS.items())
-        + f". Default {NO_REFIT}; out+ffn+v where a plan decides.",
+        + f". Default {NO_REFIT}; out+ffn+v for a speed or a size.",
         items=[NO_REFIT, *REFITS],
     )
     epochs: list[int] = setting(

@@ -14,6 +14,7 @@ from headgates.configs.recipe import Lambda, Recipe
 from headgates.configs.settings import Settings
 from headgates.gates import HeadMap, HeadSite
 from headgates.records.folder import RunFolder
+from headgates.records.table import read_table
 from notebooks.execute import executed_notebook, main, notebook_files
 from notebooks.show import open_maps
 from tests.worlds.finished_runs import made
@@ -115,3 +116,16 @@ def test_a_notebook_runs_on_a_run_of_another_shape_and_leaves_it_as_it_was(
     assert other.path.name in said(notebook)
     assert pictures(notebook) >= 3
     assert state(other.path.parent) == before
+
+
+def test_the_gates_of_a_run_that_was_refitted_have_their_own_steps(tiny_flags, tmp_path, monkeypatch):
+    """They learned first, and the training afterwards has none."""
+    torch.set_num_threads(1)
+    settings = read_command(Settings, [*tiny_flags, "--runs", str(tmp_path / "runs")])
+    run = made(settings, Recipe("l0", Lambda(0.05), refit="out", epochs=1)).run
+    rows = [row for row in read_table(run, "metrics.csv") if row["stage"] == "gates: choice"]
+    last = max(row["step"] for row in rows) + 1
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("HEADGATES_RUN", str(run.path))
+    notebook = executed_notebook(ROOT / f"notebooks/{NOTEBOOKS[0]}.ipynb", cwd=ROOT / "notebooks")
+    assert f"recordings over {last} steps" in said(notebook)

@@ -124,6 +124,19 @@ def test_the_snippets_of_the_readme_run_as_printed(
     assert len(list(tmp_path.glob("*/config.json"))) == 2, "both models are saved"
 
 
+def test_the_library_guide_runs_from_its_top(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", TEXTS["docs/library.md"], re.DOTALL):
+        exec(compile(block, "library.md", "exec"), found)
+    said = capsys.readouterr().out
+    assert "GateBank(l0: 2 of 8 heads open)" in said
+    assert "4 of 8 heads, 128 of 128 neurons, 2 of 2 layers" in said
+    assert (tmp_path / "fast").is_dir()
+
+
 def test_guides_are_six_short_pages_that_begin_with_a_command_and_its_output() -> None:
     for name in ("library", "prune", "learn", "explain", "speed", "sources"):
         text = TEXTS[f"docs/{name}.md"]

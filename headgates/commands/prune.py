@@ -43,7 +43,8 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
     by: list[str] = setting(
         [],
         f"The methods that choose what stays: {', '.join(OFFERED)}, or module:function; l0 trains gates. The "
-        "default is l0 for --lambda, plan for a speed or a size, and importance for everything else.",
+        "default is l0 for --lambda, plan for a speed, a size or --max-drop, and importance for everything "
+        "else.",
     )
     also: list[str] = setting(
         [],
