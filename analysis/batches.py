@@ -168,7 +168,7 @@ def batch_loss(model: Any, batch: Any) -> Tensor:
             output.float().flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
         )
     loss = getattr(output, "loss", None)
-    if loss is None:
+    if loss is None or not isinstance(batch["labels"], Tensor):  # such as a list of boxes for each image
         raise without_loss(model, batch)
     counted = count_labels(model, batch["labels"])
     if not counted:

@@ -29,9 +29,9 @@ def scale_columns(weight: Tensor, xi: Tensor, *, transposed: bool) -> Tensor:
     return weight * (columns[:, None] if transposed else columns)
 
 
-def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
-    """The input z of an output projection, (B, L, H * K), its sentences one after the other in (B * L, H * K)
-    or, with batch_axis 1, (L, B, H * K), times xi (H,), (B, H) or (B, H, L).
+def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int, flat: bool = False) -> Tensor:
+    """The input z of an output projection, (B, L, H * K) or, with batch_axis 1, (L, B, H * K), times xi (H,),
+    (B, H) or (B, H, L). flat: z may be (B * L, H * K), sentences of one length one after the other.
 
     Raises ValueError where xi has other sentences or positions than z."""
     heads = xi.shape[min(xi.dim() - 1, 1)]
@@ -40,7 +40,8 @@ def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
             xi = xi[..., None]
             if z.dim() > 3 and not batch_axis:  # ProphetNet's streams (B, N, L, H * K)
                 return scale_heads(z.flatten(1, -2), xi, batch_axis=0).view_as(z)
-        if z.dim() == 2 and not batch_axis and len(z) % len(xi) == 0:  # feed-forward layers of OPT
+        # else what is packed may be of several lengths, such as the patches of images (Qwen2-VL)
+        if z.dim() == 2 and (len(xi) == 1 or (flat and len(z) % len(xi) == 0)):
             return scale_heads(z.unflatten(0, (len(xi), -1)), xi, batch_axis=0).view_as(z)
         if (
             z.dim() != 3
@@ -137,6 +138,8 @@ class HookHold(Hold):
     def take(self) -> None:
         super().take()
         self.handle = projection(self.module, self.rule.out).register_forward_pre_hook(self.scale)
+        # a whole layer, whose sentences it puts one after the other itself (OPT)
+        self.flat = bool(self.rule.inner) and hasattr(self.module, "self_attn")
 
     def release(self) -> None:
         super().release()
@@ -144,7 +147,7 @@ class HookHold(Hold):
 
     def scale(self, _: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         z, *others = inputs
-        return scale_heads(z, self.gate(), batch_axis=self.rule.batch_axis), *others
+        return scale_heads(z, self.gate(), batch_axis=self.rule.batch_axis, flat=self.flat), *others
 
 
 class WeightHold(Hold):

@@ -63,7 +63,8 @@ class GateOptimizer:
         if price.requires_grad:
             for gate, gradient in zip(self.gates, torch.autograd.grad(price, self.gates), strict=True):
                 gate.grad = gradient if gate.grad is None else gate.grad + gradient
-        self.adam.step()
+        if not all(gate.binarised for _, gate in self.bank.items()):  # else momentum would move them on
+            self.adam.step()
         self.adam.zero_grad()
         self.number += 1
 

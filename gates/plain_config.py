@@ -48,6 +48,7 @@ def plain_config(model: Any) -> Any | None:
         setattr(config, name, next(iter(numbers[name])))
     try:
         built_from(model, config)
+        type(config).from_dict(config.to_dict()).validate()
     except (
         Exception
     ):  # of whatever kind: a width that does not divide into so many heads, a class of one's own

@@ -300,7 +300,9 @@ SHARED_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
 # of a class, or several where instances differ: the first whose projections are there
 SITE_RULES: dict[str, SiteRule | tuple[SiteRule, ...]] = {
     **{name: rule for names, rule in SHARED_RULES.items() for name in names.split()},
-    "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True, also=("distances",)),  # ours
+    "headgates.models.attention.MultiHeadAttention": SiteRule(
+        heads="heads", slot="gate", zero_heads=True, also=("distances",)
+    ),
     "headgates.models.transformer.FeedForward": (
         replace(feed_forward("outer", "inner", "factor"), mode="slot"),
         replace(feed_forward("outer", "inner"), mode="slot"),

@@ -216,7 +216,7 @@ def projection(module: nn.Module, path: str) -> nn.Module:
 
 def plain_projection(module: nn.Module, path: str) -> nn.Linear:
     """The projection of this path, an nn.Linear or a class like it. Raises ValueError unless its weight is a
-    parameter of its own."""
+    parameter of its own, in floats that need no scales beside them."""
     found = projection(module, path)
     if hasattr(found, "base_layer"):
         raise ValueError(
@@ -228,7 +228,9 @@ def plain_projection(module: nn.Module, path: str) -> nn.Linear:
             f"the weights of {type(module).__name__} are offloaded: its heads can be gated, not removed, nor "
             f"their weights read; {BRING_BACK}"
         )
-    if "weight" not in dict(found.named_parameters(recurse=False)):
+    own = dict(found.named_parameters(recurse=False))
+    scales = {*own, *dict(found.named_buffers(recurse=False))} - {"weight", "bias"}
+    if "weight" not in own or scales or not own["weight"].is_floating_point() or own["weight"].itemsize < 2:
         raise ValueError(
             f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation "
             "first"

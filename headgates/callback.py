@@ -121,7 +121,8 @@ class GateCallback:
         self.settle_where_due()
 
     def settle_where_due(self) -> None:
-        if self.gates.number >= self.settle_at:
+        settled = all(gate.binarised for _, gate in self.bank.items())
+        if self.gates.number >= self.settle_at and not settled:  # once: the decision stands
             self.bank.binarise()
 
     def before_step(self, scaler: Any) -> None:

@@ -58,9 +58,12 @@ class HeadGates(GateCallback, pl.Callback):
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.gates.sample()
+        self.has_stepped = False
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.before_step(getattr(trainer.precision_plugin, "scaler", None))
+        if not self.has_stepped:  # of several optimizers each comes here in a batch
+            self.has_stepped = True
+            self.before_step(getattr(trainer.precision_plugin, "scaler", None))
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.end()  # not where training ends: averaged weights are put into the model there

@@ -99,7 +99,8 @@ def draw_of(batches: Sequence[Any]) -> Draw:
     labels = batches[0].get("labels") if batches and isinstance(batches[0], Mapping) else None
     if batches and not isinstance(batches[0], Mapping):
         return sampled_targets
-    return sampled_targets if labels is not None and labels.dtype == torch.long else given_targets
+    classes = isinstance(labels, Tensor) and labels.dtype == torch.long
+    return sampled_targets if classes else given_targets
 
 
 def one_for_each(model: Any, site: HeadSite, batch: Any) -> Tensor:

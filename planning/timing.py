@@ -2,7 +2,8 @@
 
 The model changes its shape in place and back, so nothing is copied. A shape is some attributes of modules;
 the weights of both are in memory meanwhile. One thread is timed by the CPU seconds of this process, which
-other work on the machine hardly moves, several by the clock, and a GPU by its own events.
+other work on the machine hardly moves, several by the clock, and GPUs by the clock once all of them have
+done what was asked.
 """
 
 import time
@@ -31,6 +32,8 @@ class Timer:
 
     def __init__(self, model: nn.Module, run: ModelRun):
         self.run, self.device = run, device_of(model)
+        devices = {each.device for each in model.parameters()}
+        self.others = {each for each in devices if each.type not in ("cpu", "meta")}  # GPUs
         self.to_whole, self.repeats = memory_of(model), 1
         with evaluation_mode(model):
             self.seconds(model)  # warm-up
@@ -46,25 +49,27 @@ class Timer:
         """Where it runs, in words."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
+        if self.others:
+            return str(self.device)
         threads = torch.get_num_threads()
         return f"the CPU, {threads} thread{'s' * (threads > 1)}"
 
     def seconds(self, model: nn.Module) -> float:
         """Of one run, the mean of `repeats`."""
+        by_cpu = torch.get_num_threads() == 1 and not self.others
+        clock = time.process_time if by_cpu else time.perf_counter
         with torch.no_grad():
-            if self.device.type == "cuda":
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                begin.record()
-                for _ in range(self.repeats):
-                    self.run(model)
-                end.record()
-                end.synchronize()
-                return begin.elapsed_time(end) / 1000 / self.repeats
-            clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+            self.wait()
             start = clock()
             for _ in range(self.repeats):
                 self.run(model)
+            self.wait()
             return (clock() - start) / self.repeats
+
+    def wait(self) -> None:
+        """Until every GPU has done what it was asked."""
+        for device in self.others:
+            torch.accelerator.synchronize(device)
 
     def speedups(self, model: nn.Module) -> list[float]:
         """How many times as fast as the whole the model is as it is now, in each round."""

@@ -326,6 +326,41 @@ def test_in_fp16_the_scale_of_the_loss_is_taken_off_the_gates(same_noise, by_han
     torch.testing.assert_close(log_alphas(gates.bank), by_hand[0], rtol=0.02, atol=0.02)
 
 
+class TwoOptimizers(Module):
+    automatic_optimization = False
+
+    def configure_optimizers(self):
+        own = list(self.parameters())
+        return [torch.optim.SGD(each, LR) for each in (own[:9], own[9:])]
+
+    def training_step(self, batch, index):
+        self.manual_backward(self.bert(**batch).loss)
+        for each in self.optimizers():
+            each.step()
+            each.zero_grad()
+
+
+def test_gates_make_a_step_a_batch_whatever_number_of_optimizers_steps():
+    gates = hg.lightning.HeadGates(**OPTIONS)
+    train_pl(gates, module=TwoOptimizers(), max_steps=2 * STEPS)  # Lightning counts both
+    assert gates.gates.number == STEPS
+
+
+def test_gates_that_have_settled_stay_as_they_were_decided():
+    """The momentum of Adam would move them on, for no gradient at all."""
+    gates, decided = hg.hf.HeadGates(**OPTIONS | {"settle": 0.5, "lr": 0.5}), []
+    gates.put_on(model := make_model(), seed=0)
+    gates.begin(STEPS)
+    for _ in range(STEPS):
+        gates.gates.sample()
+        model(**make_batch()).loss.backward()
+        gates.before_step(None)
+        if all(gate.binarised for _, gate in gates.bank.items()):
+            decided.append(log_alphas(gates.bank))
+    assert len(decided) == STEPS // 2 + 1
+    assert all(torch.equal(each, decided[0]) for each in decided)
+
+
 class ByHandAverage(pl.Callback):
     def on_train_batch_end(self, trainer, module, *_):
         now = {name: p.detach().clone() for name, p in module.named_parameters()}

@@ -156,6 +156,16 @@ def test_gates_of_other_sentences_or_positions_are_refused(attention_class, shap
         model(inputs())
 
 
+def test_packed_patches_of_images_are_not_taken_for_sentences_of_one_length():
+    z, xi = torch.ones(12, 3 * WIDTH), torch.tensor([[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    with pytest.raises(ValueError, match="run the images one at a time"):
+        scale_heads(z, xi, batch_axis=0)  # of 4 patches and 8, say
+    assert torch.equal(scale_heads(z, xi[:1], batch_axis=0), scale_heads(z, xi[0], batch_axis=0))
+    assert (
+        scale_heads(z, xi, batch_axis=0, flat=True).sum(1).tolist() == [2.0 * WIDTH] * 6 + [3.0 * WIDTH] * 6
+    )
+
+
 # ---------------------------------------------------------------- rules that do not fit
 
 

@@ -67,6 +67,22 @@ def test_saving_leaves_the_model_as_it_was_and_options_go_to_transformers(tmp_pa
     assert loaded.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("heads", [2, 6])  # transformers refuses 6 heads of a width of 32, whatever their own
+def test_layers_alike_are_saved_whether_or_not_their_heads_divide_the_width(tmp_path, heads):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=23, hidden_size=32, num_hidden_layers=2, num_attention_heads=8, intermediate_size=16,
+        num_key_value_heads=4,
+    )  # fmt: skip
+    model, ids = transformers.LlamaForCausalLM(config).eval(), torch.tensor([[3, 4, 5]])
+    remove(model, HeadMap({site: torch.arange(8) >= heads for site in find_sites(model)}))
+    loaded = load_pruned(save_pruned(model, tmp_path / "alike"))
+    torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
+    if heads == 2:
+        theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "alike")
+        torch.testing.assert_close(theirs(ids).logits, model(ids).logits)
+
+
 def test_a_link_to_a_folder_is_followed(tmp_path):
     (tmp_path / "there").mkdir()
     for name, target in (("link", "there"), ("dangling", "new")):

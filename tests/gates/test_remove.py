@@ -143,6 +143,17 @@ def test_weights_that_are_shared_or_made_of_others_are_refused(model):
         remove(model, UNEVEN)
 
 
+def test_weights_with_scales_beside_them_are_refused(model):
+    """Rows would go, and the scales of blocks of them would stay (FP8)."""
+    values = model.encoder.layers[0].self_attention.v_proj
+    plain = values.weight
+    for weight, scales in ((plain.to(torch.float8_e4m3fn), None), (plain, torch.ones(1, 1))):
+        values.weight = nn.Parameter(weight.detach(), requires_grad=False)
+        values.register_buffer("weight_scale_inv", scales)
+        with pytest.raises(ValueError, match="v_proj of MultiHeadAttention has no plain weight; undo"):
+            remove(model, UNEVEN)
+
+
 def test_gates_that_close_half_open_heads_are_said_with_their_number_and_the_largest(model, recwarn):
     bank = attach(model, heads=16)
     with torch.no_grad():

@@ -76,12 +76,10 @@ def test_torch_s_layers_alone_are_found_and_a_class_of_the_same_name_elsewhere_i
     names = [f"decoder.{i}.{kind}" for kind in ("dec-self", "cross") for i in range(2)]
     assert [site.name for site in find_sites(decoder)] == names
 
-    class MultiheadAttention(nn.Module):
-        pass
-
-    layer.self_attn = MultiheadAttention()
-    with pytest.raises(ValueError, match="no attention in TransformerEncoderLayer has a rule"):
-        find_sites(layer)
+    for name in ("MultiheadAttention", "MultiHeadAttention"):  # torch's, and our own
+        layer.self_attn = type(name, (nn.Module,), {})()
+        with pytest.raises(ValueError, match="no attention in TransformerEncoderLayer has a rule"):
+            find_sites(layer)
 
 
 def test_heads_of_one_key_head_are_not_parted_and_a_shared_gate_closes_them_together():

@@ -122,6 +122,32 @@ def test_both_towers_are_pruned_though_the_mask_is_of_the_text_alone():
     )
 
 
+class Boxes(transformers.BertForTokenClassification):
+    """As detection models, it takes a list with the labels of each row."""
+
+    def forward(self, input_ids, labels=None):
+        output = super().forward(input_ids)
+        if labels is not None:
+            output.loss = cross_entropy(output.logits[:, 0], torch.tensor([each["label"] for each in labels]))
+        return output
+
+
+def test_a_loss_of_one_s_own_reads_labels_that_are_a_list():
+    batch = {"input_ids": torch.tensor([[4, 5, 6], [7, 8, 9]]), "labels": [{"label": 0}, {"label": 1}]}
+    config = BY_NAME["BERT"].model().config
+    for choose in ("plan", "importance"):
+        report = prune(
+            Boxes(config),
+            [batch] * 2,
+            heads=3,
+            choose=choose,
+            loss=lambda model, batch: 2 * model(**batch).loss,
+        )
+        assert report.subnet.units.select(KINDS).count() == 3
+    with pytest.raises(ValueError, match="the loss of Boxes is not known for a batch of"):
+        prune(Boxes(config), [batch], heads=3)
+
+
 def test_what_does_nothing_goes_first():
     """One head, 16 neurons of one layer, and in another model a layer, give nothing to the output."""
     model, batches = made("gpt2")

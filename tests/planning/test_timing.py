@@ -5,7 +5,7 @@ import torch
 import transformers
 from torch import nn
 
-from headgates.planning.timing import multiply_adds
+from headgates.planning.timing import Timer, multiply_adds
 
 WIDTH, FFN, LAYERS, WORDS, ROWS = 32, 64, 3, 9, 4
 
@@ -30,6 +30,17 @@ def test_attention_scores_are_counted_by_every_kernel(kernel):
     model = transformers.BertModel(config, add_pooling_layer=False)
     ids = torch.randint(0, 16, (ROWS, 64))
     assert multiply_adds(lambda model: model(ids))(model) == LAYERS * ROWS * of_a_layer(64)
+
+
+def test_gpus_are_waited_for_before_a_clock_is_read(monkeypatch):
+    said, model = [], nn.Linear(2, 2)
+    timer = Timer(model, lambda model: said.append("run"))
+    assert "wait" not in said
+    timer.others, timer.repeats = {"the first", "the second"}, 2
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: said.append("wait"))
+    said.clear()
+    timer.seconds(model)
+    assert said == ["wait"] * 2 + ["run"] * 2 + ["wait"] * 2
 
 
 def test_a_run_without_a_matrix_product_is_refused_in_words_of_our_own():
