@@ -227,6 +227,8 @@ def convert_folder(folder: Path, config: Mapping[str, Any], options: ForeignOpti
     files = {PREFIX + name: folder / name for name in TOKENIZER_FILES if (folder / name).is_file()}
     about = vocabulary(folder, model, sizes, options)
     specials = [SpecialTokens(**about[side]["specials"]) for side in SIDES]
+    if specials[1].unknown in suppressed(model.generation_config):
+        specials[1] = replace(specials[1], writes_unknown=False)
     ours = as_ours(model, *specials)
     settings: dict[str, Any] = {
         "search": search(model, specials[1].never_produced),
@@ -361,6 +363,12 @@ def our_tensor(
         return our_positions(name.split("_")[0], state, family, padding)[: config.max_positions]
     tensor = state[their_name(name, family)]
     return tensor.flatten() if name == "output.bias" else tensor
+
+
+def suppressed(config: Any) -> set[int]:
+    """The tokens that `generate` never writes by a generation_config."""
+    words = [each[0] for each in config.bad_words_ids or () if len(each) == 1]
+    return {*words, *(config.suppress_tokens or ())}
 
 
 def search(model: Any, never: Collection[int]) -> dict[str, Any]:

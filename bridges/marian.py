@@ -233,13 +233,15 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
 @dataclass(frozen=True)
 class MarianFiles:
     """vocabularies, cutters: of source and target, the same file twice where joint. search: settings of a
-    run's. shortlist, listing: the file of its shortlist, and how that is read (`read_marian_list`). settings:
-    the YAML file that named all these, if there is one."""
+    run's. writes_unknown: whether translations may hold <unk>. shortlist, listing: the file of its shortlist,
+    and how that is read (`read_marian_list`). settings: the YAML file that named all these, if there is
+    one."""
 
     model: Path
     vocabularies: list[Path]
     cutters: list[Path | None]
     search: dict[str, Any]
+    writes_unknown: bool
     shortlist: Path | None
     listing: dict[str, Any]
     settings: Path | None
@@ -292,7 +294,8 @@ def find_files(place: Path) -> MarianFiles:
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }
     listing = dict(zip(LISTING, filter(is_number, numbers), strict=False))
-    return MarianFiles(models[0], both, cutters, search, shortlist, listing, settings)
+    writes_unknown = config.get("allow-unk") is True
+    return MarianFiles(models[0], both, cutters, search, writes_unknown, shortlist, listing, settings)
 
 
 def as_list(value: Any) -> list[Any]:
@@ -320,7 +323,9 @@ def convert(files: MarianFiles, language: str | None) -> Converted:
         raise ValueError(f"{files.model}: {error}") from error
     sizes = [len(state[f"{side}_embedding.weight"]) - 1 for side in STACK_OF_SIDE]
     marked = None if language is None else f">>{language}<<"
-    source, target = read_sides(files.vocabularies, files.cutters, sizes, marked)
+    source, target = read_sides(
+        files.vocabularies, files.cutters, sizes, marked, writes_unknown=files.writes_unknown
+    )
     model = filled_model(
         config, [size + 1 for size in sizes], state, files.model, specials=(source.specials, target.specials)
     )
@@ -592,6 +597,7 @@ def write(translator: Translator, folder: Path) -> dict[str, Any]:
         write_npz(file, content, written_settings(model, heads))
     decoder = {"relative-paths": True, "models": [file.name], "vocabs": names}
     decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
+    decoder |= {"allow-unk": True} if specials.writes_unknown else {}
     if (listed := translator.shortlist) is not None:
         listed.without_padding(model.target_vocab - 1, specials.end).write(folder / SHORTLIST_FILE)
         decoder["shortlist"] = [SHORTLIST_FILE]

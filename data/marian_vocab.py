@@ -108,12 +108,14 @@ def read_sides(
     sizes: Sequence[int],
     language: str | None,
     specials: Sequence[SpecialTokens | None] = (None, None),
+    *,
+    writes_unknown: bool = False,
 ) -> tuple[MarianVocab, MarianVocab]:
     """The vocabularies of source and target, the same object twice where they are one. specials: the model's,
-    where they are known."""
+    where they are known. writes_unknown: else whether translations may hold <unk>."""
     source, target = zip(paths, cutters, sizes, specials, strict=True)
-    first = read_side(*source)
-    second = first if source == target else read_side(*target)
+    first = read_side(*source, writes_unknown=writes_unknown)
+    second = first if source == target else read_side(*target, writes_unknown=writes_unknown)
     languages = [piece for piece in first.ids if LANGUAGE.fullmatch(piece)]
     if language is not None and language not in languages:
         raise DataError(
@@ -130,6 +132,8 @@ def read_side(
     cutter_path: Path | None,
     size: int,
     specials: SpecialTokens | None,
+    *,
+    writes_unknown: bool,
 ) -> MarianVocab:
     """The vocabulary of one side, for a model of `size` embeddings without padding."""
     cutter = (
@@ -148,7 +152,7 @@ def read_side(
             f"{path} does not belong to the model: it has {found}; give the vocabulary that the model was "
             "trained with"
         )
-    expected = SpecialTokens(padding=size, beginning=size, end=ids[END], unknown=ids[UNKNOWN])
+    expected = SpecialTokens(size, size, ids[END], ids[UNKNOWN], writes_unknown=writes_unknown)
     return MarianVocab(path, ids, specials or expected, cutter)
 
 

@@ -2,8 +2,8 @@
 Importing this needs no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,14 +19,15 @@ class SpecialTokens:
     `beginning` is what the decoder reads first. It may be the padding (as in Marian's models) or the end (as
     in fairseq's). `forced` are the first pieces of every translation, such as the language it is in: `encode`
     of a target's vocabulary puts them before a line's own pieces, search takes them without asking the model,
-    and a score leaves them out. Raises ValueError at a negative id, or where padding and end are one
-    token."""
+    and a score leaves them out. Without `writes_unknown` no translation holds the unknown piece (as by
+    Marian). Raises ValueError at a negative id, or where padding and end are one token."""
 
     padding: int = 0
     beginning: int = 1
     end: int = 2
     unknown: int = 3
     forced: tuple[int, ...] = ()
+    writes_unknown: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "forced", tuple(self.forced))  # files hold lists
@@ -41,8 +42,9 @@ class SpecialTokens:
     @property
     def never_produced(self) -> tuple[int, ...]:
         """Ids that no translation holds, lowest first: padding and beginning, unless the beginning is the
-        end."""
-        return tuple(sorted({self.padding, self.beginning} - {self.end}))
+        end, and the unknown piece where it is not written."""
+        never = {self.padding, self.beginning} | (set() if self.writes_unknown else {self.unknown})
+        return tuple(sorted(never - {self.end}))
 
     @property
     def always_known(self) -> tuple[int, ...]:
@@ -52,10 +54,9 @@ class SpecialTokens:
     def renumbered(self, kept: Sequence[int]) -> "SpecialTokens":
         """The same tokens where the ids `kept`, in their order, are now numbered from 0."""
         place = {old: new for new, old in enumerate(kept)}
-        padding, beginning, end, unknown = (
-            place[i] for i in (self.padding, self.beginning, self.end, self.unknown)
-        )
-        return SpecialTokens(padding, beginning, end, unknown, tuple(place[i] for i in self.forced))
+        names = ("padding", "beginning", "end", "unknown")
+        new: dict[str, Any] = {name: place[getattr(self, name)] for name in names}
+        return replace(self, **new, forced=tuple(place[i] for i in self.forced))
 
     def unknown_share(self, lines: Sequence[Sequence[int]]) -> float:
         """The share of the ids of lines that are the unknown piece; 0 without any."""

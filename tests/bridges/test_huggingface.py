@@ -291,6 +291,19 @@ def test_fields_that_change_nothing_and_tokens_that_are_never_produced_are_not_n
         read(str(folder), ForeignOptions()).convert()
 
 
+@pytest.mark.parametrize("name", ["bad_words_ids", "suppress_tokens"])
+def test_a_generation_that_never_writes_an_unknown_piece_is_searched_so(hf_folder, tmp_path, name):
+    plain = read(str(hf_folder("marian")), ForeignOptions()).convert().translator
+    unknown = plain.target_vocab.specials.unknown
+    words = [[unknown]] if name == "bad_words_ids" else [unknown]
+    folder = with_generation(hf_folder("marian"), tmp_path, **{name: words})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = read(str(folder), ForeignOptions()).convert().translator
+    assert unknown in ours.model.target_specials.never_produced
+    assert ours.target_vocab.specials == ours.model.target_specials
+
+
 def test_a_table_that_is_no_sinusoid_is_kept_as_learned_positions(hf_folder, tmp_path):
     folder = copy_of(hf_folder("marian"), tmp_path)
     state = load_file(folder / "model.safetensors")

@@ -79,6 +79,23 @@ def test_log_probabilities_are_those_of_ctranslate2_s_own_reader(tmp_path, chang
     assert difference(opened(path).score(SOURCES, TARGETS), expected) < 1e-4
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_no_translation_holds_an_unknown_piece_unless_decoder_yml_allows_it(tmp_path, allowed):
+    path, settings = write_marian(tmp_path / "model"), SETTINGS
+    arrays = marian_arrays(settings)
+    arrays["decoder_ff_logit_out_b"][0, WORDS.index("<unk>")] += 9.0  # so that it comes first everywhere
+    write_model(path, arrays, settings)
+    beside = path.with_name("decoder.yml")
+    beside.write_text(beside.read_text() + "allow-unk: true\n" * allowed)
+    run = open_source(f"marian:{path.parent}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    found = run.translator.translate(SOURCES) + run.translator.translate(SOURCES, beam=1)
+    assert any("<unk>" in line for line in found) is allowed
+    (tmp_path / "again").mkdir()
+    copy_vocabs(run.translator, tmp_path / "again")
+    write(run.translator, tmp_path / "again")
+    assert ("allow-unk: true" in (tmp_path / "again/decoder.yml").read_text()) is allowed
+
+
 def test_an_ssru_has_marian_s_weights_each_in_its_place(tmp_path):
     """What it computes of them is tested in tests/models; no CTranslate2 reads one."""
     arrays = marian_arrays(SETTINGS | SSRU)
