@@ -24,6 +24,7 @@ import math
 import re
 import shutil
 import struct
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,6 +294,8 @@ def find_files(place: Path) -> MarianFiles:
     search = {
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }
+    if penalty := config.get("word-penalty"):
+        warnings.warn(f"of {settings} this is not used: word-penalty {shortened(penalty)}", stacklevel=2)
     listing = dict(zip(LISTING, filter(is_number, numbers), strict=False))
     writes_unknown = config.get("allow-unk") is True
     return MarianFiles(models[0], both, cutters, search, writes_unknown, shortlist, listing, settings)

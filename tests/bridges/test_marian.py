@@ -96,6 +96,13 @@ def test_no_translation_holds_an_unknown_piece_unless_decoder_yml_allows_it(tmp_
     assert ("allow-unk: true" in (tmp_path / "again/decoder.yml").read_text()) is allowed
 
 
+def test_a_word_penalty_is_said_not_to_be_used(tmp_path):
+    path = write_marian(tmp_path).with_name("decoder.yml")
+    path.write_text(path.read_text() + "word-penalty: 0.5\n")
+    with pytest.warns(UserWarning, match=r"decoder.yml this is not used: word-penalty 0.5"):
+        read(str(tmp_path), ForeignOptions())
+
+
 def test_an_ssru_has_marian_s_weights_each_in_its_place(tmp_path):
     """What it computes of them is tested in tests/models; no CTranslate2 reads one."""
     arrays = marian_arrays(SETTINGS | SSRU)
