@@ -324,7 +324,9 @@ class Settings:
                 f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or "
                 f"--model.positions learned"
             )
-        if text.max_length + 1 > model.max_positions:
+        if self.freeze_decoder and self.task != "translation":
+            raise ValueError("--set freeze_decoder=true is for translation models; an encoder has no decoder")
+        if self.task == "translation" and text.max_length + 1 > model.max_positions:
             raise ValueError(
                 f"--text.max-length: expected less than model.max_positions {model.max_positions} (the end "
                 f"takes one), got {text.max_length}; lower the one or raise the other"

@@ -70,15 +70,21 @@ SIZES = (
 )
 
 
-def suited(settings: Settings, pairs: int, given: Collection[str]) -> tuple[Settings, dict[str, Any]]:
+OTHER_PIECES = 100  # than single characters, at least
+
+
+def suited(
+    settings: Settings, pairs: int, given: Collection[str], *, characters: int = 0
+) -> tuple[Settings, dict[str, Any]]:
     """The settings for so many training pairs, and those that were chosen, by dotted name. given: the names
-    that flags or files set, which stay."""
+    that flags or files set, which stay. characters: different ones in the text, each of which is a piece."""
     size = next(each for each in SIZES if pairs < each.below)
     least, most = size.epochs
     chosen = flat(size.settings)
     chosen["train.epochs"] = min(most, max(least, round(size.seen / pairs)))
     # a small text has no more pieces to give
     chosen["text.vocab_size"] = min(chosen["text.vocab_size"], max(300, pairs // 200 * 100))
+    chosen["text.vocab_size"] = max(chosen["text.vocab_size"], characters + OTHER_PIECES)
     chosen = {name: value for name, value in chosen.items() if name not in given}
     before = flat(to_dict(settings))
     if "train.warmup_steps" in chosen:

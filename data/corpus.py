@@ -16,7 +16,7 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.data.splits import Corpus
 from headgates.data.store import encoded
 from headgates.data.text import DataError, ParallelText
-from headgates.data.vocab import NORMALIZATION, Vocab, Vocabulary
+from headgates.data.vocab import Vocab, Vocabulary, normalization_of
 
 
 def make_vocabs(
@@ -28,17 +28,20 @@ def make_vocabs(
 
     pairs: how many training pairs are drawn for it where there are more, 0 for all."""
 
-    def loaded_or_trained(name: str, lines: Callable[[ParallelText], Sequence[str]]) -> Vocab:
-        path = Path(folder) / name
+    def loaded_or_trained(
+        name: str, lines: Callable[[ParallelText], Sequence[str]], *languages: str
+    ) -> Vocab:
+        path, rule = Path(folder) / name, normalization_of(*languages)
         if path.exists():
             return Vocab.load(path)
-        return Vocab.train(lines(corpus.train.sample(pairs)), size=size, path=path)
+        return Vocab.train(lines(corpus.train.sample(pairs)), size=size, path=path, normalization=rule)
 
+    src, tgt = corpus.src, corpus.tgt
     if joint:
-        both = loaded_or_trained("vocab.model", lambda text: [*text.sources, *text.targets])
+        both = loaded_or_trained("vocab.model", lambda text: [*text.sources, *text.targets], src, tgt)
         return both, both
-    source = loaded_or_trained("vocab.src.model", lambda text: text.sources)
-    return source, loaded_or_trained("vocab.tgt.model", lambda text: text.targets)
+    source = loaded_or_trained("vocab.src.model", lambda text: text.sources, src)
+    return source, loaded_or_trained("vocab.tgt.model", lambda text: text.targets, tgt)
 
 
 @dataclass(eq=False)  # a Dataset is hashable
@@ -132,7 +135,7 @@ class TranslationData:
             "train": _count(self.split("train")),
             "valid": _count(self.split("valid")),
             "test": {"pairs": len(self.corpus.test), "skipped": dict(self.corpus.test.skipped)},
-            "vocabulary": {**sizes, "normalization": NORMALIZATION},
+            "vocabulary": sizes,
         }
 
     def split(self, name: str) -> EncodedSplit:

@@ -28,10 +28,11 @@ def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> P
 
 
 def read_split(files: Sequence[Path], src: str, tgt: str, *, skip_empty: bool) -> ParallelText:
-    """`read_pairs` of what `folder_files` has of a split: two aligned files, or files of rows."""
-    if row_ending(files[0]):
+    """`read_pairs` of what `folder_files` has of a split: two aligned files, or files of rows. Units of a TMX
+    that lack a language are always left out."""
+    if ending := row_ending(files[0]):
         rows = partial(pairs_of_rows, files, src, tgt)
-        return gathered_pairs(files, rows, skip_empty=skip_empty, key=(src, tgt))
+        return gathered_pairs(files, rows, skip_empty=skip_empty or ending == ".tmx", key=(src, tgt))
     return read_pairs(*files, skip_empty=skip_empty)
 
 

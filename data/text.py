@@ -62,9 +62,12 @@ class ParallelText:
         return ParallelText(sources, targets, skipped, columns=self.columns)
 
     def first(self, count: int) -> "ParallelText":
-        """Return the first `count` pairs; all of them for 0."""
+        """Return the first `count` pairs; all of them for 0. Labelled text may be in the order of its labels:
+        of it, `sample`."""
         if not count or count >= len(self):
             return self
+        if self.columns:
+            return self.sample(count)
         return ParallelText(self.sources[:count], self.targets[:count], self.skipped, columns=self.columns)
 
     def sample(self, count: int, seed: int = SAMPLE_SEED) -> "ParallelText":

@@ -4,9 +4,11 @@ says what is asked of one.
 
 Text is normalised by SentencePiece's `nmt_nfkc` before it is cut: runs of spaces become one, compatibility
 forms (ligatures, full-width letters, the one-character ellipsis) their plain form, control and zero-width
-characters go. Everything else comes back from `decode` as it went in."""
+characters go. Everything else comes back from `decode` as it went in. Chinese and Japanese are cut as they
+are, as their usual commas and brackets are such forms."""
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,6 +24,8 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import DataError, reworded
 
 NORMALIZATION = "nmt_nfkc"
+# languages whose punctuation that changes, and with it what a translation can say: these are cut as they are
+FULL_WIDTH = ("zh", "zho", "cmn", "yue", "ja", "jpn")
 # of a folder whose tokenizer is not SentencePiece by our own names: its kind, and what that kind needs
 VOCAB_ABOUT = "vocab.json"
 # kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same
@@ -63,6 +67,12 @@ class Vocabulary(Protocol):
         cannot say."""
 
 
+def normalization_of(*languages: str) -> str:
+    """How text of these languages, such as zh or zho_Hans, is normalised before it is cut."""
+    codes = {re.split("[-_]", language.lower())[0] for language in languages}
+    return NORMALIZATION if codes.isdisjoint(FULL_WIDTH) else "identity"
+
+
 class Vocab:
     """A trained SentencePiece model, and how the ids of its special tokens are numbered."""
 
@@ -72,7 +82,9 @@ class Vocab:
         self.processor, self.path, self.specials = processor, path, specials
 
     @classmethod
-    def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> "Vocab":
+    def train(
+        cls, lines: Iterable[str], *, size: int, path: str | Path, normalization: str = NORMALIZATION
+    ) -> "Vocab":
         """Train a vocabulary on `lines`, save it at `path` and return it. The same lines give the same file.
 
         `size` counts the four specials. If the text has too few different words for it, the vocabulary is
@@ -93,7 +105,7 @@ class Vocab:
                 vocab_size=size,
                 hard_vocab_limit=False,  # a small text gives a smaller vocabulary, not an error
                 character_coverage=1.0,
-                normalization_rule_name=NORMALIZATION,
+                normalization_rule_name=normalization,
                 pad_id=specials.padding,
                 bos_id=specials.beginning,
                 eos_id=specials.end,

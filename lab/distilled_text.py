@@ -64,7 +64,8 @@ def distilled_lines(text: ExperimentText, teacher: RunFolder) -> list[str]:
     numbers = distilled_pairs(text)
 
     def make() -> Distilled:
-        sources = [training_text(text).sources[number] for number in numbers]
+        train = training_text(text)
+        sources = [train.sources[number] for number in numbers]
         longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
         say(f"{teacher.path}: it translates {len(sources):,} training sentences, to be learned from")
         predictor, lines, begin = text.load(teacher), [""] * len(sources), time.perf_counter()

@@ -4,6 +4,7 @@ base."""
 from copy import copy
 from typing import Any
 
+import numpy as np
 import torch
 
 from headgates.configs.fields import to_dict
@@ -14,6 +15,8 @@ from headgates.data.corpus import TranslationData
 from headgates.data.doubts import doubts
 from headgates.data.ranks import after_first, first
 from headgates.data.special_tokens import MOST_UNKNOWN
+from headgates.data.text import DataError
+from headgates.models.description import most_tokens
 from headgates.models.progress import say
 from headgates.records.folder import RunFolder
 from headgates.records.source import Lines, Source, best_device
@@ -33,7 +36,7 @@ class ExperimentText:
         # it may be downloaded
         self.corpus = corpus or after_first(lambda: self.task.load_text(self.settings))
         self.prefix, _ = self.task.run_words(self.settings)
-        test = self.corpus.test.first(config.test_sentences)
+        test = self.corpus.split("test").first(config.test_sentences)  # raises where there is none
         self.test: Lines = (list(test.sources), list(test.targets))
         first(lambda: check_metrics(self.task.further, *self.test))  # before anything is trained
         for doubt in doubts(self.corpus):
@@ -60,6 +63,7 @@ class ExperimentText:
             ]
             if skipped:
                 say("skipped: " + "; ".join(skipped))
+            self.check_test(self._data)
             counts = self._data.report["valid"]
             share = counts["unknown_pieces"] / max(1, counts["source_pieces"] + counts["target_pieces"])
             if share > MOST_UNKNOWN:
@@ -69,10 +73,24 @@ class ExperimentText:
                 )
         return self._data
 
+    def check_test(self, data: TranslationData) -> None:
+        """Raises DataError at a test line that the model has no positions for, before anything is trained."""
+        most = most_tokens(self.config.model) if self.task.searches else None
+        lengths = data.split("test").pairs.lengths("source") if most else np.zeros(1)
+        if most and lengths.max() >= most:
+            raise DataError(
+                f"test line {int(lengths.argmax()) + 1} has {int(lengths.max()) + 1} tokens, and the model's "
+                f"positions, which are learned, end at {most}: split it, or train with a larger "
+                "model.max_positions"
+            )
+
     def sample(self, stage: StageConfig) -> Lines:
-        """The validation lines whose outputs are looked at after an epoch."""
-        n = stage.bleu_sentences
-        return list(self.corpus.valid.sources[:n]), list(self.corpus.valid.targets[:n])
+        """The validation lines whose outputs are looked at after an epoch; none that is too long for it."""
+        valid = self.corpus.valid
+        if self._data is not None:
+            valid = valid.only(self._data.split("valid").numbers.tolist())
+        valid = valid.first(stage.bleu_sentences)
+        return list(valid.sources), list(valid.targets)
 
     def load(self, base: RunFolder) -> Predictor:
         """A fresh copy of a base's best model, with the settings of this configuration, in fp32, which

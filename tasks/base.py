@@ -72,7 +72,7 @@ class Task(ABC):
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to
         de."""
-        text = Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
+        text = text_name(settings.get("data"))
         src, tgt = settings.get("src"), settings.get("tgt")
         return f"{text}-{src}-{tgt}", f"{src} to {tgt}"
 
@@ -173,3 +173,9 @@ class Task(ABC):
         """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding.
         Raises ValueError where the task does not say."""
         raise ValueError(f"{type(self).__name__} does not say at which logits relevance starts")
+
+
+def text_name(data: Any) -> str:
+    """What a text is called in the names of its runs: its folder's name, or its own without hf:."""
+    path = Path(str(data).removeprefix("hf:"))
+    return (path if path.name.strip(".") else path.resolve()).name.replace(":", "-")

@@ -34,7 +34,7 @@ from headgates.data.label_batches import LabelledData
 from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
 from headgates.data.text import ParallelText
 from headgates.data.vocab import load_vocabs
-from headgates.tasks.base import Task
+from headgates.tasks.base import Task, text_name
 
 
 class Classification(Task):
@@ -52,8 +52,7 @@ class Classification(Task):
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         encoder = Path(str(settings.get("encoder"))).name
-        name = str(settings.get("data")).removeprefix("hf:").rstrip("/").replace(":", "-")
-        return f"{Path(name).name}-{encoder}", f"labels by {encoder}"
+        return f"{text_name(settings.get('data'))}-{encoder}", f"labels by {encoder}"
 
     def cache_key(self, config: Settings) -> dict[str, Any]:
         return {"encoder": encoder_digest(encoder_of(config))}
@@ -139,6 +138,4 @@ def encoder_of(config: Settings) -> Path:
         )
     if config.model != ModelConfig():
         raise ValueError("--model.* are of the translation model; --task classify takes an encoder as it is")
-    if config.freeze_decoder:
-        raise ValueError("--set freeze_decoder=true is for translation models; an encoder has no decoder")
     return encoder_folder(config.encoder)

@@ -21,7 +21,7 @@ from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import make_vocabs
 from headgates.data.shortlist import SHORTLIST_FILE, shortlist_in
-from headgates.data.vocab import load_vocabs
+from headgates.data.vocab import NORMALIZATION, load_vocabs, normalization_of
 from headgates.models.checkpoint import architecture, load_model, save_model
 from headgates.models.description import check_size
 from headgates.models.distillation import distilled_cross_entropy
@@ -53,6 +53,10 @@ class Translation(Task):
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         data, folder, src, tgt = (settings.get(name) for name in ("data", "data_dir", "src", "tgt"))
         return load_corpus(data, data_dir=folder, src=src, tgt=tgt)
+
+    def cache_key(self, config: Settings) -> dict[str, Any]:
+        rules = [normalization_of(str(language)) for language in (config.src, config.tgt)]
+        return {} if {*rules} == {NORMALIZATION} else {"normalization": rules}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
         make_vocabs(

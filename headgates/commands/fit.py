@@ -24,12 +24,14 @@ from headgates.pruning.choosers import OFFERED, check_chooser, check_parts, is_s
 
 if TYPE_CHECKING:
     from headgates.data import Corpus
+    from headgates.data.text import ParallelText
     from headgates.lab.lab import Lab
     from headgates.pruning.make import Row
     from headgates.records.folder import RunFolder
 
 NONE = "none"
 USUAL_PRICE = 0.01
+MOST_COUNTED = 20_000  # pairs whose characters are counted
 OWN = {"gate", "rivals", "data", "src", "tgt"}  # not of `prune`, whose base has its text
 
 
@@ -107,7 +109,7 @@ def fitted(options: FitOptions, given: Mapping[str, Any], *, show: bool = True) 
     check_settings(settings)
     corpus = read_text(settings)
     if corpus is not None and settings.data not in CORPORA:
-        settings = suited_settings(settings, len(corpus.train.first(settings.text.train_sentences)), given)
+        settings = suited_settings(settings, corpus.train.first(settings.text.train_sentences), given)
     # only now: these take seconds to import, and --help, a wrong flag, path or text need none of them
     from headgates.lab.experiment_text import ExperimentText
     from headgates.lab.lab import Lab
@@ -190,11 +192,13 @@ def plain_settings(options: FitOptions) -> Settings:
     return Settings(**{name: getattr(options, name) for name in Settings.__dataclass_fields__})
 
 
-def suited_settings(settings: Settings, pairs: int, given: Mapping[str, Any]) -> Settings:
+def suited_settings(settings: Settings, text: "ParallelText", given: Mapping[str, Any]) -> Settings:
     """The settings with what suits text of one's own, which is said."""
     from headgates.configs.sized import suited  # it reads YAML, whose import an interrupt may hit
 
-    settings, chosen = suited(settings, pairs, given)
+    pairs, few = len(text), text.sample(MOST_COUNTED)
+    characters = len(set().union(*few.sources, *few.targets))
+    settings, chosen = suited(settings, pairs, given, characters=characters)
     if chosen:
         words = " ".join(f"{name}={value}" for name, value in chosen.items())
         say(

@@ -33,6 +33,12 @@ def test_warm_up_takes_at_most_a_third_of_the_steps(pairs, given):
     assert settings.train.warmup_steps <= steps / 3
 
 
+def test_each_character_of_a_text_has_a_piece():
+    """A text of Chinese has more characters than a small text has pieces otherwise."""
+    assert suited(Settings(), 600, (), characters=936)[0].text.vocab_size > 936 + 4
+    assert suited(Settings(), 600, (), characters=80)[0] == suited(Settings(), 600, ())[0]
+
+
 def test_sizes_rise_in_steps_and_the_smallest_stays_as_it_is():
     sizes = [suited(Settings(), pairs, ())[0] for pairs in (4000, 40_000, 200_000, 400_000, 4_000_000)]
     assert [size.model.d_model for size in sizes] == [128, 128, 256, 256, 512]

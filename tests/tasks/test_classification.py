@@ -201,6 +201,7 @@ def test_scores_are_compared_on_its_base_by_accuracy(base, called):
     [
         ("--heads 4 --refit out+ffn+v --epochs 1", "--refit out or none can be had"),
         ("--speedup 1.2", "is planned here for models that translate"),
+        ("--by scratch --heads 4 --epochs 1", "starts from a trained encoder, so there is none from random"),
         ("--params .5 --refit out", "is planned here for models that translate"),
     ],
 )
