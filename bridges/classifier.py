@@ -142,13 +142,23 @@ def encoder_digest(folder: Path) -> str:
 
 
 def longest_input(folder: Path) -> int:
-    """How many positions an encoder has, special tokens included. RoBERTa numbers them from its padding's id
-    plus 1."""
-    config = load_json(folder / "config.json", dict, cure="copy its folder again")
-    with reworded(f"{folder / 'config.json'} does not say its positions", "copy its folder again"):
-        positions = int(config.get("max_position_embeddings", 512))
-        roberta = config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
-        return positions - (config.get("pad_token_id", 1) + 1) * roberta
+    """How many positions an encoder has, special tokens included. RoBERTa and others number them from their
+    padding's id plus 1, which is where their table of them says that padding is."""
+    transformers = library("transformers")
+    with (
+        quiet(),
+        reworded(f"{folder / 'config.json'} does not say its positions", "copy its folder again"),
+        torch.device("meta"),
+    ):
+        config = transformers.AutoConfig.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        parts = transformers.AutoModel.from_config(config, trust_remote_code=False).named_modules()
+        tables = (part for name, part in parts if name.endswith("position_embeddings"))
+        table = next((part for part in tables if isinstance(part, torch.nn.Embedding)), None)
+        if table is not None and table.padding_idx is not None:
+            return int(table.num_embeddings - table.padding_idx - 1)
+        return int(getattr(config, "max_position_embeddings", 512))
 
 
 def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classifier:
@@ -172,6 +182,12 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
             ignore_mismatched_sizes=True,
             dtype=torch.float32,
         )
+        if any(str(each).endswith("SequenceClassification") for each in content.get("architectures") or ()):
+            # its own head is of other labels, or of these in another order
+            untrained = auto.from_config(config, trust_remote_code=False).state_dict()
+            body = f"{net.base_model_prefix}."
+            head = {name: weight for name, weight in untrained.items() if not name.startswith(body)}
+            net.load_state_dict(head, strict=False)
     model = Classifier(net, specials)
     if other := [site.name for site in find_sites(model) if site.kind != "enc-self"]:
         raise ValueError(f"--encoder {folder}: expected a model of an encoder alone, got one with {other[0]}")

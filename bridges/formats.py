@@ -72,7 +72,9 @@ def export(
         unlisted = translator.shortlist is not None and not chosen.lists
         if unlisted:
             translator = translator.with_shortlist(None)
-        translator.model.float()  # so that what is compared has rounded alike
+        own_type = str(next(translator.model.parameters()).dtype).removeprefix("torch.")
+        if own_type != "float32":  # so that what is compared has rounded alike; the caller's stays as it is
+            translator = translator.with_model(copy.deepcopy(translator.model).float())
         ungated = without_gates(translator)
         about: dict[str, Any] = {
             "format": format,
@@ -80,6 +82,7 @@ def export(
             "search": asdict(translator.search),
             "aligning": [list(each) for each in aligning],
             "architecture": architecture(ungated.model),
+            "own_type": own_type,
             "sha256": {},
         }
         about_file = draft / ABOUT

@@ -145,6 +145,11 @@ MODEL_TYPES = {
 HEADGATES_ABOUT = "headgates_vocab.json"
 
 # fields of generation_config.json at which they change nothing, where that is not nothing at all
+# `generate` goes on to the last position, and so does a model that has lost heads: between that and our own
+LONGEST_OUTPUTS = {
+    "max_ratio": 3.0,
+    "max_extra": 50,
+}  # limit, for bytes, and languages of longer words than the source's
 NEUTRAL = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
@@ -376,7 +381,7 @@ def search(model: Any, never: Collection[int]) -> dict[str, Any]:
     tokens that our search never produces. Warns of each other field by which `generate` may say something
     else."""
     config, positions = model.generation_config, getattr(model.config, "max_position_embeddings", math.inf)
-    found = {"beam": config.num_beams, "length_penalty": config.length_penalty}
+    found = {"beam": config.num_beams, "length_penalty": config.length_penalty} | LONGEST_OUTPUTS
     found["min_length"] = config.min_new_tokens
     if found["min_length"] is None and config.min_length is not None:
         found["min_length"] = config.min_length - (config.min_length > 0)  # it counts the beginning

@@ -85,6 +85,8 @@ class AboutModel(TypedDict):
 # settings of decoder.yml -> ours
 SEARCH = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}
 
+MARIANS_OWN = {"beam-size": 12, "normalize": 0.0, "max-length-factor": 3.0}  # where decoder.yml is silent
+
 LISTING = ("first", "best", "threshold")  # of a shortlist in text, behind the name of its file
 
 NEVER = -1000.0  # logit of the token that Marian does not have: its probability is 0
@@ -102,6 +104,7 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "transformer-rnn-projection": (False,),
     "transformer-train-positions": (False,),
     "transformer-train-position-embeddings": (False,),
+    "transformer-disable-position-embeddings": (False,),
     "transformer-postprocess-emb": ("", "d", "n", "nd"),
     "transformer-pool": (False,),
     "lemma-dim-emb": (0,),
@@ -291,6 +294,7 @@ def find_files(place: Path) -> MarianFiles:
         cutter if cutter.is_file() and path.suffix != ".spm" else None
         for path, cutter in zip(both, cutter_files, strict=True)
     ]
+    config = MARIANS_OWN | config if config else config
     search = {
         ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }

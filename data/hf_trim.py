@@ -3,7 +3,7 @@ the package `tokenizers` runs (NLLB, mBART, BART, Pegasus), or the dictionaries 
 MarianTokenizer and M2M100Tokenizer. Languages and all that the library calls added tokens stay."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from headgates.data.trimming import Ids, Kept, PieceFile, merged_symbols, number
 from headgates.data.vocab import read_about, write_about
 
 TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+MOST_TRIALS = 20  # of making two vocabularies as large as each other
 Files = dict[str, bytes]
 
 
@@ -34,9 +35,11 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
         sides = [kept, kept]
     elif kind(tokenizer) == "MarianTokenizer" and tokenizer.separate_vocabs:
         target_ids = {piece: i for i, piece in tokenizer.decoder.items()}
-        first, files = with_dictionary(paths, "vocab.json", ["source.spm"], tokenizer.encoder, used[0])
-        second, others = with_dictionary(paths, "target_vocab.json", ["target.spm"], target_ids, used[1])
-        sides, files = [first, second], files | others
+        dictionaries = [
+            ("vocab.json", ["source.spm"], tokenizer.encoder),
+            ("target_vocab.json", ["target.spm"], target_ids),
+        ]
+        sides, files = with_two(paths, dictionaries, used)
     elif kind(tokenizer) == "MarianTokenizer":
         cutters = ["source.spm", "target.spm"]
         kept, files = with_dictionary(paths, "vocab.json", cutters, tokenizer.encoder, both)
@@ -57,10 +60,36 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
         specials = SpecialTokens(**own["specials"]).renumbered(ids)
         own |= {"size": len(ids), "specials": vars(specials) | {"forced": list(specials.forced)}}
         own |= {each: [places[i] for i in own[each]] for each in ("prefix", "suffix")}
+    if sides[0] is not sides[1] and len({about[side]["specials"]["padding"] for side in SIDES}) > 1:
+        raise DataError(
+            f"the tokenizer in {source.path.parent} has one number for the padding of both its vocabularies, "
+            "which would be two: close heads or neurons instead"
+        )
     for name, data in files.items():
         (folder / f"{PREFIX}{name}").write_bytes(data)
     write_about(folder, about | {"files": {f"{PREFIX}{name}": name for name in files}})
     return sides[0], sides[1]
+
+
+def with_two(
+    paths: Mapping[str, Path],
+    dictionaries: Sequence[tuple[str, list[str], Mapping[str, int]]],
+    used: Sequence[Ids],
+) -> tuple[list[list[int]], Files]:
+    """`with_dictionary` of both sides. The tokenizer has one number for both paddings, which may be the last:
+    of the shorter side more pieces stay, until both have as many."""
+    more = list(map(set, used))
+    for _ in range(MOST_TRIALS):
+        sides = [with_dictionary(paths, *of, own) for of, own in zip(dictionaries, more, strict=True)]
+        lengths = [len(kept) for kept, _ in sides]
+        if lengths[0] == lengths[1]:
+            break
+        short = lengths.index(min(lengths))
+        spare = sorted({*dictionaries[short][2].values()} - {*sides[short][0]})
+        if not spare:
+            break
+        more[short] |= {*spare[: abs(lengths[0] - lengths[1])]}
+    return [kept for kept, _ in sides], sides[0][1] | sides[1][1]
 
 
 def with_dictionary(

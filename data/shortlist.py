@@ -175,7 +175,9 @@ def read_marian_list(
             raise
         names = piece_numbers(source), piece_numbers(target)
         found = read_probabilities(path, *names, first=first, best=best, threshold=threshold)
-    found = found.with_own_pieces() if source is target else found  # before the padding, which is ours
+    # one vocabulary of Marian's is one file; before the padding, which is ours
+    shared = source is target or getattr(source, "file", None) == getattr(target, "file", target)
+    found = found.with_own_pieces() if shared else found
     return found.for_sources(sources)
 
 

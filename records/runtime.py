@@ -27,6 +27,7 @@ from headgates.records.foreign_source import is_foreign
 if TYPE_CHECKING:
     from headgates.records.source import Source
 
+FP32 = "float32"
 CHECKED = 100  # test lines, as `export.py` checks
 REFUSED_FILE = "ct2-refused.json"  # beside the run's exports: why CTranslate2 is not this model
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of a machine that may have a GPU for torch
@@ -95,6 +96,8 @@ def open_runtime(
     if on_gpu or not is_checked(config, own.search) or not (make or kept):
         return own
     try:
+        if (own_type := str(next(source.model.parameters()).dtype).removeprefix("torch.")) != FP32:
+            raise ValueError(rounds_otherwise(own_type))
         folder = exported(source, report)
         if why := why_not(folder, config, own.search):
             raise ValueError(why)
@@ -121,6 +124,8 @@ def is_checked(config: Translating, search: SearchConfig) -> bool:
 
 def why_not(folder: Path, config: Translating, search: SearchConfig) -> str | None:
     """Why auto does not take what is kept: a checked line was translated otherwise, or it was slower."""
+    if (own_type := read_export(folder).get("own_type", FP32)) != FP32:
+        return rounds_otherwise(own_type)
     found, sentences = found_by_check(folder, config, search)
     if found["differing"]:
         return (
@@ -129,6 +134,10 @@ def why_not(folder: Path, config: Translating, search: SearchConfig) -> str | No
             f"takes it all the same"
         )
     return None if found["speedup"] > 1 else f"CTranslate2 has {found['speedup']:.2f} times its speed here"
+
+
+def rounds_otherwise(own_type: str) -> str:
+    return f"it is in {own_type}, CTranslate2 in {FP32}; --runtime ct2 takes it all the same"
 
 
 def found_by_check(folder: Path, config: Translating, search: SearchConfig) -> tuple[dict[str, Any], int]:
@@ -241,16 +250,22 @@ def report_rounded(
     exact: Callable[[], LineTranslator],
     report: Report,
 ) -> None:
-    """Say it, counting the lines unless they were counted before. exact: opens the same in fp32."""
+    """Say it, counting the lines unless they were counted before, or that they cannot be counted: without
+    text, or in a folder that may not be written to. exact: opens the same in fp32."""
     run, system = source.folder, source.system
     if tell_rounded(runtime, run, system, report):
         return
-    lines, _ = source.lines("test", CHECKED)
-    both = zip_longest(rounded.translate(lines), exact().translate(lines))
-    known: RoundedLines = {
-        "fingerprint": fingerprint(run, system),
-        "lines": len(lines),
-        "differing": sum(one != another for one, another in both),
-    }
-    run.write_json(f"exported/{system}-{runtime}.json", known)
+    try:
+        lines, _ = source.lines("test", CHECKED)
+        both = zip_longest(rounded.translate(lines), exact().translate(lines))
+        known: RoundedLines = {
+            "fingerprint": fingerprint(run, system),
+            "lines": len(lines),
+            "differing": sum(one != another for one, another in both),
+        }
+        run.write_json(f"exported/{system}-{runtime}.json", known)
+    except (ValueError, OSError) as error:
+        why = " ".join(str(error).split())
+        report(printable(f"{runtime}: how many lines it translates otherwise is not known: {why}"))
+        return
     tell_rounded(runtime, run, system, report)

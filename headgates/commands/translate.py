@@ -159,8 +159,8 @@ def open_model(options: TranslateOptions, *, make: bool) -> tuple[LineTranslator
                     f"device; leave it out"
                 )
         form = read_export(options.source)["format"]
-        fits = ("ct2", "int8") if form == "ct2" else ()
-        if options.runtime not in ("auto", "torch", *fits):
+        fits = ("ct2", "int8") if form == "ct2" else ("torch",) if form in ("hf", "fairseq", "marian") else ()
+        if options.runtime not in ("auto", *fits):
             raise ValueError(
                 f"--runtime {options.runtime}: {options.source} is exported to {form}, which runs as it is; "
                 f"leave it out"

@@ -154,6 +154,34 @@ ENCODERS = {
 }
 
 
+@pytest.mark.parametrize("name", ["MPNet", "Data2VecText", "XLMRobertaXL", "Bert"])
+def test_the_longest_input_is_one_that_the_encoder_reads(tmp_path, name):
+    import transformers
+
+    sizes = SHAPE | {"max_position_embeddings": 24, "type_vocab_size": 1}
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(PIECES), pad_token_id=1, **sizes)
+    net = getattr(transformers, f"{name}Model")(config).eval()
+    net.save_pretrained(tmp_path)
+    longest = longest_input(tmp_path)
+    assert longest == (24 if name == "Bert" else 22)
+    net(torch.full((1, longest), 5))
+    with pytest.raises((IndexError, RuntimeError)):
+        net(torch.full((1, longest + 1), 5))
+
+
+def test_the_head_of_another_classifier_does_not_come_along(encoder, vocabs, tmp_path):
+    import transformers
+
+    config = transformers.BertConfig(vocab_size=len(PIECES), num_labels=len(LABELS), **SHAPE)
+    own = transformers.BertForSequenceClassification(config)
+    own.save_pretrained(tmp_path)
+    found = new_classifier(tmp_path, len(LABELS), vocabs[0].specials).net
+    assert not torch.equal(found.classifier.weight, own.classifier.weight)
+    torch.testing.assert_close(
+        found.bert.embeddings.word_embeddings.weight, own.bert.embeddings.word_embeddings.weight
+    )
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_without_closed_heads_it_says_the_same_and_comes_back_from_its_file(vocabs, source, tmp_path, name):
     import transformers

@@ -11,6 +11,7 @@ import yaml
 
 from headgates.bridges.formats import copy_vocabs
 from headgates.bridges.marian import read, write
+from headgates.configs.settings import SearchConfig
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.data.shortlist import Shortlist
 from headgates.models.translator import Translator
@@ -94,6 +95,19 @@ def test_no_translation_holds_an_unknown_piece_unless_decoder_yml_allows_it(tmp_
     copy_vocabs(run.translator, tmp_path / "again")
     write(run.translator, tmp_path / "again")
     assert ("allow-unk: true" in (tmp_path / "again/decoder.yml").read_text()) is allowed
+
+
+def test_positions_that_a_model_does_not_have_are_refused(tmp_path):
+    path = write_marian(tmp_path, transformer_disable_position_embeddings=True)
+    with pytest.raises(ValueError, match="transformer-disable-position-embeddings"):
+        opened(path)
+
+
+def test_what_decoder_yml_leaves_out_is_as_marian_has_it(tmp_path):
+    path = write_marian(tmp_path)
+    assert opened(path).search == SearchConfig(beam=4, length_penalty=0.6, max_ratio=3.0)
+    path.with_name("decoder.yml").write_text("models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\n")
+    assert opened(path).search == SearchConfig(beam=12, length_penalty=0.0, max_ratio=3.0)
 
 
 def test_a_word_penalty_is_said_not_to_be_used(tmp_path):
@@ -193,6 +207,18 @@ def test_the_shortlist_that_its_settings_name_is_used_by_its_runs_and_exports(
     one, two = ([each.of_piece(i).tolist() for i in range(len(WORDS))] for each in both)  # without padding
     assert one == two
     assert again.translate(SOURCES) == run.translator.translate(SOURCES)
+
+
+def test_a_piece_of_a_vocabulary_of_many_languages_lists_itself_too(tmp_path):
+    """The source is told of its language by a vocabulary of its own, made of the same file."""
+    path = write_marian(tmp_path)
+    write_words(path.with_name("vocab.yml"), [*WORDS[:-1], ">>deu<<"])
+    settings = yaml.safe_load(path.with_name("decoder.yml").read_text())
+    path.with_name("decoder.yml").write_text(yaml.safe_dump(settings | {"shortlist": ["lex.s2t", 2, 2]}))
+    path.with_name("lex.s2t").write_text(LEX, encoding="utf-8")
+    translator = opened(path, tgt_lang="deu")
+    assert translator.source_vocab is not translator.target_vocab
+    assert WORDS.index("dog") in translator.shortlist.candidates([WORDS.index("dog")]).tolist()
 
 
 def test_with_a_shortlist_ctranslate2_translates_one_batch_after_another_as_the_own_search(tmp_path):

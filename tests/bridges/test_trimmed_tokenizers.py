@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from headgates.bridges import fairseq, hf, marian
 from headgates.bridges.exported import read_export
@@ -13,11 +14,13 @@ from headgates.bridges.formats import export
 from headgates.configs.settings import SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.hf_trim import fast
+from headgates.data.hf_vocab import quiet
 from headgates.data.text import DataError
 from headgates.models.translator import Translator
 from headgates.models.trimmed import trim_model
 from headgates.records.foreign_run import foreign_run
 from headgates.records.source import open_source
+from tests.worlds import hugging_face
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of
 from tests.worlds.marian_models import WORDS, write_marian, write_spm
 from tests.worlds.plain_fairseq import random_checkpoint
@@ -79,6 +82,42 @@ def test_a_hugging_face_model_goes_out_as_one_that_its_library_reads(hf_folder, 
     )
     again = run_of("hf", hf.read(str(out), options_of(name)), tmp_path / "again")
     assert again.translate(TEXT) == less.translate(TEXT)
+
+
+@pytest.mark.parametrize("targets", [[], OTHER], ids=["sources", "both sides"])
+def test_two_vocabularies_with_their_padding_last_stay_of_one_size(tmp_path, targets):
+    """As OPUS-MT's converter writes them: the tokenizer has one number for the padding of both."""
+    import transformers
+
+    torch.manual_seed(0)
+    folder, names = tmp_path / "tiny", ("vocab.json", "target_vocab.json")
+    folder.mkdir()
+    pieces = hugging_face.sentencepiece_model(tmp_path)
+    for side, name, own in zip(("source", "target"), names, (pieces, pieces[::-1]), strict=True):
+        (folder / f"{side}.spm").write_bytes((tmp_path / "sp.model").read_bytes())
+        numbers = {piece: i for i, piece in enumerate(["</s>", "<unk>", *own, "<pad>"])}
+        (folder / name).write_text(json.dumps(numbers))
+    (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+    size = len(pieces) + 3
+    special = hugging_face.special_ids(size - 1, 0, size - 1)
+    alike = dict(vocab_size=size, decoder_vocab_size=size, share_encoder_decoder_embeddings=False)
+    config = transformers.MarianConfig(
+        **hugging_face.SHAPE, **alike, **special, activation_function="swish", scale_embedding=True
+    )
+    with quiet():
+        transformers.MarianMTModel(config).save_pretrained(folder)
+    whole = run_of("hf", hf.read(str(folder), ForeignOptions()), tmp_path / "runs")
+    (tmp_path / "less").mkdir()
+    written = [best[0].ids if best else [] for best in whole.n_best(whole.encode(TEXT), SEARCH)]
+    less, _ = trim_model(whole, tmp_path / "less", TEXT, targets, written)
+    sides = less.source_vocab, less.target_vocab
+    assert len({len(side) for side in sides}) == len({side.specials.padding for side in sides}) == 1
+    assert len(sides[0]) < size
+    assert less.translate(TEXT) == whole.translate(TEXT)
+    for line in targets:
+        encoded = [vocab.encode([line]) for vocab in (less.target_vocab, whole.target_vocab)]
+        assert less.target_vocab.decode(encoded[0]) == whole.target_vocab.decode(encoded[1])
+    goes_out(less, "hf", tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["Unigram", "BPE"])

@@ -13,7 +13,7 @@ from headgates.configs.translating import Translating
 from headgates.models.checkpoint import save_model
 from headgates.models.translator import Translator
 from headgates.records import runtime
-from headgates.records.runtime import CHECKED, open_runtime
+from headgates.records.runtime import CHECKED, kept_runtime, open_runtime
 from headgates.records.source import Source, open_source
 from tests.worlds.imports import imported_by
 
@@ -147,6 +147,39 @@ def test_bf16_is_the_run_s_own_search_with_rounded_weights_and_says_which_lines_
     source.model.load_state_dict(state)
     near = source.translator.score(lines, found), rounded.score(lines, found)
     assert [sum(row) for row in near[1]] == pytest.approx([sum(row) for row in near[0]], rel=0.05, abs=0.5)
+
+
+def test_auto_leaves_a_model_alone_that_rounds_otherwise_and_an_export_leaves_it_as_it_is(source, opened):
+    """CTranslate2 in fp32 says the same as the run in fp32, not as the run in bf16."""
+    for weight in source.model.parameters():
+        weight.data = weight.data.bfloat16()
+    said = "it is in bfloat16, CTranslate2 in float32; --runtime ct2 takes it all the same"
+    found, (printed,) = opened("auto")
+    assert found is source.translator
+    assert said in printed
+    opened("ct2")  # which exports it
+    assert {weight.dtype for weight in source.model.parameters()} == {torch.bfloat16}
+    found, (printed,) = opened("auto")
+    assert found is source.translator
+    assert said in printed
+    config = Translating(str(source.folder.path), runtime="auto", threads=1, device="cpu")
+    assert kept_runtime(config, print) is None
+
+
+@pytest.mark.parametrize("runtime", ["bf16", "int8"])
+def test_without_text_a_rounded_runtime_translates_and_says_that_nothing_was_counted(
+    source, opened, monkeypatch, runtime
+):
+    opened("ct2")
+    lines = source.lines("test", 3)[0]
+
+    def no_text(*_):
+        raise ValueError("no text: give --data")
+
+    monkeypatch.setattr(Source, "lines", no_text)
+    found, (printed,) = opened(runtime)
+    assert len(found.translate(lines)) == 3
+    assert printed == f"{runtime}: how many lines it translates otherwise is not known: no text: give --data"
 
 
 def test_the_script_translates_by_it(source, tmp_path, called):
