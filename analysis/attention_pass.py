@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import IGNORED, is_encoder_decoder, sites_of
+from headgates.analysis.batches import IGNORED, is_encoder_decoder, sites_of, target_positions
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.on_device import on_device
@@ -81,8 +81,10 @@ class AttentionBatch:
         specials = self.source_specials if text == "source" else self.target_specials
         if pieces_alone:
             return specials.is_piece(getattr(self.batch, text))
-        # the decoder's input is padding where its output is: the beginning may have the padding's id
-        return (self.batch.source if text == "source" else self.batch.target_out) != specials.padding
+        if text == "source":
+            real: Tensor = self.batch.source != specials.padding
+            return real
+        return target_positions(self.batch, specials)  # the beginning may have the padding's id
 
     def strongest(self, site: HeadSite, exclude: Exclude = "both") -> Strongest:
         """The largest weight, and its key, of every counted query that sees a counted key. Kept, since
@@ -139,7 +141,7 @@ def observe_attention(
                 pair, source, target = batch, model.source_specials, model.target_specials
             number += len(pair.source)
             # (B, L) by kind: the padding of the queries
-            of_source, of_target = pair.source == source.padding, pair.target_out == target.padding
+            of_source, of_target = pair.source == source.padding, ~target_positions(pair, target)
             shown = {
                 site: each.float().masked_fill(
                     (of_source if site.kind == "enc-self" else of_target)[:, None, :, None], 0.0

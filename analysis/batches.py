@@ -89,12 +89,20 @@ def is_named(batch: Any) -> bool:
     return isinstance(batch, Mapping)
 
 
+def target_positions(batch: Any, specials: Any) -> Tensor:
+    """(B, T) bool, True at the decoder's positions that are not padding: where its output has a token, and
+    those of forced ones, which it reads and is not asked for."""
+    real: Tensor = batch.target_out != specials.padding
+    real[:, : len(getattr(specials, "forced", ()))] = True
+    return real
+
+
 def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
     """(B, L) bool, True at the query positions that are not padding."""
     if not is_named(batch):
         if not site.in_decoder:
             return batch.source != model.source_specials.padding
-        return batch.target_out != model.target_specials.padding
+        return target_positions(batch, model.target_specials)
     if (real := named_positions(model, site, batch)) is None:
         raise ValueError(
             f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "

@@ -144,12 +144,11 @@ MODEL_TYPES = {
 # what vocab.json says of a tokenizer in a run folder; here vocab.json is the tokenizer's own
 HEADGATES_ABOUT = "headgates_vocab.json"
 
+# Of translations. `generate` stops at the last position only, and so would a pruned model that never ends.
+# This is between that and our own limit, for bytes and for languages with longer words than the source's.
+LONGEST_OUTPUTS = {"max_ratio": 3.0, "max_extra": 50}
+
 # fields of generation_config.json at which they change nothing, where that is not nothing at all
-# `generate` goes on to the last position, and so does a model that has lost heads: between that and our own
-LONGEST_OUTPUTS = {
-    "max_ratio": 3.0,
-    "max_extra": 50,
-}  # limit, for bytes, and languages of longer words than the source's
 NEUTRAL = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,

@@ -95,8 +95,8 @@ class TranslationData:
     """Encodes a corpus once and serves its batches.
 
     Training and validation pairs of more than max_length pieces on either side are skipped and counted; test
-    sets are served whole. train_sentences takes the first so many training pairs (0: all). Epoch k has the
-    same batches in the same order whether the run came to it or resumed there."""
+    sets are served whole. train_sentences takes so many training pairs, as `ParallelText.first` (0: all).
+    Epoch k has the same batches in the same order whether the run came to it or resumed there."""
 
     split_class: ClassVar[type[EncodedSplit]] = EncodedSplit
 

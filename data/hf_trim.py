@@ -62,8 +62,8 @@ def trim(folder: Path, source: HuggingFaceVocab, target: HuggingFaceVocab, used:
         own |= {each: [places[i] for i in own[each]] for each in ("prefix", "suffix")}
     if sides[0] is not sides[1] and len({about[side]["specials"]["padding"] for side in SIDES}) > 1:
         raise DataError(
-            f"the tokenizer in {source.path.parent} has one number for the padding of both its vocabularies, "
-            "which would be two: close heads or neurons instead"
+            f"the tokenizer in {source.path.parent} uses one padding id for both vocabularies, and trimming "
+            "would give them two different ones; close heads or neurons instead"
         )
     for name, data in files.items():
         (folder / f"{PREFIX}{name}").write_bytes(data)

@@ -199,7 +199,7 @@ def one_base(folders: list[RunFolder]) -> RunFolder:
 
 
 def cut_corpus(corpus: Corpus, split: str, sentences: int) -> Corpus:
-    """The corpus with the split cut to its first `sentences` pairs; 0 leaves all of them."""
+    """The corpus with `ParallelText.first` so many pairs of the split; 0 leaves all of them."""
     first: Any = {split: corpus.split(split).first(sentences)}
     return replace(corpus, **first)
 

@@ -62,8 +62,9 @@ class Hold:
     """One gate on one attention: `check` before, `take` it, `release` it. An attach mode is a subclass
     with these three."""
 
-    def __init__(self, module: nn.Module, rule: SiteRule, gate: HeadGate):
-        self.module, self.rule, self.gate = module, rule, gate
+    def __init__(self, module: nn.Module, rule: SiteRule, gate: HeadGate, *, flat: bool = False):
+        """flat: `scale_heads`."""
+        self.module, self.rule, self.gate, self.flat = module, rule, gate, flat
 
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
@@ -138,8 +139,6 @@ class HookHold(Hold):
     def take(self) -> None:
         super().take()
         self.handle = projection(self.module, self.rule.out).register_forward_pre_hook(self.scale)
-        # a whole layer, whose sentences it puts one after the other itself (OPT)
-        self.flat = bool(self.rule.inner) and hasattr(self.module, "self_attn")
 
     def release(self) -> None:
         super().release()

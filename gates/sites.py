@@ -315,7 +315,9 @@ def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.M
     bank.handle = model.register_forward_pre_hook(bank.before_forward, with_kwargs=True)
     for site, gate in bank.items():
         rule = rule_of(modules[site])
-        ATTACH_MODES[rule.mode](modules[site], rule, gate).take()
+        # what OPT's layers and experts of a decoder put one after the other are sentences of one length
+        flat = bool(rule.inner) and (site.kind == "dec-ffn" or hasattr(modules[site], "self_attn"))
+        ATTACH_MODES[rule.mode](modules[site], rule, gate, flat=flat).take()
     # hooks do not read nested tensors
     hooked = [modules[site] for site, _ in bank.items() if rule_of(modules[site]).mode == "hook"]
     bank.padded = nesting(model, hooked)

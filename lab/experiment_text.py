@@ -4,7 +4,6 @@ base."""
 from copy import copy
 from typing import Any
 
-import numpy as np
 import torch
 
 from headgates.configs.fields import to_dict
@@ -76,20 +75,23 @@ class ExperimentText:
     def check_test(self, data: TranslationData) -> None:
         """Raises DataError at a test line that the model has no positions for, before anything is trained."""
         most = most_tokens(self.config.model) if self.task.searches else None
-        lengths = data.split("test").pairs.lengths("source") if most else np.zeros(1)
-        if most and lengths.max() >= most:
+        lengths = [len(ids) for ids in data.source_vocab.encode(self.test[0])] if most else []
+        if most and max(lengths) >= most:
             raise DataError(
-                f"test line {int(lengths.argmax()) + 1} has {int(lengths.max()) + 1} tokens, and the model's "
+                f"test line {lengths.index(max(lengths)) + 1} has {max(lengths) + 1} tokens, and the model's "
                 f"positions, which are learned, end at {most}: split it, or train with a larger "
                 "model.max_positions"
             )
 
     def sample(self, stage: StageConfig) -> Lines:
         """The validation lines whose outputs are looked at after an epoch; none that is too long for it."""
-        valid = self.corpus.valid
+        valid, count = self.corpus.valid, stage.bleu_sentences
+        if not count:
+            return [], []
         if self._data is not None:
-            valid = valid.only(self._data.split("valid").numbers.tolist())
-        valid = valid.first(stage.bleu_sentences)
+            numbers = self._data.split("valid").numbers
+            valid = valid.only((numbers if valid.columns else numbers[:count]).tolist())
+        valid = valid.first(count)
         return list(valid.sources), list(valid.targets)
 
     def load(self, base: RunFolder) -> Predictor:

@@ -279,9 +279,10 @@ class Run:
         from headgates.lightning_modules.stage import run_stage
 
         seed = stage_seed(self.seed, seeded_as or name)
+        self.settings.check_whole_matrices(stage.optimizer)
+        data = self.text.data(self.folder)  # before the sample, of which it knows what is too long
         module = StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
         self.track()
-        data = self.text.data(self.folder)
         if distilled and self.settings.distill.sequences:
             data = distilled_data(self.text, self.folder, self.teacher)
         data.accumulate = stage.accumulate

@@ -54,8 +54,8 @@ def dynamics(run: Run) -> "list[Dynamics]":
     from headgates.pruning.dynamics import Dynamics  # with the trainer
 
     data = run.task.data(run.folder.path, text.corpus, text.settings, train_sentences=settings.sentences)
-    numbers, pairs = data.split("valid").numbers[: settings.test_sentences or None], text.corpus.valid
-    valid = [pairs.sources[n] for n in numbers], [pairs.targets[n] for n in numbers]
+    pairs = text.corpus.valid.only(data.split("valid").numbers.tolist()).first(settings.test_sentences)
+    valid = list(pairs.sources), list(pairs.targets)
     facts = {"train_sentences": len(data.train_pairs), "text_digest": text.corpus.digest()}
     facts |= run.lab.provenance(run.seed)
     return [Dynamics(run.folder, sorted(settings.dynamics), data, valid, facts)]

@@ -51,6 +51,8 @@ def rows_of(
     if len(recipes) > 1 or waiting:
         say(f"{of_them(recipes, waiting)}{estimate(lab, base, waiting)}")
     failed: dict[Recipe, Failed] = {}
+    if not options.slurm:  # beside each other, on shares of the cores, models are timed wrongly
+        waiting = [recipe for recipe in waiting if not recipe.is_timed]
     if several(options) and len(waiting) > 1:
         failed = failed_at_once(lab, base, waiting, options, words)
     rows, more = in_turn(lab, base, [recipe for recipe in recipes if recipe not in failed])

@@ -63,6 +63,11 @@ def make(lab: Lab, base: RunFolder, recipe: Recipe) -> Row:
     """The row of a recipe, made now unless it is there. Raises ValueError where the recipe cannot be made
     of this base."""
     check_chooser("--by", recipe.choose)
+    if recipe.choose == "scratch" and lab.task.pretrained:
+        raise ValueError(
+            "scratch: a model of this task starts from a trained encoder, so there is none from random "
+            "weights; leave it out"
+        )
     own = CONTINUED if recipe.choose == UNPRUNED else PRUNED
     as_long = recipe.trained_as_long if recipe.epochs and own == PRUNED else None
     # what another process makes is waited for only where it is compared with

@@ -144,5 +144,7 @@ def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def last_cards(analysed: AnalysedModel) -> CardsRecord | None:
-    """The cards that analyze wrote of these weights."""
+    """The cards that analyze wrote of these weights, none where all is made again."""
+    if analysed.config.fresh:
+        return None
     return kept_cards(analysed.folder, analysed.cards_folder, analysed.weights)

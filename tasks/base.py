@@ -35,6 +35,7 @@ class Task(ABC):
     its loss is a sum over: `target_tokens` in it, `step_tokens` in the whole optimiser step."""
 
     unit: ClassVar[str] = "target tokens"  # what a batch counts, in words
+    pretrained: ClassVar[bool] = False  # whether a new model begins with weights that were trained
     searches: ClassVar[bool] = False  # whether outputs are searched for with a beam
     batches: ClassVar[type[TranslationData]] = TranslationData
     tokenizer_files: ClassVar[str] = "vocab*"  # of a run folder; runs on a base take them along

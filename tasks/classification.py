@@ -43,6 +43,7 @@ class Classification(Task):
     own_metrics = (ACCURACY,)
     unit = "sentences"
     batches = LabelledData
+    pretrained = True
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         return labelled_corpus(settings.get("data"))
@@ -55,7 +56,8 @@ class Classification(Task):
         return f"{text_name(settings.get('data'))}-{encoder}", f"labels by {encoder}"
 
     def cache_key(self, config: Settings) -> dict[str, Any]:
-        return {"encoder": encoder_digest(encoder_of(config))}
+        sampled = {"sampled": True} if config.text.train_sentences else {}  # not the first ones
+        return {"encoder": encoder_digest(encoder_of(config)), **sampled}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: Settings) -> None:
         encoder = encoder_of(config)

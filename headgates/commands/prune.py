@@ -140,11 +140,6 @@ def compare_recipes(
                     f"{recipe.budget.words} is planned here for models that translate, and the task of "
                     f"{base.path} is {settings.task}; give --heads, or plan its model by hg.prune"
                 )
-            if recipe.choose == "scratch" and not isinstance(predictor, Translator):
-                raise ValueError(
-                    f"--by scratch: a model of {settings.task} starts from a trained encoder, so there is "
-                    "none from random weights; leave scratch out"
-                )
             check_closing(recipe.closing, model)
             if isinstance(recipe.budget, Units):
                 check_counts(heads_left(model, recipe.kinds), recipe.budget.counts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgates.commands import start
-from headgates.commands.fit import FitOptions, fitted
+from headgates.commands.fit import NONE, FitOptions, fitted
 from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
 from headgates.configs.grid import GridOptions
 from headgates.configs.own_file import own_file
@@ -59,6 +59,11 @@ class Trial:
     def title(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "fit"
 
+    @property
+    def is_timed(self) -> bool:
+        made = [] if self.options.gate == NONE else self.options.own_recipes()
+        return any(recipe.is_timed for recipe in made)
+
 
 def main() -> int:
     return start(
@@ -81,6 +86,9 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
 
     folder = RunFolder(own_file(options.runs, f"sweep-{options.name or Path(options.file).stem}"))
     processes, failed = several(options) and len(trials) > 1, dict[str, str]()
+    if processes and not options.slurm and any(trial.is_timed for trial in trials):
+        say("models are timed for a speed, so trials are made one after the other")
+        processes = False
     if processes:
         for trial in trials:
             check_precision(options, trial.options.precision)

@@ -11,6 +11,7 @@ from torch import nn
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.confidence import Confidence, confidence
+from headgates.data.batch import collate
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, find_sites, remove
 from tests.gates.family_checks import generated
@@ -107,6 +108,19 @@ def test_confidence_is_the_mean_over_tokens_of_the_largest_weight():
         observe_attention(model, [batch], [observer])
     assert_equal(observer.head_map(), mean_map(values))
     assert_equal(confidence(model, BATCHES), observer.head_map())
+
+
+def test_the_beginning_stays_a_key_where_the_first_piece_is_forced():
+    """No query asks for that piece, but the decoder's other positions look at the beginning."""
+    forced = SpecialTokens(forced=(4,))
+    model = random_model()
+    model.target_specials = forced
+    batch = collate([([5, 6], [4, 7, 8])], [0], 1, target_specials=forced)
+    (seen,) = shown(model, [batch])
+    site = next(site for site in seen.weights if site.kind == "dec-self")
+    assert seen.visible("dec-self", "query").sum(2).tolist() == [[0, 0, 3, 4]]
+    assert seen.visible("dec-self", "none").sum(2).tolist() == [[1, 2, 3, 4]]
+    torch.testing.assert_close(seen.weights[site].sum(3), torch.ones(1, site.heads, 4))
 
 
 # --- models that are not ours

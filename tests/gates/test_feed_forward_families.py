@@ -93,3 +93,19 @@ def test_a_gate_at_0_zeroed_columns_removal_and_the_saved_model_give_the_same(na
     if family.generates:
         inputs = {key: value for key, value in batch.items() if not key.startswith("decoder")}
         assert torch.equal(loaded.generate(**inputs, **GENERATION), zeroed.generate(**inputs, **GENERATION))
+
+
+def test_gates_by_sentence_reach_an_expert_that_is_given_all_words_in_a_row():
+    model, ids = BY_NAME["Qwen3-Next"].model(), torch.tensor([[3, 4, 5], [6, 7, 8]])
+    bank = attach(model, gate="mask", kinds="ffn")
+    assert len(bank.sites) == LAYERS
+    masks = {
+        site: torch.stack([torch.ones(site.heads), torch.arange(site.heads) % 2.0]) for site in bank.sites
+    }
+    bank.assign(masks)
+    both = model(ids).logits
+    for row in range(2):
+        bank.assign({site: each[row] for site, each in masks.items()})
+        torch.testing.assert_close(
+            model(ids[row : row + 1]).logits, both[row : row + 1], rtol=1e-4, atol=1e-5
+        )

@@ -40,12 +40,15 @@ def test_a_line_beyond_learned_positions_is_said_at_once_and_no_sample_has_one(
     found = text.sample(settings.train)
     assert len(found[0]) == len(found[1]) > 1
     assert long.valid.sources[1] not in found[0]
+    assert text.sample(replace(settings.train, bleu_sentences=0)) == ([], [])
     beyond = ExperimentText(settings, replace(corpus, test=with_long(corpus.test, 2)))
     if positions == "learned":
         with pytest.raises(
             DataError, match=r"test line 3 has \d+ tokens, and the model's positions, which are"
         ):
             beyond.data(RunFolder(tmp_path / "run"))
+        few = replace(settings, test_sentences=2)  # which leave it out
+        ExperimentText(few, beyond.corpus).data(RunFolder(tmp_path / "run"))
     else:
         beyond.data(RunFolder(tmp_path / "run"))
 
