@@ -141,24 +141,18 @@ def encoder_digest(folder: Path) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:12]
 
 
+# families that number positions from their padding's id plus 1
+POSITIONS_AFTER_PADDING = {"camembert", "data2vec-text", "esm", "ibert", "longformer", "mpnet"}
+POSITIONS_AFTER_PADDING |= {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
+
+
 def longest_input(folder: Path) -> int:
-    """How many positions an encoder has, special tokens included. RoBERTa and others number them from their
-    padding's id plus 1, which is where their table of them says that padding is."""
-    transformers = library("transformers")
-    with (
-        quiet(),
-        reworded(f"{folder / 'config.json'} does not say its positions", "copy its folder again"),
-        torch.device("meta"),
-    ):
-        config = transformers.AutoConfig.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-        parts = transformers.AutoModel.from_config(config, trust_remote_code=False).named_modules()
-        tables = (part for name, part in parts if name.endswith("position_embeddings"))
-        table = next((part for part in tables if isinstance(part, torch.nn.Embedding)), None)
-        if table is not None and table.padding_idx is not None:
-            return int(table.num_embeddings - table.padding_idx - 1)
-        return int(getattr(config, "max_position_embeddings", 512))
+    """How many positions an encoder has, special tokens included."""
+    config = load_json(folder / "config.json", dict, cure="copy its folder again")
+    with reworded(f"{folder / 'config.json'} does not say its positions", "copy its folder again"):
+        positions, family = int(config.get("max_position_embeddings", 512)), config.get("model_type")
+        padding = 1 if family == "mpnet" else config.get("pad_token_id", 1)  # whose own is fixed
+        return positions - (padding + 1) * (family in POSITIONS_AFTER_PADDING)
 
 
 def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classifier:

@@ -20,10 +20,12 @@ import importlib.util
 import json
 import torch
 from torch import nn
-from headgates.gates import HeadMap, attach, detach, find_sites, save_pruned
+from headgates.gates import SITE_RULES, HeadMap, SiteRule, attach, detach, find_sites, save_pruned
 import headgates.analysis.scores.importance, headgates.analysis.significance
 
-class MultiHeadAttention(nn.Module):  # the class name that SITE_RULES knows
+SITE_RULES["OwnAttention"] = SiteRule(heads="heads", slot="gate", zero_heads=True)
+
+class OwnAttention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads, self.gate, self.out_proj = heads, None, nn.Linear(width, width)
@@ -37,7 +39,7 @@ class MultiHeadAttention(nn.Module):  # the class name that SITE_RULES knows
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
-        self.self_attention = MultiHeadAttention(15, 5)
+        self.self_attention = OwnAttention(15, 5)
 
 class Encoder(nn.Module):
     def __init__(self):
