@@ -2,8 +2,8 @@
 Importing this needs no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,9 +54,11 @@ class SpecialTokens:
     def renumbered(self, kept: Sequence[int]) -> "SpecialTokens":
         """The same tokens where the ids `kept`, in their order, are now numbered from 0."""
         place = {old: new for new, old in enumerate(kept)}
-        names = ("padding", "beginning", "end", "unknown")
-        new: dict[str, Any] = {name: place[getattr(self, name)] for name in names}
-        return replace(self, **new, forced=tuple(place[i] for i in self.forced))
+        padding, beginning, end, unknown = (
+            place[i] for i in (self.padding, self.beginning, self.end, self.unknown)
+        )
+        forced = tuple(place[i] for i in self.forced)
+        return SpecialTokens(padding, beginning, end, unknown, forced, self.writes_unknown)
 
     def unknown_share(self, lines: Sequence[Sequence[int]]) -> float:
         """The share of the ids of lines that are the unknown piece; 0 without any."""

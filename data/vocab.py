@@ -164,17 +164,17 @@ class Vocab:
 
 
 def spelt(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[list[int]]:
-    """`Vocabulary.characters` of a SentencePiece model, which says where in the text each piece begins and
-    ends. Where one character became several pieces, such as its bytes, all but the last begin and end before
-    it, and stand for the next character, which it is. Characters without a shape, which normalisation drops,
-    count as white space."""
+    """`Vocabulary.characters` of a SentencePiece model, which gives each piece's begin and end in the text.
+    If one character became several pieces, such as its bytes, all but the last are empty spans before it;
+    an empty span stands for the next character. Invisible characters, which normalisation drops, count as
+    white space."""
     shown = "".join(each if each.isprintable() else " " for each in text)
     return [seen(shown, *span) for span in processor.encode(text, out_type="offset_mapping")["offsets"]]
 
 
 def seen(text: str, begin: int, end: int) -> list[int]:
-    """The numbers of the characters from begin to end without white space; where there is none, that of the
-    next character that is none."""
+    """The numbers of the characters from begin to end that are no white space; if there are none, that of the
+    next one."""
     own = [i for i in range(begin, end) if not text[i].isspace()]
     return own or [i for i in range(begin, len(text)) if not text[i].isspace()][:1]
 

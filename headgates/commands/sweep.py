@@ -118,9 +118,13 @@ def with_precision(trial: Trial) -> Trial:
     from headgates.lightning_modules.precision import resolve_precision
     from headgates.records.provenance import device_name
 
-    own: dict[str, Any] = {"precision": resolve_precision(trial.options, device_name(), say)}
-    words = [*trial.words, f"--precision={own['precision']}"]
-    return replace(trial, words=words, options=replace(trial.options, **own), given={**trial.given, **own})
+    precision = resolve_precision(trial.options, device_name(), say)
+    return replace(
+        trial,
+        words=[*trial.words, f"--precision={precision}"],
+        options=replace(trial.options, precision=precision),
+        given={**trial.given, "precision": precision},
+    )
 
 
 def read_trials(options: SweepOptions) -> list[Trial]:

@@ -210,7 +210,7 @@ def test_the_shortlist_that_its_settings_name_is_used_by_its_runs_and_exports(
 
 
 def test_a_piece_of_a_vocabulary_of_many_languages_lists_itself_too(tmp_path):
-    """The source is told of its language by a vocabulary of its own, made of the same file."""
+    """The language goes before the source by a vocabulary of its own, made of the same file."""
     path = write_marian(tmp_path)
     write_words(path.with_name("vocab.yml"), [*WORDS[:-1], ">>deu<<"])
     settings = yaml.safe_load(path.with_name("decoder.yml").read_text())
