@@ -114,7 +114,7 @@ class Share:
 
     @property
     def words(self) -> str:
-        return f"{self.share:.0%} of the {UNITS[self.of]}"
+        return f"{100 * self.share:g}% of the {UNITS[self.of]}"
 
     @property
     def file_word(self) -> str:
@@ -325,8 +325,9 @@ class Recipe:
 
     @property
     def is_timed(self) -> bool:
-        """Whether models are timed to choose one."""
-        return isinstance(self.budget, Speed) or (self.choose == PLAN and isinstance(self.budget, MaxDrop))
+        """Whether models are timed, to choose one or beside the base: those for a speed, or for a size."""
+        of_plan = self.choose == PLAN and isinstance(self.budget, MaxDrop)
+        return isinstance(self.budget, Speed | Share) or of_plan
 
     @property
     def learns(self) -> bool:

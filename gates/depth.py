@@ -280,6 +280,23 @@ def stacks_of(model: nn.Module) -> dict[str, Stack]:
     }
 
 
+def alike_layers(model: nn.Module, stack: str) -> list[list[int]]:
+    """The numbers of a stack's layers that have sites, those together that hold as many parameters beside
+    them: dense layers and layers of experts, say. None of a stack whose layers lie in no list."""
+    if (own := stacks_of(model).get(stack)) is None:
+        return []
+    sites: dict[int, list[nn.Module]] = {}
+    for site, module in find_sites(model, ALL_KINDS).items():
+        if site.stack == stack:
+            sites.setdefault(site.layer, []).append(module)
+    found: dict[int, list[int]] = {}
+    for number, modules in sorted(sites.items()):
+        of_sites = {id(each) for module in modules for each in module.parameters()}
+        rest = sum(each.numel() for each in own.layers[number].parameters() if id(each) not in of_sites)
+        found.setdefault(rest, []).append(number)
+    return [*found.values()]
+
+
 def list_around(path: list[str], layer: int, modules: Mapping[str, nn.Module]) -> str:
     """The path of the outermost list whose item of this number holds the module; "" where there is none."""
     for depth in range(1, len(path)):

@@ -1,19 +1,19 @@
 """What each part of a model costs: a table from some whole models that are measured, each with a part made
 smaller everywhere.
 
-    T(subnet) = rest + sum over layers that stay [ layer(stack) + sum over parts part(width) ]
+    T(subnet) = rest + sum over layers that stay [ bare layer + sum over parts part(width) ]
 
 A part is a kind of attention or feed-forward layer. Its cost at a width is what the model costs with all of
-its sites at that width, less what it costs with all of them at the least, divided by their number; a stack's
-bare layer is what half of its layers cost, less their parts. In between lines are straight. The same table is
-made of multiply-adds, of parameters, and of times that are measured on this machine. Where a runtime fills
-all attentions of a stack up to its largest number of heads (CTranslate2), their kinds are one part, as wide
-as the widest of the stack.
+its sites at that width, less what it costs with all of them at the least, divided by their number; a bare
+layer is what every second layer like it costs, less their parts. In between lines are straight. The same
+table is made of multiply-adds, of parameters, and of times that are measured on this machine. Where a runtime
+fills all attentions of a stack up to its largest number of heads (CTranslate2), their kinds are one part, as
+wide as the widest of the stack.
 """
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
@@ -32,7 +32,7 @@ from headgates.gates import (
     Subnet,
     find_sites,
 )
-from headgates.gates.depth import STACKS
+from headgates.gates.depth import STACKS, alike_layers
 from headgates.planning.widths import Widths
 
 # of a part's heads or neurons, measured beside all: what is left costs by its width, and the last of it, with
@@ -101,11 +101,11 @@ class Part:
 
 @dataclass(frozen=True)
 class CostTable:
-    """unit: of all costs. rest: what no layer costs. layers: stack -> a bare layer."""
+    """unit: of all costs. rest: what no layer costs. layers: stack -> each bare layer."""
 
     unit: str
     rest: float
-    layers: Mapping[str, float]
+    layers: Mapping[str, tuple[float, ...]]
     parts: tuple[Part, ...]
 
     def cost(self, subnet: Subnet) -> float:
@@ -116,13 +116,14 @@ class CostTable:
             for layer, sites in sites_by_layer(subnet).items()
             if all(map(subnet.has, sites.values()))
         }
-        for (stack, _), widths in left.items():
-            total += self.layer(stack, widths, [each for (own, _), each in left.items() if own == stack])
+        for layer, widths in left.items():
+            total += self.layer(layer, widths, [each for (own, _), each in left.items() if own == layer[0]])
         return total
 
-    def layer(self, stack: str, widths: Mapping[str, int], stacked: Sequence[Mapping[str, int]]) -> float:
+    def layer(self, layer: Layer, widths: Mapping[str, int], stacked: Sequence[Mapping[str, int]]) -> float:
         """What a layer costs whose sites, by kind, are so wide. stacked: the widths of all of its stack."""
-        total = self.layers[stack]
+        stack, number = layer
+        total = self.layers[stack][number]
         for part in self.parts:
             rows = stacked if part.padded else [widths]
             if own := [row[kind] for row in rows for kind in part.kinds if kind in row]:
@@ -146,9 +147,16 @@ class CostTable:
         return Limit({site: price / unit for site, price in gated.items()}, max(0.0, budget - others) / unit)
 
 
-def half_of_layers(subnet: Subnet, stack: str) -> list[int]:
-    """Every second layer of a stack, from the last; none where there is one alone, or none can go."""
-    return list(range(len(subnet.layers.get(stack, ())) - 1, 0, -2))
+def half_of_layers(
+    model: Any, stack: str, staying: Collection[Layer]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """The layers of a stack that are alike, and every second of them, from the last: one at least, the first
+    layer only where no other is like it, and none that stays."""
+    groups = alike_layers(model, stack)
+    for alike in groups:
+        free = [number for number in alike if (stack, number) not in staying]
+        chosen = [number for number in free if number] or free * (len(groups) > 1)
+        yield alike, chosen[::-2]
 
 
 def cost_table(
@@ -159,14 +167,15 @@ def cost_table(
     padded: bool = False,
     whole: float | None = None,
     dropping: Collection[str] = STACKS,
+    staying: Collection[Layer] = (),
     multiple: int = WIDTH,
     report: Callable[[str], None] = lambda line: None,
 ) -> CostTable:
     """The table of a model, which is made smaller in place, measured, and put back.
 
     measure: what a model costs. padded: the runtime fills attentions up. whole: what the model costs, where
-    that is known. dropping: stacks whose layers may go, so that bare ones are measured. multiple: of
-    neurons."""
+    that is known. dropping: stacks whose layers may go, so that bare ones are measured, but for those
+    `staying`. multiple: of neurons."""
 
     def small(subnet: Subnet) -> float:
         with subnet.removed(model):
@@ -213,16 +222,23 @@ def cost_table(
         share = parts[-1].costs[-1] * layers / whole
         said = f"{share:.0%}" if share >= 0.005 else "less than timings tell apart"
         report(f"{', '.join(group)}: {said} of the {unit} of the whole model")
-    stacks = list(by_stack(sites_by_layer(whole_subnet)))
-    table, bare = CostTable(unit, 0.0, dict.fromkeys(stacks, 0.0), tuple(parts)), dict[str, float]()
-    for stack in stacks:
-        bare[stack] = 0.0
-        if stack in dropping and (gone := half_of_layers(whole_subnet, stack)):
-            less = whole_subnet.without(layers={stack: gone})
-            of_parts = table.cost(whole_subnet) - table.cost(less)
-            bare[stack] = max(0.0, (whole - small(less) - of_parts) / len(gone))
-    table = replace(table, layers=bare)
+    table = CostTable(unit, 0.0, bare_layers(whole_subnet), tuple(parts))
+    bare = {stack: list(own) for stack, own in table.layers.items()}
+    for stack in [each for each in bare if each in dropping]:
+        for alike, gone in half_of_layers(model, stack, staying):
+            if gone:
+                less = whole_subnet.without(layers={stack: gone})
+                of_parts = table.cost(whole_subnet) - table.cost(less)
+                cost = max(0.0, (whole - small(less) - of_parts) / len(gone))
+                for number in alike:
+                    bare[stack][number] = cost
+    table = replace(table, layers={stack: tuple(own) for stack, own in bare.items()})
     return replace(table, rest=max(0.0, whole - table.cost(whole_subnet)))
+
+
+def bare_layers(subnet: Subnet) -> dict[str, tuple[float, ...]]:
+    """Stack -> each bare layer, where none costs anything."""
+    return {stack: (0.0,) * (1 + max(own)) for stack, own in by_stack(sites_by_layer(subnet)).items()}
 
 
 def counting_table(model: Any, kinds: Sequence[str]) -> CostTable:
@@ -231,4 +247,4 @@ def counting_table(model: Any, kinds: Sequence[str]) -> CostTable:
     for site in find_sites(model, kinds):
         most[site.kind] = max(most.get(site.kind, 1.0), float(site.heads))
     parts = tuple(Part((kind,), False, (0.0, count), (0.0, count)) for kind, count in most.items())
-    return CostTable("units", 0.0, dict.fromkeys(by_stack(sites_by_layer(Subnet.of(model))), 0.0), parts)
+    return CostTable("units", 0.0, bare_layers(Subnet.of(model)), parts)

@@ -77,14 +77,14 @@ def key_of(subnet: Subnet) -> tuple[Any, ...]:
     return tuple(open_units(subnet).values()), tuple(subnet.layers.items())
 
 
-def cheapest_first(layers: Sequence[int], rise: Callable[[Sequence[int]], float]) -> list[int]:
-    """The order in which all but one of the layers go, each the one that adds least beside those that are
+def cheapest_first(layers: Sequence[int], rise: Callable[[Sequence[int]], float], keep: int = 1) -> list[int]:
+    """The order in which all but `keep` of the layers go, each the one that adds least beside those that are
     gone. rise: what some add together. A layer is looked at again only where what it added before would make
     it the next: it seldom adds less beside more that are gone."""
-    if len(layers) < 2:
+    if len(layers) <= keep:
         return []
     added, gone, total = {layer: rise([layer]) for layer in layers}, list[int](), 0.0
-    while len(added) > 1:
+    while len(added) > keep:
         now: dict[int, float] = {}
         for layer in sorted(added, key=added.__getitem__):
             if now and added[layer] >= min(now.values()):
@@ -256,9 +256,11 @@ class Planner:
             return rise(frozenset((stack, n) for n in gone))
 
         orders: dict[str, list[int]] = {}
+        staying = by_stack(layer for layer in self.layers if not self.may_go(layer))
         for stack, left in by_stack(layer for layer in self.layers if self.may_go(layer)).items():
-            with kept.before(stack, 0):
-                gone = orders[stack] = cheapest_first(left, partial(rise_of, stack))
+            with kept.before(stack, 0):  # where one stays in any case, all others may go
+                keep = int(stack not in staying)
+                gone = orders[stack] = cheapest_first(left, partial(rise_of, stack), keep)
             self.report(f"{stack}: layers go in the order {', '.join(map(str, gone)) or 'of none'}")
         dropped = list[DropRecord]()
         for each in itertools.product(*(measured_numbers(len(gone)) for gone in orders.values())):
@@ -289,7 +291,7 @@ class Planner:
         """What the layer costs, where the table fills no attention up beyond it."""
         own = {kind: site.heads for kind, site in self.layers[layer].items()}
         own |= {site.kind: width for site, width in zip(self.sites_of(layer), widths, strict=True)}
-        return self.table.layer(layer[0], own, [own])
+        return self.table.layer(layer, own, [own])
 
     def fixed_heads(self) -> Iterator[tuple[tuple[int, ...], dict[str, int]]]:
         """Every way to give the kinds of each padded part one number of heads: those numbers, and kind -> its
@@ -572,28 +574,43 @@ class Planner:
         scores = {site: self.order[site].double().sort().values.tolist() for site in self.sites}
         subnet, least = self.whole, {site: self.least(site) for site in self.sites}
         while (cost := self.table.cost(subnet)) > budget:
-            found: list[tuple[float, Subnet]] = []
-            widths = self.widths(subnet)
-            for sites in self.groups(subnet):
-                fewer = {
-                    site: self.steps[site].below(widths[site])
-                    for site in sites
-                    if widths[site] > self.steps[site].least
-                }
-                closing = [scores[s][s.heads - widths[s] : s.heads - n] for s, n in fewer.items()]
-                lower = self.without_empty(least | widths | fewer)
-                if fewer and self.reads_source(lower):
-                    found.append((fmean(map(sum, closing)), lower))
-            for layer in self.layers if not found else ():
-                sites = [site for site in self.sites_of(layer) if site in widths]
-                lower = self.without_empty(least | widths | {site: least[site] for site in sites})
-                if self.table.cost(lower) < cost and self.reads_source(lower):
-                    left = sum(sum(scores[site][site.heads - widths[site] :]) for site in sites)
-                    found.append((left, lower))
-            if not found:
+            found = next(self.next_lower(subnet, cost, scores, least), None)
+            if found is None:
                 return None
-            _, subnet = min(found, key=itemgetter(0))
+            subnet = found
         return Plan(subnet, cost)
+
+    def next_lower(
+        self,
+        subnet: Subnet,
+        cost: float,
+        scores: Mapping[HeadSite, list[float]],
+        least: Mapping[HeadSite, int],
+    ) -> Iterator[Subnet]:
+        """Subnets with a little less open, that whose units score lowest first; then those without a layer.
+        Of most steps the first alone is made: with thousands of neurons the others would take minutes."""
+        units = list[tuple[float, dict[HeadSite, int]]]()
+        widths = self.widths(subnet)
+        for sites in self.groups(subnet):
+            fewer = {
+                site: self.steps[site].below(widths[site])
+                for site in sites
+                if widths[site] > self.steps[site].least
+            }
+            if fewer:
+                closing = [scores[s][s.heads - widths[s] : s.heads - n] for s, n in fewer.items()]
+                units.append((fmean(map(sum, closing)), fewer))
+        for _, fewer in sorted(units, key=itemgetter(0)):
+            if self.reads_source(lower := self.without_empty({**least, **widths, **fewer})):
+                yield lower
+        layers = list[tuple[float, list[HeadSite]]]()
+        for layer in self.layers:
+            sites = [site for site in self.sites_of(layer) if site in widths]
+            layers.append((sum(sum(scores[s][s.heads - widths[s] :]) for s in sites), sites))
+        for _, sites in sorted(layers, key=itemgetter(0)):
+            lower = self.without_empty({**least, **widths} | {site: least[site] for site in sites})
+            if self.table.cost(lower) < cost and self.reads_source(lower):
+                yield lower
 
     def without_empty(self, widths: Mapping[HeadSite, int]) -> Subnet:
         """The subnet of these widths, its layers dropped that have no more open than they must, but for the

@@ -21,7 +21,7 @@ from headgates.analysis.batches import Loss, batch_loss, known_tokens, passed
 from headgates.analysis.levels import text_loss
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, WIDTH, HeadMap, Subnet, reconstruct
 from headgates.gates.attach_modes import check_ungated
-from headgates.gates.depth import skipped
+from headgates.gates.depth import alike_layers, skipped
 from headgates.gates.names import check_name, check_numeric
 from headgates.gates.proof import memory_of
 from headgates.gates.short_example import Inputs, short_example
@@ -155,6 +155,7 @@ def prune(
             unit=SHARED_OUT[name],
             whole=whole,
             dropping=dropping,
+            staying=staying,
             multiple=multiple,
             report=report,
         )
@@ -170,9 +171,15 @@ def prune(
             return cost
 
         plan_for = partial(plan_with, planner)
-        plan = reached(plan_for, measured, target, close=CLOSE if timer else COUNTABLE)
+        close = CLOSE if timer else COUNTABLE
+        plan = reached(plan_for, measured, target, close=close)
         if plan is None:
             raise ValueError(f"{name}={number:g} cannot be met: {planner.too_small(target)}")
+        if plan.cost > target * close[1] * (1 + 1e-9):  # which a table that is a little off does not say
+            if not timer:
+                share = f"{plan.cost / full:.3f} of the {table.unit}"
+                raise ValueError(f"{name}={number:g} cannot be met: the smallest model found has {share}")
+            report(f"no plan is {number:g} times as fast: the fastest found is {full / plan.cost:.2f}")
         subnet = plan.subnet
         del plan_for  # the refits of its planner may be as large as a part of the model
         predicted = full / table.cost(subnet) if timer else table.cost(subnet) / full
@@ -235,17 +242,24 @@ def counted(
 def layers_that_go(
     model: nn.Module, inputs: Inputs | None, report: Callable[[str], None]
 ) -> tuple[list[str], list[Layer]]:
-    """The stacks whose layers can be dropped, and first layers of them that cannot, as they make what others
-    need: the last of each stack is dropped, and the first, and put back."""
+    """The stacks whose layers can be dropped, and layers of them that cannot, as they make what others need.
+    The last of each stack is dropped and put back, then the first, and those that are not like the layer
+    before or after them: what a layer holds may go by its number."""
     stacks, staying, whole = list[str](), list[Layer](), Subnet.of(model)
     for stack, row in whole.layers.items():
-        try:
-            for number in (len(row) - 1, 0) if len(row) > 1 else ():
+        sort = {number: alike[0] for alike in alike_layers(model, stack) for number in alike}
+        last, *others = range(len(row) - 1, -1, -1)
+        ends = [n for n in others if not n or any(sort.get(n) != sort.get(n + step) for step in (-1, 1))]
+        for number in [last, *ends] if others else []:
+            try:
                 check_removal(model, whole.without(layers={stack: [number]}), inputs)
-                stacks += [stack] * (number > 0)
-        except ValueError as error:
-            report(f"{'the first' if stack in stacks else 'every'} layer of the {stack} stays: {error}")
-            staying += [(stack, 0)] * (stack in stacks)
+                stacks += [stack] * (number == last)
+            except ValueError as error:
+                if number == last:
+                    report(f"every layer of the {stack} stays: {error}")
+                    break
+                report(f"layer {number} of the {stack} stays: {error}")
+                staying.append((stack, number))
     return stacks, staying
 
 

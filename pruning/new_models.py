@@ -1,9 +1,12 @@
 """Models from random weights beside pruned ones: what another choice would have found there (Voita et al.
 2019, table 2), and the smaller model that people train in place of pruning."""
 
+import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
+from headgates.configs.fields import to_dict
+from headgates.configs.json_file import parsed
 from headgates.configs.recipe import Recipe, Speed
 from headgates.configs.registry import imported
 from headgates.configs.settings import ModelConfig
@@ -20,6 +23,14 @@ from headgates.records.folder import RunFolder
 from headgates.tasks.base import Predictor
 
 AS_LONG = 2  # epochs from random weights for each of training on: a plan takes about as long as the training
+
+
+class UniformRecord(TypedDict):
+    """The sizes of a smaller model, what its row says beside, and the seconds of the choice."""
+
+    model: dict[str, Any]
+    facts: dict[str, Any]
+    seconds: float
 
 
 def same_shape(run: Run, recipe: Recipe) -> Choice:
@@ -47,21 +58,32 @@ def same_shape(run: Run, recipe: Recipe) -> Choice:
 
 def uniform(run: Run, recipe: Recipe) -> Choice:
     """The largest model with fewer decoder layers or a smaller width that is as fast, trained as the base
-    was, on the text of the others."""
-    settings, source = run.settings, run.text.source(run.base)
-    assert isinstance(recipe.budget, Speed)
-    planning = Planning(run, source, recipe)
-    whole = planning.timer.whole
-    model, cost = largest_model(
-        settings.model,
-        lambda model: planning.timer(new_predictor(run, model).model),
-        whole / recipe.budget.factor,
-    )
+    was, on the text of the others. Its sizes are kept in the run's folder: a resumed run goes on with the
+    model that it trained, where timings of now would choose another one."""
+    settings, budget = run.settings, recipe.budget
+    assert isinstance(budget, Speed)
+
+    def make() -> UniformRecord:
+        begin, planning = time.perf_counter(), Planning(run, run.text.source(run.base), recipe)
+        whole = planning.timer.whole
+        model, cost = largest_model(
+            settings.model,
+            lambda model: planning.timer(new_predictor(run, model).model),
+            whole / budget.factor,
+        )
+        facts = {"speed": planning.about(whole / cost)}
+        return {"model": to_dict(model), "facts": facts, "seconds": time.perf_counter() - begin}
+
+    found = run.folder.cached("choice.json", UniformRecord, {"run": run.folder.run_hash()}, make)
+    try:
+        model = parsed(found["model"], ModelConfig)
+    except ValueError as error:
+        raise run.folder.foreign("choice.json", str(error)) from None
     say(f"uniform: {model.encoder_layers} + {model.decoder_layers} layers of width {model.d_model}")
     predictor = new_predictor(run, model)
     schedule = replace(as_many_batches(run.base, run.settings.ranks), epochs=settings.train.epochs)
     result = run.train("uniform", predictor, schedule, prefix="training-", distilled=True)
-    return Choice(predictor, None, result=result, facts={"speed": planning.about(whole / cost)})
+    return Choice(predictor, None, found["seconds"], result, found["facts"])
 
 
 def new_predictor(run: Run, model: ModelConfig | None = None) -> Predictor:

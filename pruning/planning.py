@@ -221,8 +221,9 @@ class Planning:
             return cost_table(model, self.timer, unit=unit, padded=padded, whole=whole, report=say)
 
         table = self.kept(name, CostTable, key, make)
-        if missing := {site.stack for site in find_sites(model)} - table.layers.keys():
-            raise self.source.folder.foreign(name, f"it has no cost of a layer of the {min(missing)}")
+        known = {stack: len(own) for stack, own in table.layers.items()}
+        if missing := {each.stack for each in find_sites(model) if each.layer >= known.get(each.stack, 0)}:
+            raise self.source.folder.foreign(name, f"it lacks the cost of a layer of the {min(missing)}")
         return table
 
     @cached_property
@@ -507,8 +508,10 @@ class Planning:
         and refitted as the recipe says, on fewer lines, and timed on what it writes itself."""
         base, subnet, closing = self.outputs.translator(plan.output), plan.subnet, self.recipe.closing
         if self.recipe.epochs or closing == RESAMPLE:
+            # a list of the base's own is timed as that of the base beside it
+            shortlist = None if base is self.translator else base.shortlist
             with subnet.removed(base.model):
-                return self.timer.whole / self.timer(base.model, base.shortlist), None, 1.0
+                return self.timer.whole / self.timer(base.model, shortlist), None, 1.0
         model = copy.deepcopy(base.model)
         if subnet != Subnet.of(model):
             with skipped(model, subnet.dropped):

@@ -12,6 +12,7 @@ from headgates.configs.settings import Settings
 from headgates.configs.stages import GateTraining
 from headgates.data import Corpus
 from headgates.data.file_digest import file_digest
+from headgates.data.parallel import folder_files
 from headgates.data.text import digest_lines
 from headgates.tasks import task_named
 
@@ -75,8 +76,11 @@ def recipe_fingerprint(
     found |= {"search": search, "test_digest": digest_lines(*test), "sampled": sampled}
     if code:
         found["code"] = code
-    if files := files_of(recipe.budget):
+    if files := files_of(recipe.budget, settings):
+        # by what they hold, wherever they lie
         found["files"] = [file_digest(file) for file in files]
+        for name in FILE_PLACES & found["recipe"]["budget"].keys():
+            del found["recipe"]["budget"][name]
     links = isinstance(recipe.budget, Listed) and recipe.budget.by.isdigit()
     if recipe.closing != "zero" or links or recipe.planned:
         found["calibration"] = [settings.calibration_sentences, settings.calibration_targets]
@@ -90,7 +94,10 @@ def recipe_fingerprint(
     return found
 
 
-def files_of(budget: Budget) -> list[Path]:
+FILE_PLACES = {"texts", "by", "shortlist"}  # of a budget: where its files lie
+
+
+def files_of(budget: Budget, settings: Settings) -> list[Path]:
     """The files that say what goes: a shortlist, or texts whose pieces stay; of a folder those of its
     training text."""
     listed = getattr(budget, "by", None) or getattr(budget, "shortlist", None)
@@ -99,7 +106,10 @@ def files_of(budget: Budget) -> list[Path]:
     for place in places:
         parts = [place] if Path(place).exists() else place.split(":")
         for path in map(Path, parts):
-            found += sorted(path.glob("train.*")) if path.is_dir() else [path]
+            if path.is_dir():
+                found += folder_files(path, src=settings.src, tgt=settings.tgt)["train"]
+            else:
+                found.append(path)
     return [path for path in found if path.is_file()]
 
 

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from headgates.analysis.scores.importance import importance
 from headgates.gates import Subnet, load_pruned, save_pruned
+from headgates.planning.cost_table import cost_table, parameters
 from headgates.planning.prune import prune
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64)
@@ -184,7 +185,7 @@ def test_a_first_layer_that_others_need_stays():
         part.Wo.weight.data.zero_()  # it is the first that a plan would drop
     said = []
     found = prune(model, [of_words() for _ in range(4)], params=0.35, report=said.append)
-    assert any("the first layer of the encoder stays" in line for line in said)
+    assert any("layer 0 of the encoder stays" in line for line in said)
     assert 0 not in found.subnet.dropped.get("encoder", ())
 
 
@@ -212,3 +213,46 @@ def test_a_compiled_model_is_refused_and_stays(how):
     with pytest.raises(ValueError, match="the BertForMaskedLM is compiled, and its parts are not seen"):
         prune(compiled, [of_words()], heads=4)
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+
+
+def switch():
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_heads=4, num_layers=4, num_decoder_layers=4)
+    sizes |= dict(num_experts=4, expert_capacity=64, decoder_start_token_id=0)
+    return tf.SwitchTransformersForConditionalGeneration(
+        tf.SwitchTransformersConfig(**sizes, num_sparse_encoder_layers=2, num_sparse_decoder_layers=2)
+    )
+
+
+def test_a_table_of_layers_of_experts_by_turns_counts_each_by_its_own_size():
+    model = switch()
+    table = cost_table(model, parameters, unit="parameters")
+    whole = Subnet.of(model)
+    for layers in ({}, {"encoder": [1]}, {"encoder": [2]}, {"encoder": [1, 3], "decoder": [1, 3]}):
+        shape = whole.without(layers=layers)
+        with shape.removed(model):
+            assert table.cost(shape) == pytest.approx(parameters(model), rel=1e-6)
+
+
+def test_a_layer_in_the_middle_that_cannot_go_is_found_before_the_plan():
+    said = []
+    found = prune(switch(), [of_words() for _ in range(4)], params=0.86, report=said.append)
+    assert any("layer 2 of the decoder stays" in line for line in said)
+    assert found.parameters[1] <= 0.8601 * found.parameters[0]
+
+
+def test_a_number_of_parameters_that_no_model_has_is_refused():
+    model = switch()
+    before = parameters(model)
+    with pytest.raises(ValueError, match=r"params=0.2 cannot be met: .*parameters"):
+        prune(model, [of_words() for _ in range(4)], params=0.2)
+    assert parameters(model) == before
+
+
+def test_where_the_first_layer_stays_all_others_may_go():
+    torch.manual_seed(0)
+    sizes = dict(SMALL, num_hidden_layers=2, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+    config = tf.ModernBertConfig(**sizes, pad_token_id=0, num_labels=8, max_position_embeddings=32)
+    model = tf.ModernBertForTokenClassification(config)
+    found = prune(model, [{"input_ids": ids, "labels": ids % 8} for ids in words(4, 4, 9)], params=0.22)
+    assert found.subnet.dropped == {"encoder": [1]}

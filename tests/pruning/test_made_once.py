@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from headgates.configs.cli import config_hash
-from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Units
+from headgates.configs.recipe import Lambda, MaxDrop, Recipe, Share, Speed, Units
 from headgates.gates import ALL_KINDS
 from headgates.lab import lab as lab_room
 from headgates.lab.evaluation import Evaluation
@@ -20,9 +20,10 @@ from headgates.lab.lab import Run
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_file
 from headgates.models.translator import Translator
-from headgates.pruning import scores
+from headgates.pruning import new_models, scores
 from headgates.pruning.make import make, recipe_key
 from headgates.pruning.planning import Planning
+from headgates.pruning.smaller_model import narrower
 from headgates.records.run_lock import RunLocks
 from tests.worlds.made_runs import lab_on, made_by_a_process, made_on
 from tests.worlds.ranks import forks
@@ -114,6 +115,17 @@ def test_a_choice_that_is_cut_off_while_it_trains_is_not_made_again(continued, m
     for name in ("searched", "lowest_first"):
         monkeypatch.setattr(Planning, name, None)
     assert made_on(continued, recipe, resume=True).result.subnet is not None
+
+
+def test_the_sizes_of_a_uniform_model_are_not_timed_again_where_its_training_goes_on(continued, monkeypatch):
+    recipe = Recipe("uniform", Speed(1.2, "torch", 7), ALL_KINDS, epochs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(new_models, "largest_model", lambda model, *_: ([*narrower(model)][1], 0.5))
+        cut_power(patch, StageModule, "training_step", 3)
+        with pytest.raises(PowerCut):
+            made_on(continued, recipe, checkpoint_steps=2)
+    monkeypatch.setattr(new_models, "largest_model", None)
+    assert made_on(continued, recipe, resume=True).result.speed is not None
 
 
 def test_a_choice_whose_training_ended_in_an_error_leaves_nothing(continued, monkeypatch):

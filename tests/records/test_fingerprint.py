@@ -108,10 +108,11 @@ def test_every_part_of_a_recipe_is_part_of_its_key():
 def test_a_plan_depends_on_the_pairs_that_it_reads_and_on_the_threads_that_are_timed():
     calibration, threads = replace(PLAIN, calibration_sentences=7), replace(PLAIN, threads=2)
     for choose in ("plan", "scratch"):
-        for budget, is_timed in ((Speed(2.0), True), (Share("params", 0.5), False)):
+        for budget in (Speed(2.0), Share("params", 0.5)):
             recipe = Recipe(choose, budget, epochs=1)
             assert key(recipe, calibration) != key(recipe)
-            assert (key(recipe, threads) != key(recipe)) is is_timed
+            assert key(recipe, threads) != key(recipe)
+    assert key(Recipe("importance", Units(4)), threads) == key(Recipe("importance", Units(4)))
     assert key(Recipe("importance", Speed(2.0)), threads) != key(Recipe("importance", Speed(2.0)))
 
 
@@ -174,6 +175,26 @@ def test_another_content_of_a_list_or_a_text_is_another_run(tmp_path):
         for content in ("one", "two", "two"):
             for name in ("list.bin", "a.en", "a.de"):
                 (tmp_path / name).write_text(content)
-            found.append([file_digest(file) for file in files_of(budget)])
+            found.append([file_digest(file) for file in files_of(budget, PLAIN)])
         assert found[0] != found[1] == found[2] != []
-    assert files_of(Listed("50")) == files_of(Units(9)) == files_of(Speed(2.0, shortlist="50")) == []
+    for budget in (Listed("50"), Units(9), Speed(2.0, shortlist="50")):
+        assert files_of(budget, PLAIN) == []
+
+
+def test_a_folder_of_text_counts_by_the_files_that_are_read_wherever_it_lies(tmp_path, monkeypatch):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for split in ("train-00000-of-00002", "train-00001-of-00002", "valid", "test"):
+        (folder / f"{split}.tsv").write_text("en\tde\na\tb\n")
+    monkeypatch.chdir(tmp_path)
+
+    def keys(*places: str) -> list[dict]:
+        return [key(Recipe("pieces", Pieces((place,)))) for place in places]
+
+    one, other = keys("parts", f"{tmp_path}/./parts")
+    assert one == other
+    (folder / "train-00001-of-00002.tsv").write_text("en\tde\na\tc\n")
+    (changed,) = keys("parts")
+    assert changed != one
+    (folder / "valid.tsv").write_text("en\tde\na\tc\n")
+    assert keys("parts") == [changed]
