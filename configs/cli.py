@@ -234,7 +234,8 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
             follow.append(words.pop(0))
         if not follow and setting.hint is bool:
             follow = ["true"]
-        if not follow or (setting.is_list and not any(follow)):  # "" of a shell's variable that is not set
+        may_be_empty = setting.item is str and not setting.is_list
+        if not follow or not (may_be_empty or any(follow)):  # "" of a shell's variable that is not set
             takes = setting.about.help if setting is CONFIG else setting.expected()
             raise ConfigError(f"{setting.flag} needs a value: {takes}")
         value = ",".join(follow) if setting.is_list or setting.item is str else scalar(follow[0])

@@ -153,6 +153,8 @@ class RecipeFlags:
         given += ["neurons"] * bool(self.neurons and not self.heads)
         if self.speedup or self.max_drop is not None:
             given = [name for name in given if name != "shortlist"]  # which is a part of the plan
+        if self.max_drop is not None and self.neurons:
+            raise ValueError("--max-drop looks for a number of heads: leave --neurons out")
         over = self.max_drop is not None and given in ([each, "max_drop"] for each in TRIED)
         if len(given) > 1 and not over:
             first, second, *_ = (f"--{name.replace('_', '-')}" for name in given)
@@ -168,7 +170,8 @@ class RecipeFlags:
         if self.heads or self.neurons:
             return [*units_of(self.heads, self.neurons)]
         if self.drop_layers:
-            return [Layers(tuple(map(checked_layer, self.drop_layers)))]
+            layers = sorted(map(checked_layer, self.drop_layers))
+            return [Layers(tuple(f"{stack}.{number}" for stack, number in layers))]
         if self.trim_vocabulary:
             return [Pieces(tuple(self.trim_vocabulary))]
         if self.shortlist and not self.speedup:
@@ -220,12 +223,14 @@ def units_of(heads: Sequence[str], neurons: Sequence[int]) -> Iterable[Units]:
             yield units
 
 
-def checked_layer(name: str) -> str:
+def checked_layer(name: str) -> tuple[str, int]:
+    """Its stack and number."""
     if not LAYER.fullmatch(name):
         raise ValueError(
             f"--drop-layers {name}: expected layers such as encoder.2 or decoder.1, separated by commas"
         )
-    return name
+    stack, _, number = name.partition(".")
+    return stack, int(number)
 
 
 def checked_list(by: str) -> str:
@@ -275,6 +280,12 @@ def check_recipe(recipe: Recipe) -> None:
             "--max-drop: a plan is looked for among speeds, and what others choose among numbers of heads: "
             f"give --{'speedup' if choose == PLAN else 'heads'}, or neither"
         )
+    if isinstance(budget, MaxDrop) and choose != PLAN:
+        for name, usual in (("runtime", "auto"), ("batch", USUAL_BATCH)):
+            if getattr(budget, name) != usual:
+                raise ValueError(
+                    f"--{name} is what plans are timed by, and {choose} makes none: leave it out"
+                )
     counted = isinstance(budget, MaxDrop) and choose != PLAN and not by_price
     if counted and not {*FFN_KINDS}.isdisjoint(recipe.kinds):
         raise ValueError(

@@ -303,6 +303,9 @@ class Settings:
             raise ValueError("--encoder is for --task classify; leave it out, or give both")
         self.check_model()
         self.check_whole_matrices(self.finetune.optimizer)
+
+    def check_dynamics(self) -> None:
+        """Raises ValueError at epochs that the base's training, of which the text may decide, has not."""
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]
         if wrong or len(set(self.dynamics)) < len(self.dynamics):
             raise ValueError(

@@ -72,6 +72,7 @@ def json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if line:
             try:
                 content = json.loads(line)
+                json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
             except (ValueError, RecursionError) as error:
                 raise line_error(path, number, f"not JSON ({error}); expected an object a line") from None
             if not isinstance(content, dict):

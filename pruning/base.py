@@ -2,6 +2,7 @@
 takes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headgates.configs.cli import flat, from_dict
@@ -97,4 +98,12 @@ def settings_of(base: RunFolder, given: Mapping[str, Any]) -> tuple[Settings, li
                 before = f"{other}, {own.get(other)}" if other else "not set"
             changed.append(f"{name} {value} (the base: {before})")
     plain = {name: getattr(Settings(), name) for name in OF_THE_COMMAND if name != "data_dir"}
-    return from_dict(Settings, {**own, **plain, **given}), changed
+    settings = from_dict(Settings, {**own, **plain, **given})
+    its_ranks = own.get("devices", 1) * own.get("num_nodes", 1)
+    if its_ranks != settings.ranks:  # as many batches a step, by however many processes
+        at_once = settings.train.accumulate * its_ranks
+        accumulate = max(1, at_once // settings.ranks)
+        settings = replace(settings, train=replace(settings.train, accumulate=accumulate))
+        if accumulate * settings.ranks != at_once:
+            changed.append(f"{accumulate * settings.ranks} batches a step (the base: {at_once})")
+    return settings, changed

@@ -53,7 +53,7 @@ def rows_of(
     failed: dict[Recipe, Failed] = {}
     if not options.slurm:  # beside each other, on shares of the cores, models are timed wrongly
         waiting = [recipe for recipe in waiting if not recipe.is_timed]
-    if several(options) and len(waiting) > 1:
+    if several(options) and len(waiting) > (0 if options.slurm else 1):
         failed = failed_at_once(lab, base, waiting, options, words)
     rows, more = in_turn(lab, base, [recipe for recipe in recipes if recipe not in failed])
     return rows, [*failed.values(), *more.values()]

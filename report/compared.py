@@ -18,7 +18,7 @@ from headgates.models.progress import say
 from headgates.pruning.grid import Failed
 from headgates.pruning.make import Row, row_of
 from headgates.records.folder import RunFolder, is_made
-from headgates.records.row import BASE
+from headgates.records.row import BASE, RuntimeRecord, SpeedRecord
 from headgates.records.source import Lines, open_source
 from headgates.report.compare_files import print_compared, write_compared
 from headgates.report.compare_groups import Compared
@@ -47,16 +47,16 @@ def show_compared(
     failed: Sequence[Failed],
     *,
     name: str | None = None,
-    also: Sequence[str] = (),
+    also: Sequence[tuple[str, Lines]] = (),
     look: int = 0,
     typed: Sequence[str] = (),
 ) -> None:
     """Print how the rows of recipes compare with the base, which may be alone; several rows, or those of a
     named comparison, are also written into RUNS/compare-NAME.
 
-    failed: recipes without a row. also: further test sets, a table each. look: validation sentences of the
-    first look at the heads, for the pages. typed: the settings of the command, which the commands that it
-    names repeat. Raises ValueError where all recipes failed."""
+    failed: recipes without a row. also: further test sets by name, a table each. look: validation sentences
+    of the first look at the heads, for the pages. typed: the settings of the command, which the commands that
+    it names repeat. Raises ValueError where all recipes failed."""
     if failed and not rows:
         raise ValueError(f"no recipe could be made; the first: {failed[0]}")
     made = [row for row in rows if row.recipe and row.recipe.choose != UNPRUNED]
@@ -71,10 +71,7 @@ def show_compared(
         print_one(rows[0] if rows else bases[0], bases[0])
     for line in warnings_of([row.result for row in [*bases, *made]], lab.settings):
         print(line)
-    source = lab.text.source(base) if also else None
-    for text in also:
-        assert source is not None
-        on, test = source.other(text, lab.settings.test_sentences)
+    for on, test in also:
         say(f"{len(made) + len(bases)} systems on {on}")
         ours, theirs = (on_text(base, some, test) for some in (made, bases))
         place = RunFolder(folder / on) if writes else None
@@ -103,6 +100,7 @@ def show_compared(
     lines = [*dict.fromkeys(trained_command(base, recipe, typed) for recipe in recipes_lacking)]
     lines += next_commands(kept[0] if len(rows) == len(kept) == 1 else base)
     recipes = [row.recipe for row in made if row.recipe and isinstance(row.recipe.budget, Lambda)]
+    recipes = [recipe for recipe in recipes if not isinstance(recipe.budget, Lambda) or recipe.budget.price]
     lines += [
         prices_command(base, recipe, typed) for recipe in recipes[-1:] if recipe.epochs and not recipe.refit
     ]
@@ -126,6 +124,7 @@ def prices_command(base: RunFolder, recipe: Recipe, typed: Sequence[str]) -> str
     assert isinstance(recipe.budget, Lambda)
     prices = ",".join(f"{recipe.budget.price * factor:.3g}" for factor in (1 / 3, 1, 3))
     words = f"--by {recipe.choose} --max-drop 0.5 --lambda {prices} --epochs {recipe.epochs}".split()
+    words += ["--kinds", ",".join(recipe.kinds)] * (recipe.kinds != Recipe("l0", recipe.budget).kinds)
     return f"{prune_command(base, words, typed)} says what lower and higher prices give"
 
 
@@ -212,10 +211,30 @@ def on_text(base: RunFolder, rows: Sequence[Row], test: Lines) -> list[Row]:
         folder = base if row.result.system == BASE else row.run
         scored = scored_on(open_source(folder.path, own), test, row.scored.metrics)
         result = replace(
-            row.result, measures=measures_of(scored), reference=None, evaluation={}, seconds=None
+            row.result,
+            measures=measures_of(scored),
+            reference=None,
+            evaluation={},
+            seconds=None,
+            speed=without_scores(row.result.speed),
         )
         found.append(replace(row, result=result, scored=scored))
     return found
+
+
+def without_scores(speed: SpeedRecord | None) -> SpeedRecord | None:
+    """The speeds by each runtime alone: its scores are those of the base's own test lines."""
+    if speed is None:
+        return None
+    runtimes = {
+        name: RuntimeRecord(
+            measured=each["measured"],
+            milliseconds=each["milliseconds"],
+            other_lines=each.get("other_lines"),
+        )
+        for name, each in speed["runtimes"].items()
+    }
+    return {**speed, "runtimes": runtimes}
 
 
 def log(lab: Lab, base: RunFolder, made: Sequence[Row], folder: RunFolder) -> None:

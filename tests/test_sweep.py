@@ -99,6 +99,13 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_stopped(sweep_here, write
     assert "\nresumed\n" in command.read_text()
 
 
+def test_trials_whose_runs_would_have_one_name_are_two_runs(sweep_here, write, tmp_path):
+    file = write(gate=["none"], **{"train.lr": [0.001, 0.003]})
+    code, out, error = sweep_here(file, "--runs", tmp_path / "runs", "--threads", 1)
+    assert code == 0, out + error
+    assert len(list((tmp_path / "runs").glob("*-none-*/best.pt"))) == 2
+
+
 @pytest.mark.parametrize(
     ("values", "words", "said"),
     [

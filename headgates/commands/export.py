@@ -11,7 +11,7 @@ from typing import Any, Literal
 from headgates.bridges.exported import FORMATS, format_named, require_packages
 from headgates.commands import start
 from headgates.configs.fields import REQUIRED, check_ranges, setting
-from headgates.configs.program import program
+from headgates.configs.program import command_line
 from headgates.configs.recipe import USUAL_BATCH
 from headgates.configs.source import SourceOptions
 
@@ -122,4 +122,4 @@ def export_or_report(options: ExportOptions, given: Mapping[str, Any]) -> None:
     for line in (alignment, about.get("said")):
         if line:
             print(line)
-    print(f"{out}: {size / 2**20:.1f} MB; {program('translate')} {out} uses it")
+    print(f"{out}: {size / 2**20:.1f} MB; {command_line('translate', out)} uses it")

@@ -61,6 +61,11 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
         if self.gate != NONE:
             check_chooser("--gate", self.gate)
             own = self.own_recipes()
+            if (self.jobs > 1 or self.slurm) and not any(isinstance(each.budget, Units) for each in own):
+                raise ValueError(
+                    f"--{'slurm' if self.slurm else 'jobs'}: fit makes models side by side whose numbers of "
+                    "heads are given, by --heads; make the base by --gate none, and the others by prune"
+                )
             for choose in self.rivals:
                 check_chooser("--rivals", choose)
                 if not (is_score(choose) or choose in LEARNED):
@@ -110,6 +115,7 @@ def fitted(options: FitOptions, given: Mapping[str, Any], *, show: bool = True) 
     corpus = read_text(settings)
     if corpus is not None and settings.data not in CORPORA:
         settings = suited_settings(settings, corpus.train.first(settings.text.train_sentences), given)
+    settings.check_dynamics()
     # only now: these take seconds to import, and --help, a wrong flag, path or text need none of them
     from headgates.lab.experiment_text import ExperimentText
     from headgates.lab.lab import Lab
@@ -149,7 +155,7 @@ def made_with_rivals(
         known = [each for recipe in counted for each in (recipe, *rivals_of(recipe, None, options))]
         waiting = waiting_of(lab, base, list(dict.fromkeys(known)))
         settings = {name: value for name, value in given.items() if name not in OWN}
-        if len(waiting) > 1:  # what fails is made again below, and says why
+        if len(waiting) > (0 if options.slurm else 1):  # what fails is made again below, and says why
             failed_at_once(lab, base, waiting, options, lambda each: words_of(each, str(base.path), settings))
     rows: dict[Recipe, Row] = {}
     for recipe in recipes:

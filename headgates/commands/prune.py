@@ -61,6 +61,9 @@ class PruneOptions(RecipeFlags, GridOptions, Settings):
         for recipe in self.recipes(self.by, self.seed, default=[Units(heads=0)] if not self.kinds else []):
             check_parts(recipe)
 
+    def check_model(self) -> None:
+        """Nothing: the sizes are those of the base (`pruning.base.settings_of`)."""
+
 
 def main() -> int:
     return start(
@@ -83,7 +86,12 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
         check_writable,
     )
 
-    join(options.devices, options.num_nodes)
+    devices, num_nodes = join(options.devices, options.num_nodes)
+    if options.jobs > 1 and devices * num_nodes > 1:
+        raise ValueError(
+            "--jobs makes models side by side, and --devices or torchrun one model by several processes: "
+            "leave one of them out"
+        )
     check_run(options.source)
     check_data_dir(options.data_dir)
     check_texts(options.trim_vocabulary)
@@ -105,7 +113,7 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
         for name, value in given.items()
         if name.split(".")[0] in Settings.__dataclass_fields__ and name not in of_the_model
     }
-    settings, changed = settings_of(base, own | {"runs": runs})
+    settings, changed = settings_of(base, own | {"runs": runs, "devices": devices, "num_nodes": num_nodes})
     for line in changed:
         say(f"changed: {line}")
     return compare_recipes(options, given, settings, base, typed=typed_words(own))
@@ -145,6 +153,9 @@ def compare_recipes(
                 check_counts(heads_left(model, recipe.kinds), recipe.budget.counts)
         for said in filter(None, dict.fromkeys(map(way, recipes))):
             say(said)
+        # before anything is trained: these may not be there, or not fit the vocabulary
+        source = lab.text.source(base, predictor)
+        also = first(lambda: [source.other(each, settings.test_sentences) for each in options.also])
         lab.asked = recipes[0] if len(recipes) == 1 else None
         rows, failed = rows_of(
             lab, base, recipes, options, lambda recipe: words_of(recipe, options.source, given)
@@ -152,11 +163,7 @@ def compare_recipes(
         if options.show:
             from headgates.report.compared import show_compared  # its figures take a second to import
 
-            first(
-                lambda: show_compared(
-                    lab, base, rows, failed, name=options.name, also=options.also, typed=typed
-                )
-            )
+            first(lambda: show_compared(lab, base, rows, failed, name=options.name, also=also, typed=typed))
     finally:
         lab.close()
     return 1 if failed else 0

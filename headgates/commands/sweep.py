@@ -85,7 +85,7 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
     from headgates.records.folder import RunFolder
 
     folder = RunFolder(own_file(options.runs, f"sweep-{options.name or Path(options.file).stem}"))
-    processes, failed = several(options) and len(trials) > 1, dict[str, str]()
+    processes, failed = several(options) and len(trials) > (0 if options.slurm else 1), dict[str, str]()
     if processes and not options.slurm and any(trial.is_timed for trial in trials):
         say("models are timed for a speed, so trials are made one after the other")
         processes = False
@@ -93,13 +93,16 @@ def sweep(options: SweepOptions, given: Mapping[str, Any]) -> int:
         for trial in trials:
             check_precision(options, trial.options.precision)
         trials = list(map(with_precision, trials))
-        commands = {trial.title: ["fit", *trial.words, "--resume"] for trial in trials}
+        more = ["--resume", "--set=unique=true"]
+        commands = {trial.title: ["fit", *trial.words, *more] for trial in trials}
         failed = at_once(commands, folder.path / "logs", options, threads=options.threads)
     rows: list[TableRow] = []
     for trial in trials:
         if trial.title not in failed:
             try:
-                found = fitted(replace(trial.options, resume=True), trial.given, show=not processes)
+                found = fitted(
+                    replace(trial.options, resume=True, unique=True), trial.given, show=not processes
+                )
             except (ValueError, OSError) as error:
                 failed[trial.title] = " ".join(str(error).split())
             else:

@@ -45,9 +45,9 @@ RECIPES = [
     Recipe("plan", MaxDrop(0.5, shortlist="lex.50.s2t.bin"), ALL),
     Recipe("uniform", Speed(1.5), ALL, epochs=8),
     Recipe("plan", MaxDrop(0.5, speeds=(1.5, 2.0)), ALL),
-    Recipe("l0", MaxDrop(0.0, heads=(24, 12), batch=3), epochs=3),
+    Recipe("l0", MaxDrop(0.0, heads=(24, 12)), epochs=3),
     Recipe("l0", MaxDrop(1.5, prices=(0.01, 0.03)), epochs=3),
-    Recipe(LAYERS, Layers(("encoder.2", "decoder.0")), refit="out", epochs=2),
+    Recipe(LAYERS, Layers(("decoder.0", "encoder.2")), refit="out", epochs=2),
     Recipe(PIECES, Pieces(("a.txt", "b.en:b.de"))),
     Recipe(SHORTLIST, Listed("50")),
     Recipe(SHORTLIST, Listed("lex.50.s2t.bin")),
@@ -150,6 +150,18 @@ def test_what_is_not_given_suits_the_budget():
     }
 
 
+def test_layers_are_the_same_in_whatever_order_and_spelling():
+    (one,) = recipes_of("--drop-layers", "encoder.1,decoder.10,decoder.2")
+    (other,) = recipes_of("--drop-layers", "decoder.02,encoder.1,decoder.10")
+    assert one == other
+    assert one.budget.dropped == ("decoder.2", "decoder.10", "encoder.1")
+
+
+def test_shares_that_differ_by_less_than_a_percent_are_told_apart():
+    titles = {recipe.title for recipe in recipes_of("--params", "0.125,0.12,0.804,0.8")}
+    assert len(titles) == 4
+
+
 def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once():
     words = "--by importance,unpruned --heads 12,24 --epochs 0,2 --seeds 2 --refit none,out"
     found = recipes_of(*words.split())
@@ -167,6 +179,11 @@ def test_every_combination_of_the_values_is_made_seed_by_seed_and_one_model_once
     [
         ("--lambda 0.1 --heads 9", "--lambda and --heads say in two ways how much stays"),
         ("--max-drop 1 --macs 0.5", "--macs and --max-drop say in two ways"),
+        (
+            "--max-drop 1 --heads 9 --neurons 16",
+            "--max-drop looks for a number of heads: leave --neurons out",
+        ),
+        ("--max-drop 1 --by importance --batch 1", "--batch is what plans are timed by, and importance"),
         ("--lambda 0.1 --by subset", "--lambda is a price .* subset has none"),
         ("--heads 9 --by plan", "a plan reaches a speed or a size"),
         ("--max-drop 1 --heads 9 --by plan", "give --speedup, or neither"),

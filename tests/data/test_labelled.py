@@ -73,6 +73,7 @@ def test_two_sentences_stand_in_the_order_of_the_first_row_by_their_names(tmp_pa
         ("a.tsv", "sentence\tlabel\nonly one\n", "line 2: expected sentence TAB label.* got 1"),
         ("a.tsv", "", "no examples"),
         ("a.jsonl", "{", "line 1: not JSON"),
+        ("a.jsonl", '{"label": "a", "text": "cut \\ud83d"}', "line 1: not JSON .*surrogates"),
         ("a.jsonl", '{"text": "a"}', "line 1: expected a `label`, .* got {'text': 'a'}"),
         ("a.jsonl", '{"label": 0.5, "text": "a"}', "line 1: expected a `label`, .* got {'label': 0.5"),
         ("a.jsonl", '{"label": 1, "text": " "}', "and one or two sentences, none of them empty; got"),

@@ -55,8 +55,20 @@ def test_every_setting_but_those_of_the_command_is_the_bases(base):
     assert {name for name in FREE if VALUES[name] == PLAIN[name]} == set(), "or nothing is seen"
     settings, changed = settings_of(base, {})
     of_the_command = {name: PLAIN[name] for name in OF_THE_COMMAND if name != "data_dir"}
-    assert flat(to_dict(settings)) == flat(to_dict(THEIRS)) | of_the_command
+    as_many = {"train.accumulate": THEIRS.train.accumulate * THEIRS.ranks}  # batches a step, by one process
+    assert flat(to_dict(settings)) == flat(to_dict(THEIRS)) | of_the_command | as_many
     assert changed == []
+
+
+def test_a_step_has_as_many_batches_as_the_bases_or_it_is_said(base):
+    batches = THEIRS.train.accumulate * THEIRS.ranks
+    settings, changed = settings_of(base, {"devices": batches})
+    assert (settings.train.accumulate, changed) == (1, [])
+    settings, changed = settings_of(base, {"devices": 2 * batches})
+    assert (settings.train.accumulate, changed) == (
+        1,
+        [f"{2 * batches} batches a step (the base: {batches})"],
+    )
 
 
 def test_a_setting_that_is_given_is_the_only_one_that_changes_and_is_said(base):

@@ -199,6 +199,18 @@ def starts(tmp_path, name):
     return [list(map(int, line.split())) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def test_a_single_model_is_a_job_of_slurm_too(tiny, monkeypatch):
+    lab, base = lab_on(tiny)
+    asked = []
+    monkeypatch.setattr(grid, "failed_at_once", lambda *given: asked.append(given[2]) or {})
+    recipe = Recipe("importance", NINE)
+    for options, made in ((GridOptions(slurm=["timeout_min=60"]), [[recipe]]), (GridOptions(jobs=2), [])):
+        asked.clear()
+        lab.settings = replace(lab.settings, fresh=True)
+        rows_of(lab, base, [recipe], options, lambda recipe: [])
+        assert asked == made
+
+
 def test_a_command_that_fails_stops_no_other_and_its_own_words_say_why(tmp_path, fake):
     assert fake("fail", "crash", "ok", "killed") == {
         "a": "no space left",

@@ -189,6 +189,15 @@ def test_the_path_of_prices_is_lost_and_the_next_prices_are_not_named(tmp_path, 
     assert recipe == replace(LEARNED, budget=MaxDrop(0.5, prices=(0.005, 0.015, 0.045)))
 
 
+def test_the_next_prices_are_of_the_same_kinds_and_none_is_nothing(tmp_path, lab, capsys):
+    base = toy_base(tmp_path)
+    for recipe in (replace(LEARNED, kinds=("cross",)), replace(LEARNED, budget=Lambda(0.0), seed=2)):
+        show_compared(lab, base, [finished(lab, base, recipe, 1, continued=94.0)], [])
+    (words,) = re.findall(r"prune (.*) says what lower and higher prices", capsys.readouterr().out)
+    options = read_command(PruneOptions, words.split())
+    assert options.recipes(options.by, options.seed)[0].kinds == ("cross",)
+
+
 def test_a_base_alone_is_a_table_with_its_result(tmp_path, lab, capsys, monkeypatch):
     base = toy_base(tmp_path)
     monkeypatch.setattr(Lab, "own_row", lambda _, run: (run, run.row_of("base")))
