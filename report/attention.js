@@ -33,7 +33,7 @@ function attentionPart(head) {
     "Attention",
     el("div", { class: "bar" }, LIVE ? null : select, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
     svg(WIDTH, height, { class: "attention f-" + head.family.id, role: "img", "aria-label": words }, drawn),
-    LIVE || head === view.beside ? null : note(`Your own sentences: headgates explore runs/${data.run ?? "RUN"}; or here, one a line of a file: headgates analyze runs/${data.run ?? "RUN"} --examples-from FILE`),
+    LIVE || head === view.beside ? null : note(`Your own sentences: ${command("explore")}; or here, one a line of a file: ${command("analyze")} --examples-from FILE`),
   );
 }
 

@@ -1,6 +1,7 @@
 // What every part of the page uses: the data, the families of roles, the makers of elements, numbers as text.
 
 const data = JSON.parse(document.getElementById("data").textContent);
+const command = (name) => data.commands?.[name] ?? `headgates ${name} runs/${data.run ?? "RUN"}`; // as it is typed
 const METRIC = data.metric ?? "BLEU"; // pages of before 0.2 say nothing
 const LIVE = data.live ?? null; // of explore's page, which has the model behind it
 const byId = (id) => document.getElementById(id);
@@ -53,7 +54,7 @@ const REMOVED_ALONE = `${METRIC} with all heads minus ${METRIC} without this one
 // is below has a mark; live: it is of the sentence that the reader typed; extra: for colour and size alone
 const MEASURES = [
   { key: "effect", words: "Effect alone", digits: 3, unit: "nats", adds: "the cost of closing heads one at a time, on this sentence", costs: true, live: true,
-    exact: true, signed: true, what: "what closing this head alone adds to the loss of the translation, on this sentence: exact" },
+    exact: true, signed: true, what: "what closing this head alone adds to the loss of the output, on this sentence: exact" },
   { key: "effect_now", words: "Effect now", digits: 3, unit: "nats", live: true, exact: true, signed: true,
     what: "the loss with this head closed minus that with it open, all others open or closed as they are now: exact" },
   { key: "patch_effect", words: "Patch effect", digits: 3, unit: "nats", live: true, exact: true, signed: true,

@@ -99,11 +99,10 @@ function exactPart(head) {
   const { p_value: p, p_value_holm: holm } = head.ablation ?? {};
   const table = measureTable(head, CARD_MEASURES.filter(({ exact }) => exact));
   if (LIVE) return table ? part("Exact effects", table) : null;
-  const run = `runs/${data.run ?? "RUN"}`;
   const pValues = [isNumber(p) ? `p ${pValue(p)}` : null, isNumber(holm) ? `Holm ${pValue(holm)}` : null].filter(Boolean).join(", ");
   const words = [
-    isNumber(head.loss) ? `Loss: ${measured.loss ? `${plural(measured.loss.pairs, "training pair")}, ${measured.loss.file}` : "training pairs"}.` : `Loss without it: headgates analyze ${run} --causes.`,
-    isNumber(head.fall) ? `${METRIC}: the test set, ${measured.metric?.file ?? "ablation/one.csv"}${pValues ? `; ${pValues}` : ""}.` : `${METRIC} without it: headgates analyze ${run} --ablate one.`,
+    isNumber(head.loss) ? `Loss: ${measured.loss ? `${plural(measured.loss.pairs, "training pair")}, ${measured.loss.file}` : "training pairs"}.` : `Loss without it: ${command("analyze")} --causes.`,
+    isNumber(head.fall) ? `${METRIC}: the test set, ${measured.metric?.file ?? "ablation/one.csv"}${pValues ? `; ${pValues}` : ""}.` : `${METRIC} without it: ${command("analyze")} --ablate one.`,
   ];
   const go = (id, place, show) => {
     const onclick = () => {

@@ -66,6 +66,12 @@ def causes_sentence(result: AnalysisResult) -> str:
     )
 
 
+def strongest_pairs(rows: Sequence[TableRow]) -> list[TableRow]:
+    """The first ON_PAGE, and of those that back each other up the first, which the page names."""
+    shown, backed = [*rows[:ON_PAGE]], [row for row in rows if row["interaction"] > 0][:1]
+    return shown + [row for row in backed if row not in shown]
+
+
 def causes_data(result: AnalysisResult) -> dict[str, Any]:
     """For the page: rows of the card, the strongest pairs, each head's numbers in the order of `names`, and
     causal gates."""
@@ -79,7 +85,7 @@ def causes_data(result: AnalysisResult) -> dict[str, Any]:
         "sentences": result.facts["sentences"],
         "paired": result.facts["heads_paired"],
         "rows": result.tables["causes"],
-        "pairs": result.tables["interactions"][:ON_PAGE],
+        "pairs": strongest_pairs(result.tables["interactions"]),
         "names": list(result.head_maps),
         "heads": heads,
         "gating": gating_data(result),

@@ -224,7 +224,9 @@ def int8_alone(compared: Compared, metric: Metric) -> list[str]:
     if not {"ct2", "int8"} <= {*common_runtimes(compared)}:
         return []
     first = next(each["runtimes"] for group in compared.groups for each in speeds_of(group))
-    before, after = (first[runtime]["unpruned"][metric.name] for runtime in ("ct2", "int8"))
+    before, after = (first[runtime].get("unpruned", {}).get(metric.name) for runtime in ("ct2", "int8"))
+    if before is None or after is None:  # not on these lines
+        return []
     return [
         f"By CTranslate2 int8 the unpruned model has {after:.2f} {metric.title} in place of {before:.2f} in "
         "fp32; rows have their speeds and scores by both."

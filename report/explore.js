@@ -160,7 +160,9 @@ async function update() {
       ask.other = "";
       ask.patched.clear();
       asking.again = true;
+      address.entering = true; // in the place of the refused address, or else back would lead to it again
       keep();
+      address.entering = false;
       paintHeads();
     }
   }
@@ -187,7 +189,13 @@ async function askAll() {
   drawPictures();
   redrawCard();
   if (LIVE.models.length > 1) {
-    answers.beside = await question("/api/say", about(1 - LIVE.number));
+    answers.beside = null;
+    try {
+      answers.beside = await question("/api/say", about(1 - LIVE.number));
+    } catch (error) {
+      if (!error.answered) throw error;
+      asking.refused = `${LIVE.models[1 - LIVE.number].label}: ${error.message}`; // of this model alone
+    }
     if (asking.again) return;
     drawRows();
   }

@@ -12,6 +12,7 @@ from typing import Any
 
 from headgates.analysis.results import AnalysisResult
 from headgates.configs.analyses import MOST_EXAMPLES, Analyses
+from headgates.configs.program import command_line
 from headgates.data import Corpus
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.findings import Findings, find
@@ -73,12 +74,17 @@ def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[Ru
     """Write the page to each of these folders once and return the paths; the page of a run opens with its own
     heads, and that of a model that has not learned its task has no finding as a title."""
     folders = {run.path.resolve(): run for run in runs}
+    of_system = [] if analysed.is_base else ["--system", analysed.system]
     for path, run in folders.items():
         own = {
             "run": path.name,
             "opens_with": path.name,
             "result": result_sentence(run),
             "speed": own_speed(run),
+            "commands": {
+                "analyze": command_line("analyze", run.path, *of_system),
+                "explore": command_line("explore", run.path),
+            },
         }
         write_page({**data, **own, "unlearned": is_unlearned(run)}, run / PAGE)
     return [run / PAGE for run in folders.values()]

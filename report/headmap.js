@@ -165,6 +165,7 @@ function mapFinding() {
   }
   const values = data.heads.map((head) => Math.max(0, head[measure.key] ?? 0)).sort((a, b) => b - a);
   const half = values.reduce((sum, value) => sum + value, 0) / 2;
+  if (!half) return "No head costs anything when it is closed alone";
   let [few, sum] = [0, 0];
   while (few < TOTAL && sum < half) sum += values[few++];
   return `${few} of ${plural(TOTAL, "head")} account for half of ${measure.adds}`;

@@ -104,7 +104,7 @@ function drawLines() {
 
 function lineArticle(line, left, right) {
   const [one, other] = [textOf(line, left), textOf(line, right)];
-  const side = (name, words) => el("div", {}, note(name), el("p", { lang: data.lines.tgt }, words));
+  const side = (name, words) => el("div", {}, note(name), el("p", { lang: data.lines.tgt, dir: "auto" }, words));
   const pair = one === other ? [side(left === right ? sideName(left) : `${sideName(left)} and ${sideName(right)}`, one || "(nothing)")] : [side(sideName(left), marked(one, other)), side(sideName(right), marked(other, one))];
   const given = [left, right].includes(REFERENCE) ? null : side("reference", line.reference);
   const others = said.systems.map((_, i) => String(i)).filter((place) => place !== left && place !== right);
@@ -112,7 +112,7 @@ function lineArticle(line, left, right) {
   return el(
     "article",
     {},
-    el("p", { class: "source", lang: data.lines.src }, span("number", line.number + 1), " ", line.source),
+    el("p", { class: "source", lang: data.lines.src }, span("number", line.number + 1), " ", el("bdi", {}, line.source)),
     el("div", { class: "sides" }, given, pair),
     others.length ? rest : null,
   );
@@ -122,5 +122,5 @@ function lineArticle(line, left, right) {
 function restOf(line, left, others) {
   const groups = new Map();
   for (const place of others) groups.set(textOf(line, place), [...(groups.get(textOf(line, place)) ?? []), place]);
-  return [...groups].map(([words, places]) => el("div", {}, note(places.map(sideName).join(", ")), el("p", { lang: data.lines.tgt }, marked(words, textOf(line, left)))));
+  return [...groups].map(([words, places]) => el("div", {}, note(places.map(sideName).join(", ")), el("p", { lang: data.lines.tgt, dir: "auto" }, marked(words, textOf(line, left)))));
 }

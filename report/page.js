@@ -94,7 +94,9 @@ function drawTitle() {
   const layers = new Set(data.heads.map((head) => head.site)).size;
   const roles = named
     ? `${named} ${named === 1 ? "has" : "have"} a role that can be named: ${list(parts)}.`
-    : `No analysis has named a role for any of them; headgates analyze runs/${data.run ?? "RUN"} --siblings looks for roles.`;
+    : data.heads.some((head) => head.asked?.length)
+      ? "None has a role that could be named."
+      : `No analysis has looked for their roles; ${command("analyze")} --siblings does.`;
   const several = data.heads.some((head) => head.families.length > 1) ? " Some have more than one." : "";
   const heads = `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}.`;
   byId("summary").textContent = [data.result, heads, roles + several].filter(Boolean).join(" ");
@@ -118,8 +120,8 @@ const GLOSSARY = [
   ["head", "one of the attention functions that a layer runs side by side; the layer adds up what they say"],
   ["gate", "a learned number in [0, 1] that a head's output is multiplied by"],
   ["open, closed", "an open head takes part; a closed one says nothing: its gate is 0, or it was removed"],
-  ["λ (lambda)", "the price of an open head in training, in nats of loss per target token: a larger one closes more heads"],
-  [METRIC, "of the translations of the test set, on which nothing was trained or chosen"],
+  ["λ (lambda)", `the price of an open head in training, in nats of loss per ${data.unit ?? "target token"}: a larger one closes more heads`],
+  [METRIC, "of the outputs for the test set, on which nothing was trained or chosen"],
   ["95% and p", "paired bootstrap over test sentences, two-sided; Holm: adjusted for all heads tested. The luck of training is not in them"],
   ["unpruned, trained as long", "the base itself, trained on for as many steps as a smaller model: what more training gains is not pruning's"],
   ["untrained", "heads closed in the finished base, which was not trained on"],

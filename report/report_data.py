@@ -6,7 +6,7 @@
     sentences   those on which closing a head costs most: their losses' rises by head, and its attention there
     measured    the files of the exact effects, and on how much text: `loss`, `metric`
     states      which heads are open: a state for every finished run that a recipe made of the base
-    metric      what the scores measure: BLEU, for translation
+    metric      what the scores measure: BLEU, for translation; unit: what its loss is per
     curves      the score against open heads of what gates did not learn, a curve for each recipe that differs
     in its budget alone
     comparisons the comparisons of rows on the base: summary, points, figure
@@ -28,7 +28,7 @@ import numpy as np
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role, families_asked
-from headgates.configs.recipe import Lambda
+from headgates.configs.recipe import Lambda, Recipe
 from headgates.data.npz import read_npz
 from headgates.data.text import reworded
 from headgates.explain.analysed_model import AnalysedModel
@@ -76,6 +76,7 @@ def report_data(
             "base": analysed.base.path.resolve().name,
             "system": analysed.system,
             "metric": analysed.source.task.metrics[0].title,
+            "unit": analysed.source.task.unit.removesuffix("s"),  # of the loss, of which lambda is a price
             "base_value": own.main.value if own else None,
             "made": analysed.provenance,
             "settings": settings,
@@ -318,20 +319,22 @@ def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bo
 def curves_of(runs: Sequence[MadeRun]) -> list[dict[str, Any]]:
     """The score at each number of open heads of what gates did not learn, and of the base that trained as
     long, without which learned gates would seem ahead by what any training gains: its mean over seeds, and
-    the ends of the widest interval."""
-    found: dict[str, dict[int, list[ResultRow]]] = {}
+    the ends of the widest interval. Models that lost neurons or layers too are no points of it."""
+    found: dict[str, dict[tuple[int, Recipe | None], list[ResultRow]]] = {}
     for run in runs:
         rows = [row for row in run.folder.rows() if row.system == CONTINUED]
         for row in [*rows, *[run.row] * (not run.recipe.learns)]:
-            found.setdefault(series_of(row), {}).setdefault(row.heads_open, []).append(row)
+            if row.neurons_open is None and row.layers_left is None:
+                alike = row.recipe and replace(row.recipe, seed=0)
+                found.setdefault(series_of(row), {}).setdefault((row.heads_open, alike), []).append(row)
     return [curve(name, rows) for name, rows in found.items()]
 
 
-def curve(name: str, rows: Mapping[int, Sequence[ResultRow]]) -> dict[str, Any]:
-    """rows: by their number of open heads."""
+def curve(name: str, rows: Mapping[tuple[int, Recipe | None], Sequence[ResultRow]]) -> dict[str, Any]:
+    """rows: by their number of open heads, and what made them beside the seed."""
     recipe = (first := next(iter(rows.values()))[0]).recipe
     points = []
-    for heads, same in sorted(rows.items(), reverse=True):
+    for (heads, _), same in sorted(rows.items(), key=lambda pair: pair[0][0], reverse=True):
         ends = [end for row in same for end in row.main.ci95 or ()]
         low, high = (min(ends), max(ends)) if ends else (None, None)
         points.append(point(heads, fmean(row.main.value for row in same), low, high))

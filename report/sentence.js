@@ -55,7 +55,7 @@ function row(words, said, { probabilities = null, like = null, steps = false, fo
     "article",
     { class: like ? "now" : "whole" },
     el("p", { class: "note" }, words, ` · probability ${share(Math.exp(-said.loss))}, a loss of ${text(said.loss, 2)} nats (−ln of it)`),
-    el("p", { class: "text", lang: LIVE.target }, said.text || "(nothing)"),
+    el("p", { class: "text", lang: LIVE.target, dir: "auto" }, said.text || "(nothing)"),
     el("div", { class: "tokens" }, tokens),
   );
 }
@@ -87,7 +87,9 @@ function drawWhy() {
     const what = LIVE.translates ? "translation" : "label";
     parts.push(`The ${what} as the run has it costs ${text(own.whole.loss_now, 2)} nats now, ${text(own.whole.loss, 2)} before: ${signed(rise, 2)}.`);
     const alone = shut.map((name) => effects?.effect?.[name]).filter(isNumber);
-    if (shut.length > 1 && alone.length === shut.length && !ask.patched.size) {
+    // heads that the run had closed and the reader opened are in the rise and not in the sum
+    const opened = LIVE.models[LIVE.number].start.some((name) => !ask.shut[LIVE.number].has(name));
+    if (shut.length > 1 && alone.length === shut.length && !ask.patched.size && !opened) {
       const sum = alone.reduce((total, value) => total + value, 0);
       const numbers = shut.length <= 4 ? `${alone.map((value) => text(value, 2)).join(" + ").replace(/\+ −/g, "− ")} = ` : "";
       const gap = rise - sum;

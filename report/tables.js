@@ -24,11 +24,10 @@ const WORDS = {
   ways: "permutations",
   spearman: "Spearman ρ",
   bleu_difference: "BLEU difference",
+  chrf_difference: "chrF difference",
 };
-const OF_SYSTEMS = [
-  ...["run", "label", "asked", "heads_open", "heads_total", "enc-self", "dec-self", "cross", "bleu", "bleu_difference"],
-  ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters", "seconds"],
-];
+const OF_SYSTEMS = ["run", "label", "asked", "heads_open", "heads_total", "enc-self", "dec-self", "cross"];
+const AFTER_SCORES = ["p_value_vs_reference", "p_value_vs_base", "parameters", "seconds"];
 const TABLES = [
   ["Heads", headRows],
   ["States", stateRows],
@@ -73,7 +72,10 @@ function stateRows() {
 
 function systemRows() {
   const rows = (data.systems ?? []).map((row) => ({ ...row, ...(row.heads_by_kind ?? {}) }));
-  return generic(rows, OF_SYSTEMS.filter((key) => rows.some((row) => row[key] !== null && row[key] !== undefined)));
+  // every metric has a signature, also those that the user brought
+  const metrics = new Set(rows.flatMap((row) => Object.keys(row).filter((key) => `${key}_signature` in row)));
+  const scores = [...metrics].flatMap((metric) => [metric, `${metric}_difference`]);
+  return generic(rows, [...OF_SYSTEMS, ...scores, ...AFTER_SCORES].filter((key) => rows.some((row) => row[key] !== null && row[key] !== undefined)));
 }
 
 // A column for each of `keys`, or without any for each key of the rows whose value is no object.
@@ -81,10 +83,10 @@ function generic(rows, keys = []) {
   rows = rows ?? [];
   if (!keys.length)
     keys = [...new Set(rows.flatMap((row) => Object.keys(row).filter((key) => row[key] === null || typeof row[key] !== "object")))];
-  const digits = (key) => (/lambda/.test(key) ? 4 : /bleu|chrf/.test(key) ? 2 : /second/.test(key) ? 0 : 3);
+  const digits = (key) => (/bleu|chrf|accuracy/.test(key) ? 2 : /second/.test(key) ? 0 : 3);
   const columns = keys.map((key) => {
     const words = WORDS[key] ?? key.replace(/_/g, " ");
-    return { words, get: (row) => row[key], digits: digits(key), show: /^p_value/.test(key) ? pValue : null };
+    return { words, get: (row) => row[key], digits: digits(key), show: /^p_value/.test(key) ? pValue : key === "lambda" ? (value) => (isNumber(value) ? plainly(value) : "") : null };
   });
   return { rows, columns };
 }

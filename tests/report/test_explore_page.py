@@ -186,6 +186,39 @@ def test_heads_are_patched_from_a_second_sentence(page):
     page.said.clear()  # Chromium writes of every refused question
 
 
+def test_back_passes_a_second_sentence_that_was_refused(page):
+    page.click("#second summary").type("#text", OTHER)
+    page.type("#other", "a cat.")
+    assert "equal lengths" in page.inner_text("#trouble")
+    page.go_back()  # to the same without it
+    page.go_back()
+    page.becomes(lambda: page.settled().input_value("#text"), TEXT)
+    page.said.clear()  # Chromium writes of every refused question
+
+
+def test_what_the_second_model_refuses_leaves_the_answer_of_the_first(page, monkeypatch):
+    monkeypatch.setattr(page.server.answers.models[1], "longest", 3)
+    page.type("#text", OTHER)
+    assert page.texts("#rows .text") == [page.model.written(page.model.as_it_is(OTHER).ids)]
+    assert "expected at most 3" in page.inner_text("#trouble")
+    other = page.inner_text("#other-model").removesuffix(", show its heads")
+    assert page.inner_text("#trouble").startswith(f"{other}: ")
+    assert "account for half of the cost" in page.inner_text("#heads-title")
+    page.said.clear()
+
+
+def test_costs_of_heads_are_not_added_up_where_the_reader_opened_others(page):
+    page.click("#other-model")
+    closed = [f"{site}.{head}" for site, head in SHUT]
+    page.settled()
+    for name in [name for name in HEADS if name not in closed]:
+        page.shut(name)
+    assert "Closed one at a time" in page.inner_text("#why")
+    page.shut(closed[0])
+    assert "nats now" in page.inner_text("#why")
+    assert "Closed one at a time" not in page.inner_text("#why")
+
+
 def test_a_ready_pair_fills_both_sentences_and_the_address_chooses_it_again(page, browser):
     page.click("#second summary")
     groups = page.each("#pair optgroup", "each.label.split(':')[1]")

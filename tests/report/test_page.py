@@ -189,6 +189,59 @@ def test_the_page_begins_with_the_result_and_says_what_to_call_next(show):
     assert {"λ (lambda)", "open, closed", "baseline of a role", "LRP share"} <= set(terms)
 
 
+def test_roles_that_were_looked_for_and_not_found_are_not_asked_for_again(show):
+    data = cards()
+    for head in data["heads"]:
+        head |= {"roles": [], "asked": ["positional"]}
+    said = show(data | {"commands": {"analyze": "headgates analyze 'exp/my run'"}}).inner_text("#summary")
+    assert "None has a role that could be named." in said
+    assert "--siblings" not in said
+
+
+def test_the_commands_of_the_page_are_those_of_its_folder(show):
+    names = ("analyze", "explore")
+    data = cards() | {"commands": {name: f"python {name}.py 'exp/my run'" for name in names}}
+    one = show(data | {"causes": None, "measured": {}})
+    one.head("encoder.0.enc-self.0")
+    for said in ("analyze.py 'exp/my run' --causes", "explore.py 'exp/my run'; or here"):
+        assert f"python {said}" in one.inner_text("#card")
+    assert "headgates analyze" not in one.inner_text("body")
+
+
+def test_the_page_of_a_classifier_has_its_scores_its_unit_and_prices_of_any_size(show):
+    data = cards() | {"metric": "accuracy", "unit": "sentence"}
+    row = {"run": "a", "label": "unpruned", "heads_open": 72, "accuracy": 92.1, "accuracy_signature": ""}
+    row |= {"accuracy_difference": -1.25, "comet": 0.8125, "comet_signature": "mine"}
+    data["systems"] = [row]
+    data["states"] = [state | {"lambda": 2e-5} for state in data["states"]]
+    one = show(data)
+    one.click("#tabs >> text=Systems")
+    assert one.texts("#table tbody td") == ["a", "unpruned", "72", "92.10", "\u22121.25", "0.813"]
+    one.click("#tabs >> text=States")
+    assert "0.00002" in one.texts("#table tbody td")
+    one.click("footer summary >> text=What the words mean")
+    assert "nats of loss per sentence" in one.inner_text("footer")
+    assert "translations" not in one.inner_text("footer")
+
+
+def test_a_title_names_no_heads_where_none_costs_anything(show):
+    data = cards()
+    for head in data["heads"]:
+        head["loss"] = -0.5
+    assert show(data).inner_text("#heads-title").startswith("No head costs anything")
+
+
+def test_text_from_right_to_left_has_its_own_direction(show):
+    data = cards()
+    data["lines"]["lines"] = [
+        {**each, "source": "\u05e9\u05dc\u05d5\u05dd (1)."} for each in data["lines"]["lines"]
+    ]
+    one = show(data)
+    assert (
+        one.evaluate("getComputedStyle(document.querySelector('#lines-body .source bdi')).direction") == "rtl"
+    )
+
+
 def test_untrained_curves_are_called_so_and_trained_ones_not(show):
     data = cards()
     data["curves"].append({**data["curves"][0], "name": "importance, 3 epochs", "trained": True})

@@ -58,6 +58,17 @@ def test_a_point_of_a_curve_is_the_mean_over_seeds_with_the_widest_interval(tmp_
     runs = [made_run(base, replace(IMPORTANCE, choose="random", seed=s), 1, 80.0 + s) for s in (1, 3)]
     (found,) = curves_of(list(map(open_made_run, runs)))
     assert found["points"] == [{"heads_open": 42, "value": 82.0, "low": 80.0, "high": 84.0}]
+
+
+def test_models_that_differ_in_more_than_the_seed_are_not_averaged_and_thinner_ones_are_no_points(tmp_path):
+    base = toy_base(tmp_path)
+    of_kind = [replace(IMPORTANCE, kinds=(kind,)) for kind in ("enc-self", "cross")]
+    thin = made_run(base, replace(IMPORTANCE, seed=2), 1, 5.0, neurons_open=64, neurons_total=1024)
+    flat = made_run(base, replace(IMPORTANCE, seed=3), 1, 5.0, layers_left={"encoder": [True, False]})
+    runs = [*(made_run(base, each, 1, 80.0 + i) for i, each in enumerate(of_kind)), thin, flat]
+    (found,) = curves_of(list(map(open_made_run, runs)))
+    assert [(point["heads_open"], point["value"]) for point in found["points"]] == [(42, 80.0), (42, 81.0)]
+    assert curves_of(list(map(open_made_run, runs[2:]))) == []
     assert curves_of([]) == []
 
 
