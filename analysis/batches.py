@@ -249,7 +249,10 @@ def is_encoder_decoder(model: Any) -> bool:
 
 def predicts_next(model: Any) -> bool:
     """Whether the labels of a position are those of the next: of a decoder that gives words, be it beside an
-    encoder of images, not of a classifier made of one."""
+    encoder of images, not of a classifier made of one. A model of transformers says whether it can generate;
+    the words of PaliGemma attend to each other both ways, and it does."""
+    if callable(can := getattr(model, "can_generate", None)):
+        return bool(can()) and not is_encoder_decoder(model)
     words = getattr(model, "get_output_embeddings", None)
     kinds = kinds_of(model)
     if "dec-self" not in kinds or is_encoder_decoder(model):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .evaluation_mode import evaluation_mode
+from .evaluation_mode import evaluation_mode, same_noise
 from .headmap import HeadMap
 from .put_back import memory_of
 from .rules import is_tested
@@ -36,25 +36,33 @@ def proved(
     """Around the removal of heads from the attentions that are `changed`, of a model without gates.
 
     xi: the gates of all heads, 0 where one goes. inputs, seen: of a forward pass, those given and those of
-    an earlier one. Raises ValueError where no forward pass can be run and, with the model put back, where
+    an earlier one, which prove it beside a short example where the given ones cannot be run. Raises
+    ValueError where no forward pass comes to an attention that is changed and, with the model put back, where
     the outputs differ."""
+    changed = list(changed)
     names = ", ".join(sorted({type(each).__name__ for each in changed if not is_tested(each)}))
     if not names:
         yield
         return
-    examples = [each for each in (inputs, short_example(model), seen) if each is not None]
+    ways = [[inputs], [short_example(model), seen]]  # the caller knows what it takes
+    put_back, ran = memory_of(model), set[nn.Module]()  # BigBird changes itself when it reads few words
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is left alone, `remove` warns
         attach(model, gate="mask", kinds=xi.kinds, xi=xi)
-    runs = (partial(outputs, inputs=each) for each in examples)
     try:
-        proof = next(([(run, found)] for run in runs if (found := tried(run, model))), None)
+        with noticed(changed, ran):
+            runs = ([partial(outputs, inputs=each) for each in way if each is not None] for way in ways)
+            found = ([(run, given) for run in way if (given := tried(run, model))] for way in runs)
+            proof = next(filter(None, found), [])
     finally:
         detach(model)
-    if proof is None:
+        put_back()
+    unseen = {type(each).__name__ for each in changed if not (is_tested(each) or each in ran)}
+    if unseen:
         raise ValueError(
-            f"the rule of {names} is not proved, as no forward pass could be run before and after its heads "
-            "go; give the arguments of one as inputs=((), {'input_ids': ids})"
+            f"the rule of {', '.join(sorted(unseen))} is not proved, as no forward pass that could be run "
+            "before and after its heads go comes to it; give the arguments of one as inputs=((), "
+            "{'input_ids': ids})"
         )
     cure = (
         "The model is as it was; its heads can be gated. Look for sizes in its forward that the rule lacks, "
@@ -62,6 +70,17 @@ def proved(
     )
     with unchanged(model, proof, f"the rule of {names} does not fit: without the heads", cure):
         yield
+
+
+@contextmanager
+def noticed(modules: Iterable[nn.Module], ran: set[nn.Module]) -> Iterator[None]:
+    """Meanwhile those of the modules that run are added to `ran`."""
+    handles = [each.register_forward_pre_hook(lambda module, _: ran.add(module)) for each in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
@@ -110,7 +129,7 @@ def built_from(model: nn.Module, config: Any) -> nn.Module:
 def outputs(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     """The floating tensors among what a forward pass in evaluation gives."""
     args, options = inputs
-    with evaluation_mode(model), torch.no_grad():
+    with evaluation_mode(model), torch.no_grad(), same_noise(model):
         result = model(*args, **options)
     if isinstance(result, Tensor):
         listed: Iterable[object] = [result]

@@ -225,6 +225,8 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
     left = {} if FIELD not in content else field_content(field, folder)
     with reading(folder, cls.__name__):
         known = {name: each for name, each in content.items() if name not in (*_CODE, _FILE, OLD_FIELD)}
+        if decode := getattr(cls.config_class, "_decode_special_floats", None):  # infinity, which JSON lacks
+            known = decode(known)
         config = cls.config_class.from_dict(known)
 
     class Pruned(cls):  # type: ignore[misc, valid-type]

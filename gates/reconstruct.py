@@ -103,6 +103,7 @@ def reconstruct(
             raise ValueError(NO_TEXT)
         order, changed = unpruned_walk.order(first), False
         walk.calls = {site: unpruned_walk.calls[site] for site in walk.sites}
+        walk.kept_as = unpruned_walk.kept_as
         aims = aims_of(order, outputs, known=bool(parts))
         for site in order:
             changed |= site not in outputs or not outputs[site].keep.all()

@@ -10,16 +10,19 @@ at the sites before it.
 
 A pass ends where the site has been reached, and begins after the last layer that is behind: the output of
 that layer lies in a temporary folder. So a layer runs about once for each of its sites and batches, and
-memory does not grow with the text. The last linear layer of a feed-forward layer stands in the place of W_O.
-Where a pass runs a layer several times, one after the other (ALBERT), a site sees all of its calls, as if
-each sentence were several.
+memory does not grow with the text. Where something else reads what a layer gives (LLaVA the last layer but
+one of its images, Qwen3-VL and segmenters several), each gives its own output; where that is not enough, as
+layers hand on more than they give (Gemma 3n its keys), all of them run in every pass. The last linear layer
+of a feed-forward layer stands in the place of W_O. Where a pass runs a layer several times, one after the
+other (ALBERT), a site sees all of its calls, as if each sentence were several.
 """
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +32,7 @@ from torch import Tensor, nn
 
 from .attach_modes import check_ungated
 from .called import called
-from .evaluation_mode import evaluation_mode
+from .evaluation_mode import evaluation_mode, same_noise
 from .headmap import KINDS, HeadSite
 from .on_device import on_device
 from .rules import rule_of
@@ -39,6 +42,8 @@ from .sites import device_of, find_sites
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
 # (model, site, batch) -> (B, L) bool: query positions that are not padding
 QueryPositions = Callable[[Any, HeadSite, Any], Tensor | None]
+Glimpse = tuple[HeadSite, torch.Size, Tensor]  # a site, and the shape and some numbers of its inputs
+GLIMPSED = 4096  # numbers, about
 SKIPPED = "skipped"  # the attribute of a layer that says so (depth.py)
 _NUMBERED_MODULE = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 
@@ -103,6 +108,8 @@ class SiteWalk:
         self.written: dict[str, None] = {}  # layers whose output this round of passes has written
         self.number = 0  # of the batch
         self.replaced: set[nn.Module] = set()  # layers whose `forward` reads their output
+        # layer -> what the file is called that holds its output; None where all layers run in every pass
+        self.kept_as: Callable[[str], str] | None = stack_of
         self.stack = ExitStack()
 
     def __enter__(self) -> "SiteWalk":
@@ -117,12 +124,15 @@ class SiteWalk:
     def order(self, batch: Any) -> list[HeadSite]:
         """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or
         called again after another layer has run."""
-        seen: list[HeadSite] = []
+        z, outputs = list[Glimpse](), dict[str, Any]()
         handles = [
-            out.register_forward_hook(lambda *_, site=site: seen.append(site))
-            for site, out in self.outs.items()
+            self.modules[path].register_forward_hook(
+                lambda *given, path=path: outputs.update({path: given[-1]})
+            )
+            for path in dict.fromkeys(self.layers.values())
         ]
-        one_pass(self.model, batch, self.forward, handles)
+        self.pass_that_sees(batch, z, handles)
+        seen = [site for site, *_ in z]
         self.calls = {site: seen.count(site) for site in self.sites}
         layers = [layer for layer, _ in groupby(self.layers.get(site, site.name) for site in seen)]
         for site, times in self.calls.items():
@@ -133,7 +143,50 @@ class SiteWalk:
                     f"once, or again before other layers. Statistics of the heads of {name} cannot be taken"
                     + (": it reads out_proj.weight without that call" if times == 0 else "")
                 )
+        if not all(hasattr(self.modules[path], SKIPPED) for path in outputs):  # of ours the next layer reads
+            self.kept_as = next(
+                (each for each in (stack_of, its_own) if self.agrees(each, batch, z, outputs)), None
+            )
         return [*dict.fromkeys(seen)]
+
+    def pass_that_sees(self, batch: Any, z: list[Glimpse], handles: Sequence[Any] = ()) -> None:
+        """A whole pass that adds a glimpse of the inputs of each W_O to z."""
+        of_sites = [
+            out.register_forward_hook(lambda _, inputs, __, site=site: z.append(glimpse(site, inputs[0])))
+            for site, out in self.outs.items()
+        ]
+        one_pass(self.model, batch, self.forward, [*handles, *of_sites])
+
+    def agrees(
+        self,
+        kept_as: Callable[[str], str],
+        batch: Any,
+        z: Sequence[Glimpse],
+        outputs: Mapping[str, Any],
+    ) -> bool:
+        """Whether what stands behind the layers of a stack, and behind all but its last, sees what it saw
+        where they give what is kept of them. outputs: of each layer in a whole pass."""
+        stacks: dict[str, list[str]] = {}
+        for path in outputs:
+            stacks.setdefault(stack_of(path), []).append(path)
+        for paths in stacks.values():
+            for behind in (paths[:-1], paths):
+                expected = [each for each in z if self.layers.get(each[0]) not in behind]
+                if not behind or not expected:
+                    continue  # nothing is seen behind them
+                kept = {kept_as(path): outputs[path] for path in behind}
+                found = list[Glimpse]()
+                with ExitStack() as after:
+                    for path in behind:
+                        give = partial(instead, kept[kept_as(path)])
+                        replace_forward(self.modules[path], give, after)
+                    try:
+                        self.pass_that_sees(batch, found)
+                    except Exception:  # of whatever kind: a layer gives less than others need
+                        return False
+                if not alike(found, expected):
+                    return False
+        return True
 
     def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Any, Tensor | None]:
         """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the
@@ -164,12 +217,12 @@ class SiteWalk:
         if mixer is not None:
             before(mixer.values, lambda _, inputs: found.update(inputs=inputs[0].detach()))
             before(self.sites[site], lambda _, *given: found.update(given=given), with_kwargs=True)
-        for path in self.finished_layers():
+        for path in self.finished_layers() if self.kept_as else ():
             if (layer := self.modules[path]) not in self.replaced:
                 handles.append(
                     layer.register_forward_hook(lambda *given, path=path: self.write(path, given[-1]))
                 )
-        one_pass(self.model, batch, self.forward, handles)
+        one_pass(self.model, batch, self.forward, handles, seed=self.number)
         axis = rule_of(self.sites[site]).batch_axis if calls[0][0].dim() == 3 else 0
         z = in_one([z for z, _ in calls], axis)
         y = None if calls[0][1] is None else in_one([cast(Tensor, y) for _, y in calls], axis)
@@ -183,7 +236,7 @@ class SiteWalk:
         self.behind.add(site)
         for path in self.written:
             self.replaced.add(module := self.modules[path])
-            replace_forward(module, lambda *_, path=path, **__: self.read(stack_of(path)), self.stack)
+            replace_forward(module, lambda *_, path=path, **__: self.read(path), self.stack)
         self.written = {}
 
     @property
@@ -202,16 +255,41 @@ class SiteWalk:
         return self.folder / f"{self.number}.{name}.pt"
 
     def write(self, path: str, output: Any) -> None:
-        """Keep a layer's output in place of that of the layer before it, which nothing needs now."""
-        torch.save(output, self.file(stack_of(path)))
+        """Keep a layer's output; where the next layer alone reads it, in place of that of the layer before
+        it, which nothing needs now."""
+        assert self.kept_as is not None
+        torch.save(output, self.file(self.kept_as(path)))
         self.written[path] = None
 
-    def read(self, stack: str) -> Any:
-        """The output of the last layer of a stack that is behind; the layers before it give the same, which
-        nobody reads."""
-        if stack not in self.loaded:
-            self.loaded[stack] = torch.load(self.file(stack), weights_only=False)
-        return self.loaded[stack]
+    def read(self, path: str) -> Any:
+        """What is kept of a layer that is behind: where nobody else reads it, the output of the last one of
+        its stack that is."""
+        assert self.kept_as is not None
+        if (name := self.kept_as(path)) not in self.loaded:
+            self.loaded[name] = torch.load(self.file(name), weights_only=False)
+        return self.loaded[name]
+
+
+def instead(output: Any, *_: Any, **__: Any) -> Any:
+    """A layer's output in place of running it."""
+    return output
+
+
+def glimpse(site: HeadSite, inputs: Tensor) -> Glimpse:
+    """Some of the inputs of a W_O: all of a text's would fill the memory."""
+    few = inputs.detach().flatten()[:: max(1, inputs.numel() // GLIMPSED)]
+    return site, inputs.shape, few.float().clone()
+
+
+def alike(found: Sequence[Glimpse], expected: Sequence[Glimpse]) -> bool:
+    """Whether inputs differ by no more than rounding."""
+    if [each[:2] for each in found] != [each[:2] for each in expected]:
+        return False
+    pairs = [(one, other) for (*_, one), (*_, other) in zip(found, expected, strict=True) if len(other) > 1]
+    return all(
+        torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.nan_to_num().std()), equal_nan=True)
+        for one, other in pairs
+    )
 
 
 def replace_forward(module: Any, forward: Callable[..., Any], until: ExitStack) -> None:
@@ -246,10 +324,11 @@ def skipped_layers(model: nn.Module) -> list[nn.Module]:
     return [layer for layer in model.modules() if getattr(layer, SKIPPED, False)]
 
 
-def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any]) -> None:
-    """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone."""
+def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: Sequence[Any], seed: int = 0) -> None:
+    """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone. seed:
+    of what the model draws at random."""
     try:
-        with torch.no_grad():
+        with torch.no_grad(), same_noise(model, seed):
             forward(model, on_device(batch, device_of(model)))
     except Reached:
         pass
@@ -259,8 +338,19 @@ def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any])
 
 
 def in_one(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """The tensors of all calls, sentence after sentence."""
+    """The tensors of all calls, sentence after sentence. Raises ValueError where they differ in positions."""
+    if len({(*each.shape[:axis], *each.shape[axis + 1 :]) for each in tensors}) > 1:
+        shapes = " and ".join(str(tuple(each.shape)) for each in tensors)
+        raise ValueError(
+            f"a pass calls one output projection with inputs of the shapes {shapes}: statistics of its heads "
+            "cannot be taken"
+        )
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), axis)
+
+
+def its_own(layer: str) -> str:
+    """Where every layer has a file."""
+    return layer
 
 
 def stack_of(layer: str) -> str:

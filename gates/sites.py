@@ -129,8 +129,8 @@ def neurons_left_alone(model: nn.Module) -> str:
 
 
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
-    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, the classes around it,
-    its `is_causal`, or that it takes a cache, in this order."""
+    """enc-self, dec-self or cross: by the attention's own name, its rule, that it is a decoder's, its path,
+    the classes around it, its `is_causal`, or that it takes a cache, in this order."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
     stack = stack_in(path)
@@ -142,6 +142,8 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
         return "cross"
     if rule.causal:
         return "dec-self" if attribute(modules[path], rule.causal, "`causal`") else "enc-self"
+    if any(getattr(each, "is_decoder", None) is True for each in modules[path].modules()):
+        return "dec-self"  # though it may stand in what is called an encoder
     for name_of in [stack, type(modules[path]).__name__, *around]:
         if re.search("decoder|causal", name_of.lower()):
             return "dec-self"

@@ -40,6 +40,8 @@ COUNTED = {"heads": KINDS, "neurons": FFN_KINDS}  # budgets that are numbers of 
 SHARED_OUT = {"params": "parameters", "macs": "multiply-adds", "speedup": "time"}
 GPU_WIDTH = 64  # neurons stay in multiples of it on a GPU, for its matrix units
 COUNTABLE = 0.0, 1.0  # what counts may cost of what is asked for
+# arguments of a batch that a short example of words stands for
+OF_WORDS = {"input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "labels"}
 TIMED_BATCHES = 4  # that are run, where the user says nothing
 
 
@@ -107,7 +109,8 @@ def prune(
     if multiple is None:
         multiple = GPU_WIDTH if device_of(model).type == "cuda" else WIDTH
     inputs: Inputs | None = None  # of the passes that prove that layers can go
-    if isinstance(text.fit[0], Mapping) and short_example(model) is None:
+    of_words = isinstance(text.fit[0], Mapping) and text.fit[0].keys() <= OF_WORDS
+    if isinstance(text.fit[0], Mapping) and not (of_words and short_example(model)):
         inputs = (), dict(text.fit[0])
     chosen = text.fit[:: -(-len(text.fit) // TIMED_BATCHES)]
     used = run or partial(forward_passes, chosen)

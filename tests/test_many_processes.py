@@ -145,6 +145,19 @@ def test_scores_and_analyses_by_two_processes_are_those_of_one(one, called, tmp_
                 assert ours == theirs or float(ours) == pytest.approx(float(theirs), abs=1e-4), name
 
 
+def test_prune_trains_by_all_processes_that_torchrun_started(one, tmp_path):
+    base = RunFolder(next(path for path in one.iterdir() if "-none-" in path.name))
+    words = [str(base.path), "--by", "importance", "--heads", "9", "--epochs", "1", "--runs", str(tmp_path)]
+    done = Command([str(ROOT / "prune.py"), *words], tmp_path / "said", ranks=2).end()
+    assert [code for code, _, _ in done] == [0, 0], done
+    assert "changed:" not in done[0][1], "the base has the batches of two a step"
+    (run,) = (path for path in tmp_path.glob("*-importance-*") if (path / "result.json").is_file())
+    ours, theirs = (row.stage for row in (RunFolder(run).row_of("pruned"), base.row_of("base")))
+    assert ours["steps"] == theirs["steps"] / theirs["epochs"]
+    config = RunFolder(run).config()
+    assert (config["devices"] * config["num_nodes"], config["train"]["accumulate"]) == (2, 1)
+
+
 def test_what_the_first_refuses_ends_all_with_one_line(flags, tmp_path):
     runs = tmp_path / "runs"
     (runs / "taken").mkdir(parents=True)

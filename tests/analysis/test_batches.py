@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from headgates.analysis.batches import batch_loss, known_tokens, query_tokens, sampled_targets
+from headgates.analysis.batches import batch_loss, known_tokens, predicts_next, query_tokens, sampled_targets
 from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.obs import obs
@@ -159,3 +159,23 @@ def test_batches_that_are_none_are_refused_by_a_score(batches):
         ValueError, match=r"expected batches that are mappings, got a (tuple|str); a batch maps"
     ):
         importance(model, batches)
+
+
+def test_a_decoder_that_stands_in_what_is_called_an_encoder_labels_the_next_word():
+    torch.manual_seed(0)
+    config = transformers.RoFormerConfig(**SMALL, is_decoder=True, embedding_size=SMALL["hidden_size"])
+    model = transformers.RoFormerForCausalLM(config).eval()
+    loss = batch_loss(model, {"input_ids": IDS, "labels": IDS})
+    assert loss.item() == pytest.approx(4 * 8 * model(input_ids=IDS, labels=IDS).loss.item())
+
+
+def test_words_that_attend_to_each_other_both_ways_are_followed_by_an_answer():
+    sizes = {name: size for name, size in SMALL.items() if name != "vocab_size"} | dict(image_size=8)
+    with torch.device("meta"):
+        model = transformers.PaliGemmaForConditionalGeneration(
+            transformers.PaliGemmaConfig(
+                vision_config=transformers.SiglipVisionConfig(**sizes, patch_size=4).to_dict(),
+                text_config=transformers.GemmaConfig(**SMALL, num_key_value_heads=1, head_dim=8).to_dict(),
+            )
+        )
+    assert predicts_next(model)
