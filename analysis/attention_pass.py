@@ -18,7 +18,6 @@ counted query positions.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from headgates.analysis.batches import IGNORED, is_encoder_decoder, sites_of, target_positions
 from headgates.gates import HeadMap, HeadSite
+from headgates.gates.attention_weights import weights_of_runs
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.on_device import on_device
 from headgates.gates.sites import device_of
@@ -123,7 +123,8 @@ def observe_attention(
     of keyword arguments with input_ids: the attention modules have to return their weights, as Hugging
     Face's do when loaded with attn_implementation="eager", and torch's own. Of audio (input_features), the
     source positions are the encoder's frames, none of them padding. special_ids: the ids of such a
-    model that are no text, tokenizer.all_special_ids. Pairs are numbered in their order.
+    model that are no text, tokenizer.all_special_ids. Pairs are numbered in their order. Of a layer that runs
+    several times in a pass (ALBERT) observers are given each run, as if each pair were several.
     Raises ValueError for an unknown kind, for kinds of which the model has no head, where an attention does
     not return its weights, and without any batch."""
     modules = sites_of(model, kinds)
@@ -133,59 +134,47 @@ def observe_attention(
             batch = on_device(batch, device)
             if isinstance(batch, Mapping):
                 check_ids(model, batch)
-            weights = recorded(model, batch, modules)
+            runs = recorded(model, batch, modules)
             if isinstance(batch, Mapping):
-                pair = numbered_pair(model, with_frames(model, batch, weights), number)
+                first = {site: each[0] for site, each in runs.items()}
+                pair = numbered_pair(model, with_frames(model, batch, first), number)
                 source = target = OtherIds(torch.tensor(special_ids, dtype=torch.int64, device=device))
             else:
                 pair, source, target = batch, model.source_specials, model.target_specials
             number += len(pair.source)
             # (B, L) by kind: the padding of the queries
             of_source, of_target = pair.source == source.padding, ~target_positions(pair, target)
-            shown = {
-                site: each.float().masked_fill(
-                    (of_source if site.kind == "enc-self" else of_target)[:, None, :, None], 0.0
-                )
-                for site, each in weights.items()
-            }
-            attention = AttentionBatch(pair, shown, source, target)
-            for observer in observers:
-                observer.add(attention)
+            for place in range(max(map(len, runs.values()))):
+                shown = {
+                    site: each[place]
+                    .float()
+                    .masked_fill((of_source if site.kind == "enc-self" else of_target)[:, None, :, None], 0.0)
+                    for site, each in runs.items()
+                    if place < len(each)
+                }
+                attention = AttentionBatch(pair, shown, source, target)
+                for observer in observers:
+                    observer.add(attention)
     if not number:
         raise ValueError("attention is observed over sentence pairs, got no batch of them")
 
 
-def recorded(model: Any, batch: Any, modules: Mapping[HeadSite, nn.Module]) -> dict[HeadSite, Tensor]:
-    """The attention weights (B, H, L, S) of these sites in one pass. Raises ValueError where a module does
-    not give them."""
+def recorded(model: Any, batch: Any, modules: Mapping[HeadSite, nn.Module]) -> dict[HeadSite, list[Tensor]]:
+    """The attention weights (B, H, L, S) of these sites in one pass, of every run of their layers. Raises
+    ValueError where a module does not give them."""
     if not isinstance(batch, Mapping):
         by_name: dict[str, Tensor] = {}
         memory, bias = model.encode(batch.source, by_name)
         if any(site.kind != "enc-self" for site in modules):
             model.decode(memory, bias, batch.target_in, by_name)
-        return {site: by_name[site.name] for site in modules}
-    found: dict[HeadSite, Tensor] = {}
-
-    def ask(module: nn.Module, inputs: Any, options: dict[str, Any]) -> Any:
-        if isinstance(module, nn.MultiheadAttention):
-            return inputs, options | {"need_weights": True, "average_attn_weights": False}
-        return None
-
-    def keep(site: HeadSite, _: nn.Module, __: Any, output: Any) -> None:
-        # the last, as T5 gives a position bias of the same shape before them; None where they were not kept
-        weights = output[-1] if isinstance(output, tuple) else None
-        if weights is not None and weights.dim() == 4 and weights.shape[1] == site.heads:
-            found[site] = weights
-
-    handles = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules.values()]
-    handles += [module.register_forward_hook(partial(keep, site)) for site, module in modules.items()]
-    try:
+        # of a classifier's layer that runs several times (runs, B, H, S, S)
+        return {
+            site: [*weights] if (weights := by_name[site.name]).dim() == 5 else [weights] for site in modules
+        }
+    with weights_of_runs(modules) as found:
         model(**batch, **({"output_attentions": True} if hasattr(model, "config") else {}))
-    finally:
-        for handle in handles:
-            handle.remove()
     for site, module in modules.items():
-        if site not in found:
+        if not found[site]:
             raise ValueError(
                 f"{site.name}: {type(module).__name__} gives no attention weights of shape (batch, heads, "
                 "queries, keys); load a model of Hugging Face with attn_implementation='eager'"
@@ -201,7 +190,7 @@ class OtherIds:
     padding: int = IGNORED
 
     def is_piece(self, ids: Tensor) -> Tensor:
-        return (ids == FRAME) | (ids >= 0) & ~torch.isin(ids, self.special)
+        return (ids == FRAME) | (ids >= 0) & ~torch.isin(ids, self.special.to(ids.device))
 
 
 @dataclass(frozen=True)

@@ -161,12 +161,12 @@ class Syntax:
             return
         self.sites, self._found = sites, []
         weights = torch.cat([attention.weights[site] for site in sites], 1).cpu()  # (B, heads of all, S, S)
-        lengths = (attention.batch.source != attention.source_specials.padding).sum(1).tolist()
-        for pair, length, each in zip(attention.batch.index.tolist(), lengths, weights, strict=True):
+        real = (attention.batch.source != attention.source_specials.padding).cpu()  # on either side
+        for pair, own, each in zip(attention.batch.index.tolist(), real, weights, strict=True):
             if pair not in self.trees:
                 self.left_out["sentences without a tree that fits"] += 1
             else:
-                self._add_sentence(pair, each[:, :length, :length])
+                self._add_sentence(pair, each[:, own][:, :, own])
 
     def _add_sentence(self, pair: int, weights: Tensor) -> None:
         tree, words = self.trees[pair], self.words[pair]

@@ -25,6 +25,7 @@ from headgates.data.hf_vocab import hub_folder, library, quiet
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.text import reworded
 from headgates.gates import HeadMap, find_sites, heads_left, remove
+from headgates.gates.attention_weights import weights_of_runs
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.folder_sizes import check_folder, check_layers
 from headgates.models.checkpoint import COPY_AGAIN, as_json, filled, load_file, save_file
@@ -70,16 +71,17 @@ class Classifier(nn.Module):
 
     def encode(self, source: Tensor, weights: dict[str, Tensor] | None = None) -> tuple[Tensor, None]:
         """Return the last layer's states (B, S, D), and None; `weights` gets the attention of every site by
-        name, (B, H, S, S)."""
+        name, (B, H, S, S), or (runs, B, H, S, S) of a layer that runs several times (ALBERT)."""
+        if weights is None:
+            return self.outputs(source, output_hidden_states=True).hidden_states[-1], None
         kernel = self.net.config._attn_implementation
         try:
-            if weights is not None:
-                self.net.set_attn_implementation("eager")  # fused kernels do not keep the weights
-            found = self.outputs(source, output_attentions=weights is not None, output_hidden_states=True)
+            self.net.set_attn_implementation("eager")  # fused kernels do not keep the weights
+            with weights_of_runs(find_sites(self)) as kept:
+                found = self.outputs(source, output_attentions=True, output_hidden_states=True)
         finally:
             self.net.set_attn_implementation(kernel)
-        if weights is not None:
-            weights |= {site.name: found.attentions[site.layer] for site in find_sites(self)}
+        weights |= {site.name: torch.stack(runs) if len(runs) > 1 else runs[0] for site, runs in kept.items()}
         return found.hidden_states[-1], None
 
     def top_logits(self, source: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,9 @@ from headgates.data.conllu import read_conllu
 from headgates.data.corpus import TranslationData
 from headgates.data.text import DataError, ParallelText, digest_lines
 from headgates.data.text_file import read_lines, unpacked_name
-from headgates.gates import KINDS, HeadMap, find_sites
+from headgates.gates import KINDS, HeadMap, find_sites, heads_left
+from headgates.gates.depth import layers_left
+from headgates.gates.headmap import head_name
 from headgates.models.progress import Report, reported
 from headgates.records.folder import RunFolder, base_of
 from headgates.records.provenance import device_name, provenance
@@ -101,7 +103,10 @@ class AnalysedModel:
             source.corpus = corpus
         corpus = cut_corpus(source.corpus, config.split, config.sentences)
         if config.text is not None:
-            corpus = replace(corpus, extra={TEXT: source_text(config.text, config.sentences)})
+            text = source_text(config.text, config.sentences)
+            if not source.task.searches:  # labels are no empty lines
+                text = replace(text, targets=source.task.outputs(source.predictor, text.sources))
+            corpus = replace(corpus, extra={TEXT: text})
             config = replace(config, kinds=["enc-self"])
         if config.examples_from is not None:
             corpus = replace(
@@ -132,6 +137,20 @@ class AnalysedModel:
         """The heads that the system keeps and does not use; None where there are none."""
         gates = self.folder.systems()[self.system]["xi"]
         return None if gates is None else HeadMap.from_json(gates).map(lambda row: row == 0)
+
+    @cached_property
+    def before(self) -> dict[tuple[str, int], str]:
+        """(site, head) -> what the head was called before heads and layers went, where that is another
+        name."""
+        model, names = self.predictor.model, dict[tuple[str, int], str]()
+        layers = layers_left(model)
+        for site, row in heads_left(model).items():
+            places = [number for number, stays in enumerate(layers.get(site.stack, ())) if stays]
+            was = replace(site, layer=places[site.layer]) if places else site
+            for head, number in enumerate(row.nonzero()[:, 0].tolist()):
+                if (site.layer, head) != (was.layer, number):
+                    names[site.name, head] = head_name((was, number))
+        return names
 
     @property
     def is_base(self) -> bool:

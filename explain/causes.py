@@ -16,7 +16,7 @@ score puts there too. Tables of causal gates lie beside it (causal_gating.py).
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -81,20 +81,22 @@ def causes(analysed: AnalysedModel) -> AnalysisResult:
         "seconds_of_pairs": time.perf_counter() - begin,
     }
     maps = {each.name: each.values for each in found}
-    gating = causal_gating(request, exact.values)
+    gating = causal_gating(replace(request, fresh=False), exact.values)  # whose file is among them
     tables = {"causes": rows, "interactions": pairs, **gating.tables}
     return AnalysisResult(maps, facts | gating.facts, tables)
 
 
 def approximations(analysed: AnalysedModel, request: ScoreRequest) -> Iterator[Effects]:
     """Every score that costs no pass for each head, on the pairs of the request."""
-    kinds = analysed.config.attention
+    kinds, made = analysed.config.attention, set[str]()
     for name, score in SCORES.items():
         another = score.family and not score.part  # an order by another's numbers
         if another or score.by_chance or score.measures_outputs or name == EXACT:
             continue
+        own = replace(request, fresh=request.fresh and (score.family or name) not in made)
+        made.add(score.family or name)  # parts of one file are made once
         try:
-            found = scored_effects(name, request, kinds)
+            found = scored_effects(name, own, kinds)
         except ValueError as error:  # such as a score that this model has not
             analysed.report(f"causes: {name} left out: {error}")
             continue

@@ -9,7 +9,7 @@ from itertools import combinations
 import torch
 
 from headgates.analysis.results import AnalysisResult, head_map_of
-from headgates.analysis.roles import Role, families
+from headgates.analysis.roles import Role, families, families_asked
 from headgates.analysis.survival import any_role, survive_longer, survivors
 from headgates.explain.analysed_model import AnalysedModel
 from headgates.explain.analyses import base_score
@@ -56,11 +56,15 @@ def survival_rows(
     the base and by the roles' families.
 
     Both are empty for any system but the base, and where no role was looked for or no run is given."""
-    heads_with_role = families(roles, results, list(find_sites(analysed.predictor.model)))
+    asked = {site for sites in families_asked(results).values() for site in sites}  # syntax: of the encoder
+    heads_with_role = families(
+        roles, results, [site for site in find_sites(analysed.predictor.model) if site in asked]
+    )
     if not analysed.is_base or not heads_with_role:
         return [], []
     runs = [run for run in analysed.made_runs if run.gated.select(analysed.config.attention)]
-    kinds = [kind for kind in analysed.config.attention if all(kind in run.recipe.kinds for run in runs)]
+    looked_at = {site.kind for site in asked}.intersection(*(run.recipe.kinds for run in runs))
+    kinds = [kind for kind in analysed.config.attention if kind in looked_at]
     if not runs or not kinds:
         analysed.report(
             "left out: survival is counted over heads that every run could close; give runs that prune this "

@@ -43,13 +43,18 @@ def find(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> Find
         causes=results.get("causes"),
         contrast=results.get("contrast"),
     )
-    tables = {
-        "roles": [role.row() for role in roles],
-        "nearest": [role.row() for role in nearest],
-        "correlations": found.correlations,
-        "survival": found.survival,
-        "survival-test": found.tests,
-    }
+    tables: dict[str, list[TableRow]] = {}  # of what was looked for: those of earlier analyses stay
+    if found.asked:
+        before = {"before": None} if analysed.before else {}
+        for name, some in (("roles", roles), ("nearest", nearest)):
+            tables[name] = [
+                role.row() | {each: analysed.before.get((role.site.name, role.head)) for each in before}
+                for role in some
+            ]
+    if found.correlations:
+        tables["correlations"] = found.correlations
+    if found.survival:
+        tables |= {"survival": found.survival, "survival-test": found.tests}
     for name, rows in tables.items():
         write_table(analysed.folder, f"{analysed.results_folder}/{name}.csv", rows)
     return found

@@ -26,7 +26,7 @@ def heads_table(analysed: AnalysedModel, found: Findings, sites: Sequence[HeadSi
             numbers = [
                 f"{scores[name][site][head]:.2f}" if site in scores[name] else "" for name in scores
             ] + [open_in(analysed, site, head) for _ in gated]
-            name = f"{site.name}.{head}"
+            name = full_name(analysed, site, head)
             for role in found.roles:
                 if (role.site, role.head) == (site, head):
                     without_role -= bool(name)
@@ -37,7 +37,15 @@ def heads_table(analysed: AnalysedModel, found: Findings, sites: Sequence[HeadSi
             if not {site for site, _ in places} & {*found.asked}:
                 counted = "no role was looked for"
             rows.append([kind, counted, *[""] * (len(columns) - 2)])
-    show(f"{analysed.folder.path}, {analysed.system}: heads and their roles", columns, rows, words=2)
+    brackets = " (in brackets: what they were called before others went)" * bool(analysed.before)
+    title = f"{analysed.folder.path}, {analysed.system}: heads and their roles{brackets}"
+    show(title, columns, rows, words=2)
+
+
+def full_name(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
+    """A head's name, and in brackets that which it had before others of its layer, or layers, went."""
+    before = analysed.before.get((site.name, head))
+    return f"{site.name}.{head}" + (f" ({before})" if before else "")
 
 
 def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
@@ -46,13 +54,14 @@ def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
     return f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""
 
 
-def nearest_table(nearest: Sequence[Role]) -> None:
+def nearest_table(analysed: AnalysedModel, nearest: Sequence[Role]) -> None:
     """Print for each family of roles the head that is nearest to it; a model may have no such head at all."""
     rows = []
     for role in nearest:
         numbers = [f"{value:.2f}" for value in (role.score, role.baseline, role.needed)]
         reached = "yes" if role.missing <= 0 else "no"
-        rows.append([role.family, f"{role.site.name}.{role.head}", role.role, *numbers, reached])
+        head = full_name(analysed, role.site, role.head)
+        rows.append([role.family, head, role.role, *numbers, reached])
     columns = ["family", "head", "role", "score", "baseline", "needed", "reached"]
     show("the best head of each family", columns, rows, words=3)
 

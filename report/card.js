@@ -16,7 +16,7 @@ function headCard(head) {
   const pruned = (SERIES.get(view.series) ?? []).filter((state) => !state.unpruned);
   const only = pruned.length === 1 ? `, ${isOpen(head, pruned[0]) ? "open" : "closed"} with ${pruned[0].label}` : "";
   const place = `${kindWords(head)}, layer ${head.layer}, head ${head.head}${only}`;
-  const name = el("b", { id: idOf("card-name", head) }, head.name);
+  const name = el("b", { id: idOf("card-name", head) }, head.before ? `${head.name}, before heads went ${head.before}` : head.name);
   return el(
     "article",
     { class: "head-card", "aria-labelledby": idOf("card-title", head) },

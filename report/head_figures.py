@@ -52,7 +52,8 @@ def draw_all(analysed: AnalysedModel, found: Findings) -> list[Path]:
     without a suffix."""
     folder, drawn = analysed.folder / analysed.results_folder, []
     if found.scores:
-        title = roles_sentence(found.roles, next(iter(found.scores.values())).heads_total)
+        total = next(iter(found.scores.values())).heads_total
+        title = roles_sentence(found.roles, total) if found.asked else f"{total} heads"
         draw_maps(found.scores, found.roles, folder / "heads", title=title)
         drawn.append(folder / "heads")
     if found.causes is not None:

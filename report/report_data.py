@@ -131,6 +131,7 @@ def head_cards(
             cards.append(
                 {
                     **site.row(head),
+                    "before": analysed.before.get(key),
                     "roles": [role.to_json() for role in roles if (role.site, role.head) == (site, head)],
                     "asked": [family for family, heads in asked.items() if site in heads],
                     **{name: number_of(found, site, head) for name, found in maps.items()},

@@ -6,9 +6,11 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from scipy.stats import spearmanr
 
@@ -17,7 +19,8 @@ from headgates.commands import analyze, fit
 from headgates.data.text import DataError
 from headgates.data.toy import toy_pairs
 from headgates.data.vocab import Vocab
-from headgates.gates import HeadMap, HeadSite
+from headgates.explain.analysed_model import AnalysedModel
+from headgates.gates import HeadMap, HeadSite, Subnet, find_sites
 from headgates.records.folder import RunFolder
 from headgates.records.source import open_source
 from headgates.records.table import read_table, write_table
@@ -236,6 +239,28 @@ def test_heads_of_which_no_role_was_looked_for_are_not_said_to_be_without_one(ba
     out = well(analyze_here(base.path, "--what", "confidence", *FEW))
     assert len(re.findall(r"^(?:enc-self|dec-self|cross) +no role was looked for", out, re.MULTILINE)) == 3
     assert "without a role" not in out
+
+
+def test_tables_of_what_was_not_looked_for_again_stay(base, analyze_here):
+    folder, names = base / "analysis/base", ("roles", "nearest", "survival", "survival-test")
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / f"{name}.csv").write_text("site,head\nencoder.0.enc-self,1\n")
+    well(analyze_here(base.path, "--what", "confidence", *FEW))
+    for name in names:
+        assert (folder / f"{name}.csv").read_text().endswith("encoder.0.enc-self,1\n")
+
+
+def test_heads_that_have_moved_up_are_known_by_what_they_were_called_before(make_model):
+    model = make_model()
+    closed = HeadMap({site: torch.arange(site.heads) == 0 for site in find_sites(model, ["cross"])})
+    Subnet.of(model).without(closed, {"decoder": [0]}).remove(model)
+    before = AnalysedModel.before.func(SimpleNamespace(predictor=SimpleNamespace(model=model)))
+    heads = {site.kind: site.heads for site in find_sites(model) if site.stack == "decoder"}
+    assert before == {
+        **{("decoder.0.dec-self", head): f"decoder.1.dec-self.{head}" for head in range(heads["dec-self"])},
+        **{("decoder.0.cross", head): f"decoder.1.cross.{head + 1}" for head in range(heads["cross"])},
+    }
 
 
 # ---------------------------------------------------------------- what is refused

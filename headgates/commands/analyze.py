@@ -121,7 +121,7 @@ def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> 
     data = page_data(analysed, results, found)
     sites = shown_sites(analysed, analysed.config.attention)
     analysis_tables.heads_table(analysed, found, sites)
-    analysis_tables.nearest_table(found.nearest)
+    analysis_tables.nearest_table(analysed, found.nearest)
     analysis_tables.syntax_table(results)
     analysis_tables.correlations_table(found.correlations)
     analysis_tables.survival_table(found.survival, found.tests)

@@ -6,7 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.batches import batch_loss, query_tokens, sampled_targets
+from headgates.analysis.confidence import confidence
 from headgates.analysis.lrp import relevance
 from headgates.analysis.scores.exact_effects import exact_effects
 from headgates.analysis.scores.fisher import fisher
@@ -14,6 +16,8 @@ from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.importance import raw_importance
 from headgates.analysis.scores.obs import obs
 from headgates.analysis.scores.weight_norm import weight_norm
+from headgates.analysis.syntax import Syntax
+from headgates.data.conllu import Tree
 from headgates.gates import attach, find_sites
 from headgates.planning.prune import prune
 from tests.worlds.families import BY_NAME
@@ -99,3 +103,39 @@ def test_positions_of_queries_are_those_of_the_mask_the_ids_or_the_labels(batch)
     assert not query_tokens(decoder, of_decoder, batch).any()
     with pytest.raises(ValueError, match="expected attention_mask or input_ids, or give queries="):
         query_tokens(model, site, {"pixels": torch.ones(2)})
+
+
+def test_a_layer_that_runs_several_times_attends_as_the_mean_of_its_runs():
+    model, runs = BY_NAME["ALBERT"].model(), {}
+    model.set_attn_implementation("eager")
+    for site, module in find_sites(model).items():
+        own = runs[site] = []
+        module.register_forward_hook(lambda *given, own=own: own.append(given[-1][-1]))
+    ids = torch.randint(3, 31, (4, 7), generator=torch.Generator().manual_seed(0))
+    model(input_ids=ids)
+    expected = {site: torch.stack(each).amax(-1).mean((0, 1, 3)) for site, each in runs.items()}
+    assert max(map(len, runs.values())) > 1
+    for site, row in confidence(model, [{"input_ids": ids}]).items():
+        torch.testing.assert_close(row.float(), expected[site])
+
+
+def test_a_head_looks_at_the_same_words_on_whichever_side_the_padding_is():
+    model = BY_NAME["BERT"].model().base_model
+    model.set_attn_implementation("eager")
+    arcs = ((2, 0, 2, 2, 4, 2), ("nsubj", "root", "dobj", "advmod", "amod", "dobj"))
+    trees = {
+        0: Tree(tuple("abcdef"), *arcs, "a b c d e f"),
+        1: Tree(tuple("xyz"), *(each[:3] for each in arcs), "x y z"),
+    }
+    words = {0: [None, *range(6)], 1: [None, *range(3)]}
+    long, short, found = [1, *range(5, 11), 2], [1, 11, 12, 13, 2], []
+    for left in (0, 3):
+        ids = torch.tensor([long, [0] * left + short + [0] * (3 - left)])
+        real = (ids != 0).long()
+        places = (real.cumsum(1) - 1).clamp(min=0)
+        seen = Syntax(trees, words, ["nsubj", "dobj"])
+        batch = {"input_ids": ids, "attention_mask": real, "position_ids": places}
+        observe_attention(model, [batch], [seen], special_ids=[1, 2])
+        found.append([each.flat() for each in seen.accuracies().values()])
+    torch.testing.assert_close(*found)
+    assert any(each.any() for each in found[0])

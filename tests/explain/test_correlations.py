@@ -35,9 +35,10 @@ def test_correlations_are_over_common_sites_and_left_out_where_there_is_none():
     assert ("one", "three", "cross") not in found
 
 
-def survival(*runs: tuple[str, list[str], int]) -> tuple[list, list]:
+def survival(*runs: tuple[str, list[str], int], alike: bool = True) -> tuple[list, list]:
     """`survival_rows` of a model with a positional head in the encoder and an aligned one; runs: what chose,
-    the kinds that could close, and how many of them are open in each layer."""
+    the kinds that could close, and how many of them are open in each layer. alike: roles of all heads are
+    looked for, not of the encoder's alone."""
     model = random_model()
     sites = [site for site in find_sites(model) if site.heads]
     asked = HeadMap({site: [0.0] * site.heads for site in sites})
@@ -45,6 +46,8 @@ def survival(*runs: tuple[str, list[str], int]) -> tuple[list, list]:
         "positions": AnalysisResult({"share": asked}),
         "alignment": AnalysisResult({"agreement": asked.select(["cross"])}),
     }
+    if not alike:
+        results = {"syntax": AnalysisResult({"gain": asked.select(["enc-self"])})}
     encoder, cross = sites[0], sites[-1]
     roles = [Role(encoder, 0, "positional", "", 1, 0, 0, ""), Role(cross, 1, "aligned", "", 1, 0, 0, "")]
     made: list[Any] = []
@@ -72,6 +75,12 @@ def test_an_aligned_head_counts_as_no_specialised_one_whose_survival_is_tested()
         "all": 1,
         "enc-self": 1,
     }
+
+
+def test_heads_of_which_no_role_was_looked_for_are_none_without_one():
+    """Syntax and rare words are looked for in the encoder alone."""
+    rows, _ = survival(("obs", ["enc-self", "cross"], 1), alike=False)
+    assert {row["kind"] for row in rows} == {"all", "enc-self"}
 
 
 def test_heads_that_no_run_could_close_are_no_survivors():

@@ -187,6 +187,13 @@ def test_analyze_py_looks_at_attention_and_relevance(base, called):
         assert sum(row) == pytest.approx(1, abs=1e-4)
 
 
+def test_sentences_without_labels_are_read_with_those_that_the_model_gives(base, called, tmp_path):
+    (tmp_path / "own.txt").write_text("the dog sees a cat .\na man sleeps .\n")
+    words = ["--text", tmp_path / "own.txt", "--what", "confidence", "--threads", 1]
+    well(called(analyze)(base.path, *words))
+    assert (base / "analysis/base-own/confidence.json").is_file()
+
+
 def test_scores_are_compared_on_its_base_by_accuracy(base, called):
     words = ["--by", "importance,obs,random", "--heads", "4", "--threads", "1"]
     said = well(called(prune)(base.path, *words))
