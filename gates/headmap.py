@@ -113,10 +113,12 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             for site, row in values.items()
         }
         for site in sorted(rows):
-            row = torch.as_tensor(rows[site]).detach().cpu()
+            given = rows[site]
+            row = torch.as_tensor(given).detach().cpu()  # before it is float64, which a Mac's GPU lacks
             if row.dtype != torch.bool:
                 # from the list itself: by way of its float32 tensor a score would not come back from its file
-                row = torch.as_tensor(rows[site], dtype=torch.float64).detach().cpu()
+                whole = isinstance(given, Tensor)
+                row = row.double() if whole else torch.as_tensor(given, dtype=torch.float64)
             if row.shape != (site.heads,):
                 raise ValueError(
                     f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got "

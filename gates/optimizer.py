@@ -59,10 +59,15 @@ class GateOptimizer:
         if self._resumed is not None:
             self.adam.load_state_dict(self._resumed)
             self._resumed = None
+        frozen = [gate for gate in self.gates if not gate.requires_grad]  # by Lightning's toggle_optimizer
+        for gate in frozen:
+            gate.requires_grad_(True)
         price = self.bank.loss(self.number)
         if price.requires_grad:
             for gate, gradient in zip(self.gates, torch.autograd.grad(price, self.gates), strict=True):
                 gate.grad = gradient if gate.grad is None else gate.grad + gradient
+        for gate in frozen:
+            gate.requires_grad_(False)
         if not all(gate.binarised for _, gate in self.bank.items()):  # else momentum would move them on
             self.adam.step()
         self.adam.zero_grad()

@@ -6,9 +6,16 @@ install` alike: the rooms lie beside this folder, and this folder holds a link t
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 __version__ = "0.3.0"
+
+if not Path(__file__).with_name("gates").is_dir():
+    raise ImportError(
+        "this copy of headgates has lost the links to its rooms: headgates/gates is no folder. Clone it with "
+        "git -c core.symlinks=true clone ..., and install that"
+    )
 
 # ---------------------------------------------------------------- the face: import headgates as hg
 

@@ -152,6 +152,7 @@ class GateCallback:
                 "of self.optimizers())"
             )
         self.say_if_too_early()
+        self.say_if_not_settled()
         pairs = [(gate.fixed, gate.exact()) for _, gate in bank.items()]
         if any(fixed is not None and not torch.equal(fixed, exact.float()) for fixed, exact in pairs):
             bank.binarise(False)  # the trainer has put back gates from before
@@ -171,6 +172,21 @@ class GateCallback:
         print(f"HeadGates: {words} stay; {self.removed.parameters:,} parameters went")
         if self.save is not None:
             print(f"HeadGates: saved in {save_pruned(model, self.save)}")
+
+    def say_if_not_settled(self) -> None:
+        """Warn where the training ended before the gates were exactly 0 or 1, and heads go that are still
+        partly open."""
+        if not self.settle or all(gate.binarised for _, gate in self.bank.items()):
+            return
+        values, closed = self.bank.values(), self.bank.closed()
+        partly = sum(int((values[site][row] > 0).sum()) for site, row in closed.items())
+        if partly:
+            warnings.warn(
+                f"training ended after {self.gates.number} steps, before the gates settled at exactly 0 or 1 "
+                f"(step {self.settle_at:g}): {partly} of what goes was still partly open, and the weights "
+                "have not learned to do without it",
+                stacklevel=2,
+            )
 
     def say_if_too_early(self) -> None:
         """Warn where the training ended before the gates came to their number."""

@@ -6,7 +6,9 @@ trainer.train()          # afterwards the model has 24 heads
 
 import base64
 import io
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,7 +56,7 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
         kept = state.stateful_callbacks.get(type(self).__name__, {})
         memory = kept.get("attributes", {}).get("memory") if isinstance(kept, dict) else None
         if state.global_step and memory is not None:
-            content = torch.load(io.BytesIO(base64.b64decode(memory)), weights_only=True)
+            content = read_memory(memory)
             try:
                 self.bank.load_state_dict(content["bank"])
                 self.gates.load_state_dict(content["gates"])
@@ -71,7 +73,9 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
                     f"the checkpoint holds gates of HeadGates({then}), this is HeadGates({now}); resume with "
                     "the former, or train anew"
                 ) from error
-        self.begin(state.max_steps)
+        # gates that a checkpoint has not begin with the steps that are left
+        self.begin(state.max_steps - (state.global_step if memory is None else 0))
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.gates.sample()
@@ -85,9 +89,21 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
     def on_train_end(
         self, args: Any = None, state: Any = None, *_: Any, processing_class: Any = None, **__: Any
     ) -> None:
+        best = getattr(state, "best_model_checkpoint", None)
+        if getattr(args, "load_best_model_at_end", False) and best:
+            self.take_gates_of(Path(best))
         self.end()
         if self.save is not None and processing_class is not None and state.is_world_process_zero:
             processing_class.save_pretrained(self.save)  # a tokenizer, or what stands in its place
+
+    def take_gates_of(self, checkpoint: Path) -> None:
+        """Gates go back to those of the checkpoint, whose weights Trainer has put back: of an adapter (LoRA)
+        these alone."""
+        path = checkpoint / "trainer_state.json"
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        own = kept.get("stateful_callbacks", {}).get(type(self).__name__, {})
+        if isinstance(own, dict) and (memory := own.get("attributes", {}).get("memory")) is not None:
+            self.bank.load_state_dict(read_memory(memory)["bank"])
 
     def state(self) -> dict[str, Any]:
         """What the trainer's checkpoints hold, as JSON. Batches of `refit` are not among it."""
@@ -102,3 +118,9 @@ class HeadGates(GateCallback, TrainerCallback, ExportableState):
             memory = base64.b64encode(file.getvalue()).decode()
         attributes = {"memory": memory, "refit_is_lost": self.refit is not None}
         return {"args": args, "attributes": attributes}
+
+
+def read_memory(memory: str) -> dict[str, Any]:
+    """The states that `HeadGates.state` wrote."""
+    content: dict[str, Any] = torch.load(io.BytesIO(base64.b64decode(memory)), weights_only=True)
+    return content

@@ -4,11 +4,13 @@ trainer = pl.Trainer(callbacks=[hg.lightning.HeadGates(heads=24, save="pruned")]
 trainer.fit(module, loader)          # afterwards the module has 24 heads
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
 
+from headgates.gates import detach
 from headgates.gates.pruned_folder import is_hugging_face
 
 from .callback import GateCallback
@@ -34,6 +36,12 @@ class HeadGates(GateCallback, pl.Callback):
     def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         if stage != "fit":
             return
+        if not isinstance(trainer, pl.Trainer):
+            raise ValueError(
+                f"this is a Trainer of the package {type(trainer).__module__.partition('.')[0]}, and "
+                "HeadGates a callback of pytorch_lightning: import pytorch_lightning as pl, and take "
+                "pl.Trainer and pl.LightningModule"
+            )
         known = pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy
         if not isinstance(trainer.strategy, known):
             raise ValueError(
@@ -47,14 +55,35 @@ class HeadGates(GateCallback, pl.Callback):
                     f"{type(callback).__name__} has copied the model already, without gates: give "
                     f"callbacks=[HeadGates(...), {type(callback).__name__}(...)], in this order"
                 )
-        self.put_on(gated_part(module), seed=torch.initial_seed())
+        try:
+            self.put_on(gated_part(module), seed=torch.initial_seed())
+        except ValueError as error:
+            cls, plain = type(module), pl.LightningModule
+            if (cls.configure_model, cls.setup) == (plain.configure_model, plain.setup):
+                raise
+            raise ValueError(
+                f"{error}. What {cls.__name__} makes in configure_model or setup is not there yet when its "
+                "callbacks are set up: make the model in __init__"
+            ) from error
         # DistributedDataParallel would wait for gradients that are taken out
         own = set(self.bank.parameters())
         names = [name for name, parameter in module.named_parameters() if parameter in own]
         module._ddp_params_and_buffers_to_ignore = names  # type: ignore[assignment]
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.begin(trainer.estimated_stepping_batches)
+        steps = trainer.estimated_stepping_batches  # -1 or infinite where nobody knows
+        if math.isfinite(steps) and steps > 0:
+            self.begin(steps)
+        elif self.warmup is not None and not self.settle:
+            self.begin(math.inf)
+        else:
+            detach(gated_part(module))
+            self.model = None
+            raise ValueError(
+                "Lightning does not know how many steps this training has, of which HeadGates takes 30% to "
+                "close gates and 30% to settle: give Trainer(max_steps=...), or HeadGates(warmup=..., "
+                "settle=0)"
+            )
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.gates.sample()

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import nn
 
@@ -57,7 +58,8 @@ def run_stage(
     module.bf16 = settings.precision == "bf16"
     quiet_lightning()
     trainer = pl.Trainer(
-        accelerator="auto",
+        # as the rest does; a Mac's GPU has no float64
+        accelerator="cuda" if torch.cuda.is_available() else "cpu",
         devices=settings.devices,
         num_nodes=settings.num_nodes,
         strategy=strategy(settings, unused=module.gating is not None or has_empty(module.model)),

@@ -24,9 +24,10 @@ from headgates.configs.yaml_file import scalar
 ROOT = Path(headgates.__file__).resolve().parents[1]  # where `-m headgates` is found
 POLL = 0.2  # seconds between looks at a process
 TAIL = 4096  # bytes at the end of a log in which the last lines are searched
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 # signals that end a process -> seconds until the next signal
-PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
-CHECKPOINT_PATIENCE = {signal.SIGTERM: 60.0, signal.SIGKILL: 5.0}  # fit.py saves the step it is at
+PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0, KILL: 5.0}
+CHECKPOINT_PATIENCE = {signal.SIGTERM: 60.0, KILL: 5.0}  # fit.py saves the step it is at
 
 
 # a running fit.py: `log`, the bytes that it had at the start (`begin`), `poll` for the exit code, `send`
@@ -72,7 +73,7 @@ def end_with(parent: int) -> None:
 def stop(jobs: Sequence[Job], patience: Mapping[signal.Signals, float] = PATIENCE) -> None:
     """End all jobs by one signal after the other; Ctrl-C goes on to the next signal at once."""
     for signum, seconds in patience.items():
-        if signum != signal.SIGKILL and signal.getsignal(signum) is signal.SIG_IGN:
+        if signum != KILL and signal.getsignal(signum) is signal.SIG_IGN:
             continue  # in the background of a shell: the jobs ignore it too
         with suppress(KeyboardInterrupt):
             for job in jobs:
@@ -93,7 +94,7 @@ def last_lines(job: Job) -> list[str]:
 def error_of(job: Job, code: int) -> str:
     """Why a job has failed, in one line: the error of fit.py if the log has one, else the last line."""
     if code < 0:
-        why = " (out of memory?)" if -code == signal.SIGKILL else ""
+        why = " (out of memory?)" if -code == KILL else ""
         return f"ended by {signal.Signals(-code).name}{why}"
     lines = last_lines(job)
     errors = [after for _, error, after in (line.partition(": error: ") for line in lines) if error]

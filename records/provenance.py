@@ -43,14 +43,20 @@ def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
 def commit() -> str:
     """The commit that was checked out when this was first asked, with + where files differed from it;
     'unknown' outside a git checkout."""
-    checkout = Path(__file__).resolve().parent
+    checkout = Path(__file__).resolve().parents[1]
     try:
-        head, dirty = (
+        top, head, dirty = (
             subprocess.run(
                 ["git", *words], cwd=checkout, capture_output=True, text=True, check=True
             ).stdout.strip()
-            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "-uno"])
+            for words in (
+                ["rev-parse", "--show-toplevel"],
+                ["rev-parse", "--short=12", "HEAD"],
+                ["status", "--porcelain", "-uno"],
+            )
         )
+        if not checkout.samefile(top):  # of the user's own repository, in which it is installed
+            return "unknown"
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if dirty else "")

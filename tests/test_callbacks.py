@@ -268,6 +268,39 @@ def test_the_best_checkpoint_s_gates_decide_and_an_early_stop_is_said(tmp_path):
     assert torch.equal(again.classifier.weight, best["classifier.weight"])
 
 
+def test_the_best_checkpoint_s_gates_are_read_where_its_weights_are_an_adapter_s(tmp_path):
+    gates, other = hg.hf.HeadGates(**OPTIONS), hg.hf.HeadGates(**OPTIONS)
+    gates.put_on(make_model(), seed=1)
+    other.put_on(make_model(), seed=1)
+    with torch.no_grad():
+        for _, gate in other.bank.items():
+            gate.log_alpha.normal_()
+    (tmp_path / "best").mkdir()
+    states = json.dumps({"stateful_callbacks": {"HeadGates": other.state()}})
+    (tmp_path / "best/trainer_state.json").write_text(states)
+    gates.take_gates_of(tmp_path / "best")
+    assert torch.equal(log_alphas(gates.bank), log_alphas(other.bank))
+    gates.take_gates_of(tmp_path)  # which has none
+
+
+def test_gates_that_a_checkpoint_has_not_begin_with_the_steps_that_are_left(tmp_path):
+    steps = {"save_strategy": "steps", "save_steps": 5}
+    train_hf(tmp_path, transformers.TrainerCallback(), max_steps=5, **steps)
+    gates = hg.hf.HeadGates(heads=3, settle=0.5)
+    train_hf(tmp_path, gates, max_steps=15, resume=str(tmp_path / "checkpoint-5"), **steps)
+    assert (gates.gates.number, gates.settle_at) == (10, 5)
+    assert all(gate.binarised for _, gate in gates.bank.items())
+
+
+def test_a_training_that_ends_before_its_gates_settle_is_said(tmp_path):
+    class Stop(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            control.should_training_stop = state.global_step == 6
+
+    with pytest.warns(UserWarning, match=r"before the gates settled at exactly 0 or 1 \(step 8\)"):
+        train_hf(tmp_path, hg.hf.HeadGates(heads=3, warmup=2, settle=0.2), Stop())
+
+
 def test_the_refit_makes_up_for_what_goes_and_the_saved_folder_gives_the_same(tmp_path, capsys):
     whole, batch = logits_of(make_model()), {"input_ids": make_batch(40)["input_ids"]}
     loss = {}
@@ -344,6 +377,87 @@ def test_gates_make_a_step_a_batch_whatever_number_of_optimizers_steps():
     gates = hg.lightning.HeadGates(**OPTIONS)
     train_pl(gates, module=TwoOptimizers(), max_steps=2 * STEPS)  # Lightning counts both
     assert gates.gates.number == STEPS
+
+
+class Toggled(TwoOptimizers):
+    """As in a GAN: what does not train is frozen meanwhile, the gates too."""
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(each, LR) for each in ([self.other], self.bert.parameters())]
+
+    def __init__(self):
+        super().__init__()
+        self.other = torch.nn.Parameter(torch.ones(()))
+
+    def training_step(self, batch, index):
+        first, second = self.optimizers()
+        self.toggle_optimizer(first)
+        self.manual_backward(self.other.square())
+        first.step()
+        self.untoggle_optimizer(first)
+        self.manual_backward(self.bert(**batch).loss)
+        second.step()
+        second.zero_grad()
+
+
+def test_the_price_is_paid_while_another_optimizer_has_frozen_the_gates():
+    gates = hg.lightning.HeadGates(**OPTIONS)
+    train_pl(gates, module=Toggled(), max_steps=2 * STEPS)
+    assert (log_alphas(gates.bank) < HardConcrete(5).log_alpha.mean()).all()
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(rows_of(make_batch(80)))
+
+
+@pytest.mark.parametrize("epochs", [1, -1])
+def test_a_training_of_unknown_length_is_refused_unless_nothing_depends_on_it(epochs):
+    loader = torch.utils.data.DataLoader(Endless(), batch_size=8)
+
+    def trained(gates, **options):
+        module = Module()
+        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+        pl.Trainer(**quiet, enable_checkpointing=False, accelerator="cpu", callbacks=[gates], **options).fit(
+            module.train(), loader
+        )
+        return module
+
+    gates = hg.lightning.HeadGates(heads=3)
+    with pytest.raises(ValueError, match=r"does not know how many steps.*max_steps"):
+        trained(gates, max_epochs=epochs)
+    assert gates.model is None
+    trained(gates, max_epochs=1, max_steps=8)
+    assert gates.removed.heads.count() == 7
+    if epochs == 1:
+        gates = hg.lightning.HeadGates(heads=3, warmup=4, settle=0)
+        trained(gates, max_epochs=epochs)
+        assert gates.gates.number == STEPS
+
+
+class Late(Module):
+    """Which makes its model where Lightning wants a large one made."""
+
+    def __init__(self):
+        pl.LightningModule.__init__(self)
+        self.made = torch.optim.SGD
+
+    def configure_model(self):
+        self.bert = make_model()
+
+
+def test_a_model_that_is_made_too_late_is_one_clear_line():
+    with pytest.raises(ValueError, match="makes in configure_model or setup is not there yet"):
+        train_pl(hg.lightning.HeadGates(**OPTIONS), module=Late())
+
+
+def test_a_trainer_of_the_other_package_is_named():
+    class Trainer:
+        pass
+
+    Trainer.__module__ = "lightning.pytorch.trainer.trainer"
+    with pytest.raises(ValueError, match="a Trainer of the package lightning, and HeadGates a callback of"):
+        hg.lightning.HeadGates(heads=3).setup(Trainer(), Module(), "fit")
 
 
 def test_gates_that_have_settled_stay_as_they_were_decided():
