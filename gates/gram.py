@@ -37,6 +37,11 @@ class Gram:
 
     @classmethod
     def zeros(cls, columns: int, outputs: int, device: torch.device | str = "cpu") -> "Gram":
+        """Raises ValueError on a Mac's GPU."""
+        if torch.device(device).type == "mps":
+            raise ValueError(
+                "statistics and refits are summed in float64, which a Mac's GPU (mps) lacks: model.to('cpu')"
+            )
         zeros = partial(torch.zeros, dtype=torch.float64, device=device)
         return cls(zeros(columns, columns), zeros(columns, outputs))
 
