@@ -66,6 +66,7 @@ class AttentionBatch:
     weights: dict[HeadSite, Tensor]  # (B, H, L, S) fp32
     source_specials: Specials
     target_specials: Specials
+    run: int = 0  # of the layers: those that run several times in a pass come again, with the same pairs
     _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
 
     def visible(self, kind: str, exclude: Exclude = "both") -> Tensor:
@@ -152,7 +153,7 @@ def observe_attention(
                     for site, each in runs.items()
                     if place < len(each)
                 }
-                attention = AttentionBatch(pair, shown, source, target)
+                attention = AttentionBatch(pair, shown, source, target, place)
                 for observer in observers:
                     observer.add(attention)
     if not number:

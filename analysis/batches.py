@@ -251,8 +251,8 @@ def predicts_next(model: Any) -> bool:
     """Whether the labels of a position are those of the next: of a decoder that gives words, be it beside an
     encoder of images, not of a classifier made of one. A model of transformers says whether it can generate;
     the words of PaliGemma attend to each other both ways, and it does."""
-    if callable(can := getattr(model, "can_generate", None)):
-        return bool(can()) and not is_encoder_decoder(model)
+    if callable(can := getattr(model, "can_generate", None)) and can():
+        return not (is_encoder_decoder(model) or type(model).__name__.endswith("ForCTC"))
     words = getattr(model, "get_output_embeddings", None)
     kinds = kinds_of(model)
     if "dec-self" not in kinds or is_encoder_decoder(model):

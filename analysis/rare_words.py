@@ -71,14 +71,17 @@ class RareWords:
         rarest, _ = masks = [count <= least[:, [i]] for i in (0, -1)]
         more_frequent = len(ordered) - torch.searchsorted(ordered, count, right=True)  # (B, S)
         chosen = (word.sum(1) > 1) & (rarest & (more_frequent >= self.rank)).any(1)  # (B,)
-        self.sentences += int(chosen.sum())
-        self.sentences_seen += len(source)
+        if attention.run == 0:
+            self.sentences += int(chosen.sum())
+            self.sentences_seen += len(source)
         for site in sites:
             _, key, pair, query = attention.strongest(site)
             counted = chosen[pair]  # the same queries at every site
             key, pair, query = key[counted], pair[counted], query[counted]  # (N, H), (N,)
             for hits, mask in zip(self._hits, masks, strict=True):
                 hits.add(site, mask[pair[:, None], key])
+        if attention.run:
+            return
         keys = attention.visible("enc-self").sum(2).cpu()[pair, query]  # (N,)
         self.queries += len(pair)
         self._chance += torch.stack([(mask.sum(1)[pair] / keys.double()).sum() for mask in masks])

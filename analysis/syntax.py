@@ -164,7 +164,7 @@ class Syntax:
         real = (attention.batch.source != attention.source_specials.padding).cpu()  # on either side
         for pair, own, each in zip(attention.batch.index.tolist(), real, weights, strict=True):
             if pair not in self.trees:
-                self.left_out["sentences without a tree that fits"] += 1
+                self.left_out["sentences without a tree that fits"] += attention.run == 0
             else:
                 self._add_sentence(pair, each[:, own][:, :, own])
 

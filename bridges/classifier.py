@@ -81,7 +81,10 @@ class Classifier(nn.Module):
                 found = self.outputs(source, output_attentions=True, output_hidden_states=True)
         finally:
             self.net.set_attn_implementation(kernel)
-        weights |= {site.name: torch.stack(runs) if len(runs) > 1 else runs[0] for site, runs in kept.items()}
+        weights |= {
+            site.name: torch.stack(runs) if len(runs) > 1 else found.attentions[site.layer]
+            for site, runs in kept.items()
+        }
         return found.hidden_states[-1], None
 
     def top_logits(self, source: Tensor) -> tuple[Tensor, Tensor]:

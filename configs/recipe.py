@@ -326,8 +326,12 @@ class Recipe:
     @property
     def is_timed(self) -> bool:
         """Whether models are timed, to choose one or beside the base: those for a speed, or for a size."""
-        of_plan = self.choose == PLAN and isinstance(self.budget, MaxDrop)
-        return isinstance(self.budget, Speed | Share) or of_plan
+        return self.is_chosen_by_time or isinstance(self.budget, Share)
+
+    @property
+    def is_chosen_by_time(self) -> bool:
+        """Whether models are timed to choose one."""
+        return isinstance(self.budget, Speed) or (self.choose == PLAN and isinstance(self.budget, MaxDrop))
 
     @property
     def learns(self) -> bool:

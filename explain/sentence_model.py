@@ -321,7 +321,8 @@ class SentenceModel:
     def attention(
         self, text: str, target: Sequence[int], change: Change, *, other: str | None = None
     ) -> Mapping[str, Tensor]:
-        """Site -> weights (H, T, S) under a change, with these target tokens."""
+        """Site -> weights (H, T, S) under a change, with these target tokens; of a layer that runs several
+        times the mean of its runs."""
         source = self.sources(text, other)
         changes = [change, Change(self.start)][: len(source)]
         weights: dict[str, Tensor] = {}
@@ -330,7 +331,8 @@ class SentenceModel:
             memory, bias = self.model.encode(source, weights)
             if self.translates:
                 self.model.decode(memory, bias, self.target_in(target, len(source)), weights)
-        return {name: each[0].float().cpu() for name, each in weights.items()}
+        runs = {name: each if each.dim() == 5 else each[None] for name, each in weights.items()}
+        return {name: each[:, 0].float().mean(0).cpu() for name, each in runs.items()}
 
     # ------------------------------------------------------------ what heads are worth
 

@@ -24,7 +24,7 @@ def weights_of_runs(modules: Mapping[HeadSite, nn.Module]) -> Iterator[dict[Head
     def keep(site: HeadSite, _: nn.Module, __: Any, output: Any) -> None:
         # the last, as T5 gives a position bias of the same shape before them; None where they were not kept
         weights = output[-1] if isinstance(output, tuple) else None
-        if weights is not None and weights.dim() == 4 and weights.shape[1] == site.heads:
+        if isinstance(weights, Tensor) and weights.dim() == 4 and weights.shape[1] == site.heads:
             found[site].append(weights)
 
     handles = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules.values()]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .bank import ENOUGH_STEPS, GateBank
 from .budget import GateWatch, NotANumber
+from .evaluation_mode import seeded
 
 
 class GateOptimizer:
@@ -43,9 +44,7 @@ class GateOptimizer:
         that of the seed and the step. What others draw at random stays as it was. Gates are in training mode
         then, whatever the model is in: Lightning leaves one that is loaded in evaluation mode."""
         self.bank.train()
-        devices = {gate.device for gate in self.gates if gate.device.type == "cuda"}
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(self.noise_seed())
+        with seeded({gate.device for gate in self.gates}, self.noise_seed()):
             self.bank.sample(again=self._sampled == self.number)
         self._sampled = self.number
 

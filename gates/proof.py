@@ -45,15 +45,21 @@ def proved(
         yield
         return
     ways = [[inputs], [short_example(model), seen]]  # the caller knows what it takes
+    proof = list[tuple[ModelPass, list[Tensor]]]()
     put_back, ran = memory_of(model), set[nn.Module]()  # BigBird changes itself when it reads few words
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is left alone, `remove` warns
         attach(model, gate="mask", kinds=xi.kinds, xi=xi)
     try:
-        with noticed(changed, ran):
-            runs = ([partial(outputs, inputs=each) for each in way if each is not None] for way in ways)
-            found = ([(run, given) for run in way if (given := tried(run, model))] for way in runs)
-            proof = next(filter(None, found), [])
+        for example in [each for way in ways for each in way if each is not None]:
+            if proof and inputs is not None:
+                break
+            run, now = partial(outputs, inputs=example), set[nn.Module]()
+            with noticed(changed, now):
+                given = tried(run, model)
+            if given:  # a pass that fails on its way proves nothing
+                proof.append((run, given))
+                ran |= now
     finally:
         detach(model)
         put_back()

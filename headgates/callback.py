@@ -151,11 +151,11 @@ class GateCallback:
                 "finite gradient, or steps its optimizer past the trainer (in manual optimization take that "
                 "of self.optimizers())"
             )
-        self.say_if_too_early()
-        self.say_if_not_settled()
         pairs = [(gate.fixed, gate.exact()) for _, gate in bank.items()]
         if any(fixed is not None and not torch.equal(fixed, exact.float()) for fixed, exact in pairs):
             bank.binarise(False)  # the trainer has put back gates from before
+        self.say_if_too_early()
+        self.say_if_not_settled()
         closed, words = bank.closed(), bank.summary()
         detach(model)
         self.model = None
@@ -181,10 +181,12 @@ class GateCallback:
         values, closed = self.bank.values(), self.bank.closed()
         partly = sum(int((values[site][row] > 0).sum()) for site, row in closed.items())
         if partly:
+            what = f"training ended after {self.gates.number} steps,"
+            if self.gates.number >= self.settle_at:
+                what = "the best checkpoint is from"
             warnings.warn(
-                f"training ended after {self.gates.number} steps, before the gates settled at exactly 0 or 1 "
-                f"(step {self.settle_at:g}): {partly} of what goes was still partly open, and the weights "
-                "have not learned to do without it",
+                f"{what} before the gates settled at exactly 0 or 1 (step {self.settle_at:g}): {partly} of "
+                "what goes was still partly open, and the weights have not learned to do without it",
                 stacklevel=2,
             )
 

@@ -230,6 +230,7 @@ class Planning:
     def table_file(self) -> tuple[str, dict[str, Any]]:
         """The name of the file of measured times, and what it is made of."""
         return f"speed/costs-{self.runtime}-b{self.batch}-k{self.beam}-t{self.threads}.json", {
+            "layers": "each",  # a stack's bare layer had one number
             "weights": self.source.weights,
             "device": device_name(),
             "versions": self.run.lab.provenance(self.recipe.seed)["versions"],
@@ -301,7 +302,8 @@ class Planning:
     @property
     def lists_file(self) -> tuple[str, dict[str, Any]]:
         """The name of the file of the costs of shortlists, and what it is made of."""
-        name, key = self.table_file
+        name, whole = self.table_file
+        key = {each: value for each, value in whole.items() if each != "layers"}
         return name.replace("costs", "lists"), key | {
             "sizes": LIST_SIZES,
             "lines": self.valid_lines,

@@ -78,13 +78,13 @@ def recipe_fingerprint(
         found["code"] = code
     if files := files_of(recipe.budget, settings):
         # by what they hold, wherever they lie
-        found["files"] = [file_digest(file) for file in files]
+        found["files"] = [list(map(file_digest, of_place)) for of_place in files]
         for name in FILE_PLACES & found["recipe"]["budget"].keys():
             del found["recipe"]["budget"][name]
     links = isinstance(recipe.budget, Listed) and recipe.budget.by.isdigit()
     if recipe.closing != "zero" or links or recipe.planned:
         found["calibration"] = [settings.calibration_sentences, settings.calibration_targets]
-    if recipe.is_timed:
+    if recipe.is_chosen_by_time:
         found["threads"] = settings.threads
     # what is made anew from random weights has the shape that these gates leave
     by_gates = recipe.choose == "scratch" and not recipe.planned
@@ -97,20 +97,19 @@ def recipe_fingerprint(
 FILE_PLACES = {"texts", "by", "shortlist"}  # of a budget: where its files lie
 
 
-def files_of(budget: Budget, settings: Settings) -> list[Path]:
-    """The files that say what goes: a shortlist, or texts whose pieces stay; of a folder those of its
-    training text."""
+def files_of(budget: Budget, settings: Settings) -> list[list[Path]]:
+    """The files that say what goes, of each place: a shortlist, or texts whose pieces stay; of a folder those
+    of its training text."""
     listed = getattr(budget, "by", None) or getattr(budget, "shortlist", None)
     places = budget.texts if isinstance(budget, Pieces) else [str(listed)] if listed else []
-    found = list[Path]()
+    found = list[list[Path]]()
     for place in places:
-        parts = [place] if Path(place).exists() else place.split(":")
-        for path in map(Path, parts):
-            if path.is_dir():
-                found += folder_files(path, src=settings.src, tgt=settings.tgt)["train"]
-            else:
-                found.append(path)
-    return [path for path in found if path.is_file()]
+        if Path(place).is_dir():
+            files = list(folder_files(Path(place), src=settings.src, tgt=settings.tgt)["train"])
+        else:
+            files = [Path(part) for part in ([place] if Path(place).exists() else place.split(":"))]
+        found.append([path for path in files if path.is_file()])
+    return [files for files in found if files]
 
 
 def trains(recipe: Recipe) -> bool:

@@ -301,6 +301,22 @@ def test_a_training_that_ends_before_its_gates_settle_is_said(tmp_path):
         train_hf(tmp_path, hg.hf.HeadGates(heads=3, warmup=2, settle=0.2), Stop())
 
 
+def test_a_best_checkpoint_from_before_the_gates_settled_is_said(tmp_path):
+    scores = iter([5.0, *[1.0] * 9])
+    with pytest.warns(UserWarning, match="the best checkpoint is from before the gates settled at exactly 0"):
+        train_hf(
+            tmp_path,
+            hg.hf.HeadGates(heads=3, warmup=4, settle=0.4),
+            eval_strategy="steps",
+            save_strategy="steps",
+            eval_steps=2,
+            save_steps=2,
+            load_best_model_at_end=True,
+            metric_for_best_model="score",
+            compute_metrics=lambda _: {"score": next(scores)},
+        )
+
+
 def test_the_refit_makes_up_for_what_goes_and_the_saved_folder_gives_the_same(tmp_path, capsys):
     whole, batch = logits_of(make_model()), {"input_ids": make_batch(40)["input_ids"]}
     loss = {}

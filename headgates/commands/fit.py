@@ -58,6 +58,13 @@ class FitOptions(RecipeFlags, GridOptions, Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_whole_matrices(self.train.optimizer)
+        others = {"--gate none": self.gate == NONE, "--name": self.name is not None, "--fresh": self.fresh}
+        others |= {"--devices": self.devices * self.num_nodes > 1}
+        if self.slurm and (other := next((name for name, given in others.items() if given), None)):
+            raise ValueError(
+                f"--slurm: fit makes jobs of models beside a base that it trains itself, not with {other}: "
+                "leave one of them out, or start the command by sbatch"
+            )
         if self.gate != NONE:
             check_chooser("--gate", self.gate)
             own = self.own_recipes()

@@ -86,7 +86,8 @@ def prune(options: PruneOptions, given: Mapping[str, Any]) -> int:
         check_writable,
     )
 
-    devices, num_nodes = join(options.devices, options.num_nodes)
+    # jobs of SLURM start the processes of each model themselves
+    devices, num_nodes = (1, 1) if options.slurm else join(options.devices, options.num_nodes)
     if options.jobs > 1 and devices * num_nodes > 1:
         raise ValueError(
             "--jobs makes models side by side, and --devices or torchrun one model by several processes: "
@@ -157,8 +158,9 @@ def compare_recipes(
         source = lab.text.source(base, predictor)
         also = first(lambda: [source.other(each, settings.test_sentences) for each in options.also])
         lab.asked = recipes[0] if len(recipes) == 1 else None
+        named = [f"--name={options.name}"] if options.name is not None and len(recipes) == 1 else []
         rows, failed = rows_of(
-            lab, base, recipes, options, lambda recipe: words_of(recipe, options.source, given)
+            lab, base, recipes, options, lambda recipe: [*words_of(recipe, options.source, given), *named]
         )
         if options.show:
             from headgates.report.compared import show_compared  # its figures take a second to import

@@ -179,3 +179,27 @@ def test_words_that_attend_to_each_other_both_ways_are_followed_by_an_answer():
             )
         )
     assert predicts_next(model)
+
+
+class OwnModel(transformers.PreTrainedModel):
+    """A causal model of one's own, whose class does not say that it can generate."""
+
+    config_class, _supports_sdpa = transformers.LlamaConfig, True
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.inner = transformers.LlamaForCausalLM(config)
+
+    def get_output_embeddings(self):
+        return self.inner.lm_head
+
+
+def test_labels_are_of_the_next_word_by_what_a_model_says_and_what_it_is():
+    assert predicts_next(OwnModel(llama(transformers.LlamaForCausalLM).config))
+    sizes = {name: size for name, size in SMALL.items() if name != "vocab_size"} | dict(num_mel_bins=8)
+    encoder = transformers.ParakeetEncoderConfig(**sizes, num_key_value_heads=4, subsampling_conv_channels=8)
+    with torch.device("meta"):
+        model = transformers.ParakeetForCTC(
+            transformers.ParakeetCTCConfig(vocab_size=64, encoder_config=encoder.to_dict(), pad_token_id=0)
+        )
+    assert not predicts_next(model)

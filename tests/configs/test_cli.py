@@ -133,6 +133,8 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--max-drop=", ["--max-drop needs a value"]),
         ("--jobs 2", ["--jobs: fit makes models side by side whose numbers of heads are given"]),
         ("--slurm a=1", ["--slurm: fit makes models side by side"]),
+        ("--slurm a=1 --heads 9 --name x", ["--slurm: fit makes jobs of models beside", "not with --name"]),
+        ("--slurm a=1 --gate none", ["not with --gate none"]),
         ("--lambda big", ["--lambda: expected a list of numbers, got 'big'"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
         ("--seed 1.5", ["--seed: expected a whole number, got '1.5'"]),

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from headgates.analysis.batches import passed
+from headgates.bridges.classifier import Classifier
+from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import (
     ALL_KINDS,
     HeadMap,
@@ -151,6 +153,29 @@ def test_a_removal_is_not_proved_by_passes_that_do_not_come_to_it():
     assert heads_left(model).count() == 6
 
 
+class Late(nn.Module):
+    """Whose pass fails behind the attention where the words are too few."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = tf.Dinov2Model(config("Dinov2", num_hidden_layers=1))
+
+    def forward(self, pixel_values, words):
+        found = self.encoder(pixel_values).last_hidden_state
+        if words < 2:
+            raise ValueError("image features and image tokens do not match")
+        return found
+
+
+def test_a_pass_that_fails_behind_what_was_cut_proves_nothing():
+    model = Late()
+    closed = HeadMap({site: torch.arange(site.heads) == 0 for site in find_sites(model)})
+    with pytest.raises(ValueError, match="the rule of Dinov2Attention is not proved"):
+        remove(model, closed, inputs=((floats(2, 3, 8, 8), 1), {}))
+    remove(model, closed, inputs=((floats(2, 3, 8, 8), 2), {}))
+    assert heads_left(model).count() == 2
+
+
 def test_a_model_that_draws_random_numbers_in_evaluation_is_proved_by_the_same_ones():
     model = model_of("ViTMAE", "Model", image_size=8, patch_size=2)
     before = torch.random.get_rng_state()
@@ -274,3 +299,19 @@ def test_a_decoder_that_stands_in_what_is_called_an_encoder_is_one(name):
     for is_decoder, kind in ((True, "dec-self"), (False, "enc-self")):
         model = model_of(name, "Model", is_decoder=is_decoder, **more)
         assert {site.kind for site in find_sites(model)} == {kind}
+
+
+@pytest.mark.parametrize("name", ["Esm", "Albert"])
+def test_a_classifier_s_attention_is_that_of_transformers_own(name):
+    more = {"mask_token_id": 4, "position_embedding_type": "absolute"} if name == "Esm" else {}
+    more |= {"embedding_size": D} if name == "Albert" else {}
+    net = model_of(name, "ForSequenceClassification", **more)
+    net.set_attn_implementation("eager")
+    model, weights, given = Classifier(net, SpecialTokens(0, 1, 2, 3)), {}, ids(2).clamp(min=5)
+    model.encode(given, weights)
+    expected = net(given, torch.ones_like(given), output_attentions=True).attentions
+    (own, *_) = weights.values()
+    if name == "Albert":
+        own = own.mean(0) if len(weights) == 1 else own[0] if own.dim() == 5 else own
+        expected = [torch.stack(expected).mean(0)] if len(weights) == 1 else expected
+    close(own, expected[0])
