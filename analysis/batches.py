@@ -35,6 +35,14 @@ A_BATCH = "a batch maps names of the model's arguments to tensors: {'input_ids':
 IGNORED = -100  # the label of a position without a loss
 SENSED = {"pixel_values", "input_features", "input_values"}  # images and sounds, beside a text or alone
 DRAWN_AT_ONCE = (2**24, 2**18)  # probabilities in memory while classes are drawn, on a GPU and on a CPU
+# decoders of words whose labels are those of the position itself, as transformers says of them
+UNSHIFTED = {"XLNetLMHeadModel", "XLMWithLMHeadModel", "FlaubertWithLMHeadModel"} | {
+    f"{name}ForCausalLM"
+    for name in (
+        *("Bart", "MBart", "Pegasus", "Marian", "PLBart", "Blenderbot", "BlenderbotSmall", "Mvp"),
+        *("BigBirdPegasus", "TrOCR", "Whisper", "CpmAnt", "ProphetNet", "Musicgen", "MusicgenMelody"),
+    )
+}
 Item = TypeVar("Item")
 
 
@@ -252,7 +260,8 @@ def predicts_next(model: Any) -> bool:
     encoder of images, not of a classifier made of one. A model of transformers says whether it can generate;
     the words of PaliGemma attend to each other both ways, and it does."""
     if callable(can := getattr(model, "can_generate", None)) and can():
-        return not (is_encoder_decoder(model) or type(model).__name__.endswith("ForCTC"))
+        unshifted = UNSHIFTED & {each.__name__ for each in type(model).__mro__}
+        return not (is_encoder_decoder(model) or unshifted or type(model).__name__.endswith("ForCTC"))
     words = getattr(model, "get_output_embeddings", None)
     kinds = kinds_of(model)
     if "dec-self" not in kinds or is_encoder_decoder(model):

@@ -376,6 +376,22 @@ SITE_RULES |= {
     "LukeAttention": replace(BERT, causal="", also=("self.w2e_query", "self.e2w_query", "self.e2e_query")),
     "EomtAttention": replace(BART, arguments=("attention_mask",)),
     "VJEPA2RopeAttention": replace(ALBERT, out="proj"),
+    "MoonshineStreamingAttention": replace(
+        LLAMA, head_width="", heads="config.num_key_value_heads", group=""
+    ),
+    "DonutSwinAttention": replace(BERT, causal="", also=("self.relative_position_bias_table",)),
+    "ClapAudioAttention": replace(BERT, causal="", also=("self.relative_position_bias_table",)),
+    "MllamaVisionAttention": replace(BART, out="o_proj", widths=()),
+    "MllamaTextCrossAttention": replace(
+        LLAMA, head_width="", heads="num_heads", keys="num_key_value_heads", causal=""
+    ),
+    "MllamaTextSelfAttention": replace(
+        LLAMA, head_width="", heads="num_heads", keys="num_key_value_heads", causal=""
+    ),
+    "HieraMaskUnitAttention": SiteRule(
+        heads="num_heads", mode="hook", q="qkv", k="qkv", v="qkv", out="proj", widths=("hidden_size_output",)
+    ),
+    "T5Gemma2MergedAttention": replace(LLAMA, causal=""),  # is_causal is false, as it reads the source too
     "Phi4MultimodalAudioAttention": replace(LLAMA, causal="", group="", arguments=("attention_mask",)),
 }
 

@@ -44,6 +44,7 @@ Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward p
 QueryPositions = Callable[[Any, HeadSite, Any], Tensor | None]
 Glimpse = tuple[HeadSite, torch.Size, Tensor]  # a site, and the shape and some numbers of its inputs
 GLIMPSED = 4096  # numbers, about
+FEW_LAYERS = 12
 SKIPPED = "skipped"  # the attribute of a layer that says so (depth.py)
 _NUMBERED_MODULE = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 
@@ -98,7 +99,8 @@ class SiteWalk:
         self.mixers = {each.site: each.mixer for each in sublayers if mixed and each.mixer is not None}
         self.modules = dict(model.named_modules())
         paths = {module: path for path, module in self.modules.items()}
-        matches = {site: _NUMBERED_MODULE.match(paths[module]) for site, module in self.sites.items()}
+        self.paths = {site: paths[module] for site, module in self.sites.items()}
+        matches = {site: _NUMBERED_MODULE.match(path) for site, path in self.paths.items()}
         self.layers = {
             site: match[0] for site, match in matches.items() if match
         }  # site -> path of its layer
@@ -141,7 +143,7 @@ class SiteWalk:
                 raise ValueError(
                     f"a forward pass calls the output projection of {site.name} {times} times; expected "
                     f"once, or again before other layers. Statistics of the heads of {name} cannot be taken"
-                    + (": it reads out_proj.weight without that call" if times == 0 else "")
+                    + (": no batch comes to it, or it reads out_proj.weight without that call" * (times == 0))
                 )
         if not all(hasattr(self.modules[path], SKIPPED) for path in outputs):  # of ours the next layer reads
             self.kept_as = next(
@@ -164,14 +166,18 @@ class SiteWalk:
         z: Sequence[Glimpse],
         outputs: Mapping[str, Any],
     ) -> bool:
-        """Whether what stands behind the layers of a stack, and behind all but its last, sees what it saw
-        where they give what is kept of them. outputs: of each layer in a whole pass."""
+        """Whether what stands behind the first layers of a stack sees what it saw where they give what is
+        kept of them; of a deep stack for some numbers of layers. outputs: of each layer in a whole pass."""
         stacks: dict[str, list[str]] = {}
         for path in outputs:
             stacks.setdefault(stack_of(path), []).append(path)
         for paths in stacks.values():
-            for behind in (paths[:-1], paths):
-                expected = [each for each in z if self.layers.get(each[0]) not in behind]
+            depths: Iterable[int] = range(1, len(paths) + 1)
+            if len(paths) > FEW_LAYERS:
+                depths = sorted({*(len(paths) * n // 4 for n in (1, 2, 3)), len(paths) - 1, len(paths)})
+            for behind in (paths[:depth] for depth in depths):
+                inside = tuple(f"{path}." for path in behind)  # a layer may be a site itself
+                expected = [each for each in z if not f"{self.paths[each[0]]}.".startswith(inside)]
                 if not behind or not expected:
                     continue  # nothing is seen behind them
                 kept = {kept_as(path): outputs[path] for path in behind}

@@ -154,9 +154,9 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
     if {"layer_past", "past_key_values"} & signature(type(modules[path]).forward).parameters.keys():
         return "dec-self"  # it keeps keys for the words to come
     raise ValueError(
-        f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's; name the attribute "
-        "that is true in a decoder: "
-        f"SiteRule(..., causal='is_causal') for {type(modules[path]).__name__}"
+        f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's: set is_causal = "
+        f"False (an encoder's) or True on each {type(modules[path]).__name__}, or name the attribute that is "
+        "true in a decoder, as in SiteRule(..., causal='is_causal')"
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from torch.nn.functional import cross_entropy
 
 from headgates.analysis.batches import batch_loss, known_tokens, predicts_next, query_tokens, sampled_targets
 from headgates.analysis.scores.exact_effects import exact_effects
@@ -192,6 +193,17 @@ class OwnModel(transformers.PreTrainedModel):
 
     def get_output_embeddings(self):
         return self.inner.lm_head
+
+
+def test_labels_that_a_decoder_does_not_shift_are_all_counted():
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=64, d_model=32, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=64)
+    model = transformers.BartForCausalLM(transformers.BartConfig(**sizes)).eval()
+    loss = batch_loss(model, {"input_ids": IDS, "labels": IDS})
+    logits = model(input_ids=IDS).logits
+    assert loss.item() == pytest.approx(
+        cross_entropy(logits.flatten(0, 1), IDS.flatten(), reduction="sum").item()
+    )
 
 
 def test_labels_are_of_the_next_word_by_what_a_model_says_and_what_it_is():

@@ -116,6 +116,30 @@ def test_a_site_sees_what_a_plain_pass_gives_it_whoever_reads_the_layers_before_
             walk.leave(site)
 
 
+class Skipping(nn.Module):
+    """Whose third layer reads what the first gave too, and no other one does."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.ModuleList(
+            nn.TransformerEncoderLayer(12, 3, 24, batch_first=True) for _ in range(5)
+        )
+
+    def forward(self, x):
+        kept = []
+        for number, layer in enumerate(self.encoder):
+            kept.append(x := layer(x + kept[0] if number == 2 else x))
+        return x
+
+
+def test_a_layer_in_the_middle_may_read_what_an_earlier_one_gave():
+    model, x = Skipping().eval(), floats(2, 5, 12)
+    with SiteWalk(model, lambda model, batch: model(batch), kinds=ALL_KINDS) as walk:
+        walk.order(x)
+        assert walk.kept_as is its_own
+
+
 def test_an_output_projection_that_is_called_for_two_texts_is_one_clear_line():
     model = model_of("PegasusX", "Model", num_global_tokens=8, block_size=4)
     batch = {"input_ids": ids(2), "decoder_input_ids": ids(2)}
@@ -274,6 +298,16 @@ def test_neurons_that_another_part_than_the_projections_reads_are_left_alone():
 
 
 # ---------------------------------------------------------------- folders, layers and names
+
+
+def test_a_model_whose_pooling_head_lost_heads_is_read_again(tmp_path):
+    vision = config("SiglipVision", num_hidden_layers=1)
+    model = tf.SiglipForImageClassification(
+        tf.SiglipConfig(vision_config=vision.to_dict(), text_config=config("SiglipText").to_dict())
+    ).eval()
+    remove(model, uneven(model), inputs=((), {"pixel_values": floats(2, 3, 8, 8)}))
+    save_pruned(model, tmp_path / "smaller")
+    close(load_pruned(tmp_path / "smaller")(floats(2, 3, 8, 8)).logits, model(floats(2, 3, 8, 8)).logits)
 
 
 def test_a_configuration_with_an_infinity_is_read_again(tmp_path):

@@ -60,7 +60,7 @@ def test_the_attribute_of_a_rule_tells_the_kind_where_the_path_does_not(monkeypa
     rule = SiteRule(heads="n_head", mode="hook", out="wo")
     monkeypatch.setitem(SITE_RULES, "NewAttention", rule)
     model = nn.ModuleDict({"h": nn.ModuleList([nn.ModuleDict({"attn": NewAttention()})])})
-    with pytest.raises(ValueError, match=r"'h.0.attn' is an encoder's or a decoder's; .*causal='is_causal'"):
+    with pytest.raises(ValueError, match=r"'h.0.attn' is an encoder's or a decoder's: .*causal='is_causal'"):
         find_sites(model)
     monkeypatch.setitem(SITE_RULES, "NewAttention", SiteRule(**{**vars(rule), "causal": "is_causal"}))
     for causal, kind in ((True, "dec-self"), (False, "enc-self")):
