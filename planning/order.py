@@ -5,6 +5,7 @@ Heads that share a key head can only go together, so each has the mean of its gr
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -74,6 +75,13 @@ def order_of(
         group = 1 if site.kind in FFN_KINDS else group_of(modules[site], rule_of(modules[site]))
         means = row.detach().cpu().double().unflatten(0, (-1, group)).mean(1)
         rows[site] = means.repeat_interleave(group)
+    if nothing := [site.name for site, row in rows.items() if row.numel() and not row.any()]:
+        shown = ", ".join(nothing[:3]) + f" and {len(nothing) - 3} more sites" * (len(nothing) > 3)
+        warnings.warn(
+            f"everything at {shown} scores 0, and goes first: either it does nothing, or no batch comes to "
+            "it, as batches of words alone do not come to the layers of images",
+            stacklevel=3,
+        )
     if not rows:
         raise ValueError(f"choose: there are no numbers for any site of the kinds {', '.join(kinds)}")
     with_numbers = {site.kind for site in rows}

@@ -15,6 +15,7 @@ from headgates.planning.cost_table import cost_table, parameters
 from headgates.planning.prune import prune
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64)
+SIZES_OF_IMAGES = {name: SMALL[name] for name in SMALL if name != "vocab_size"}
 LAYERS = dict(encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4)
 
 
@@ -256,3 +257,15 @@ def test_where_the_first_layer_stays_all_others_may_go():
     model = tf.ModernBertForTokenClassification(config)
     found = prune(model, [{"input_ids": ids, "labels": ids % 8} for ids in words(4, 4, 9)], params=0.22)
     assert found.subnet.dropped == {"encoder": [1]}
+
+
+def test_heads_that_no_batch_comes_to_are_named_before_they_go():
+    class TwoTowers(tf.BertForMaskedLM):
+        def __init__(self, config):
+            super().__init__(config)
+            self.images = tf.ViTModel(tf.ViTConfig(**SIZES_OF_IMAGES))
+
+    torch.manual_seed(0)
+    model = TwoTowers(tf.BertConfig(**SMALL))
+    with pytest.warns(UserWarning, match="scores 0, and goes first: either it does nothing, or no batch comes"):
+        prune(model, [of_words() for _ in range(4)], heads=16, choose="importance", refit=None)

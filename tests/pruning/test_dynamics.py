@@ -9,7 +9,7 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 
 from headgates.analysis.scores.importance import raw_importance
-from headgates.configs.cli import ConfigError, read_command
+from headgates.configs.cli import read_command
 from headgates.configs.settings import Settings
 from headgates.gates import HeadMap, attach, detach
 from headgates.lab.lab import Lab
@@ -142,8 +142,8 @@ def test_its_time_is_not_counted_as_training_time(train, monkeypatch):
 
 @pytest.mark.parametrize("epochs", ["1,8", "2,2", "1.5"])
 def test_epochs_that_the_training_has_not_or_has_once_are_refused(epochs):
-    with pytest.raises(ConfigError, match="dynamics: expected"):
-        read_command(Settings, ["--train.epochs", "7", "--set", f"dynamics={epochs}"])
+    with pytest.raises(ValueError, match="dynamics: expected"):
+        read_command(Settings, ["--train.epochs", "7", "--set", f"dynamics={epochs}"]).check_dynamics()
 
 
 def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(configure, corpus):
