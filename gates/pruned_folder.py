@@ -236,10 +236,16 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             super().__init__(config, *args, **more)
             with torch.device("cpu"):  # transformers builds on the device meta, where a bool has no value
                 take_out(self, left) if left else cut_heads(self, gone_before(self, content[OLD_FIELD]))
-            # SigLIP's asks its attention for a weight that a refit took; all of these are in the folder
+            # SigLIP's part of a model resets torch's attention, of which a refit took a weight
             for module in self.modules():
-                if any(isinstance(part, Refitted) for part in (module, *module.children())):
+                attentions = (each for each in (module, *module.children()) if isinstance(each, Refitted))
+                if any(isinstance(each, nn.MultiheadAttention) for each in attentions):
                     module._is_hf_initialized = True
+
+        def _init_weights(self, module: nn.Module) -> None:
+            # all weights of what was refitted are in the folder
+            if not any(isinstance(part, Refitted) for part in (module, *module.children())):
+                super()._init_weights(module)
 
     # transformers renames weights (GPT-NeoX's) for classes that are called and lie as its own
     Pruned.__name__ = Pruned.__qualname__ = cls.__name__
