@@ -243,21 +243,23 @@ def test_what_accelerate_launch_starts_is_refused_too(kind, monkeypatch):
         hg.hf.HeadGates(heads=2).on_train_begin(arguments, None, None, model=make_model())
 
 
+def best_of(scores):
+    """Arguments of a training that is scored every two steps, and ends with its best checkpoint."""
+    return dict(
+        eval_strategy="steps",
+        save_strategy="steps",
+        eval_steps=2,
+        save_steps=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="score",
+        compute_metrics=lambda _: {"score": next(scores)},
+    )
+
+
 def test_the_best_checkpoint_s_gates_decide_and_an_early_stop_is_said(tmp_path):
     gates, scores = hg.hf.HeadGates(**OPTIONS | {"warmup": 30}), iter([5.0, 4.0, 3.0])
     with pytest.warns(UserWarning, match=r"training ended after 4 steps, before the gates came to their"):
-        train_hf(
-            tmp_path,
-            gates,
-            transformers.EarlyStoppingCallback(1),
-            eval_strategy="steps",
-            save_strategy="steps",
-            eval_steps=2,
-            save_steps=2,
-            load_best_model_at_end=True,
-            metric_for_best_model="score",
-            compute_metrics=lambda _: {"score": next(scores)},
-        )
+        train_hf(tmp_path, gates, transformers.EarlyStoppingCallback(1), **best_of(scores))
     best = safetensors.torch.load_file(tmp_path / "checkpoint-2/model.safetensors")
     for site, gate in gates.bank.items():
         name = f"head_gates.gates.{site.name.replace('.', '/')}.log_alpha"
@@ -304,17 +306,7 @@ def test_a_training_that_ends_before_its_gates_settle_is_said(tmp_path):
 def test_a_best_checkpoint_from_before_the_gates_settled_is_said(tmp_path):
     scores = iter([5.0, *[1.0] * 9])
     with pytest.warns(UserWarning, match="the best checkpoint is from before the gates settled at exactly 0"):
-        train_hf(
-            tmp_path,
-            hg.hf.HeadGates(heads=3, warmup=4, settle=0.4),
-            eval_strategy="steps",
-            save_strategy="steps",
-            eval_steps=2,
-            save_steps=2,
-            load_best_model_at_end=True,
-            metric_for_best_model="score",
-            compute_metrics=lambda _: {"score": next(scores)},
-        )
+        train_hf(tmp_path, hg.hf.HeadGates(heads=3, warmup=4, settle=0.4), **best_of(scores))
 
 
 def test_the_refit_makes_up_for_what_goes_and_the_saved_folder_gives_the_same(tmp_path, capsys):

@@ -15,6 +15,7 @@ from headgates.configs.recipe import NO_SHORTLIST, Lambda, Layers, MaxDrop, Reci
 from headgates.gates import ALL_KINDS, FFN_KINDS, KINDS, HeadMap, HeadSite, Subnet, find_sites
 from headgates.lab.lab import Lab, Run
 from headgates.lab.tracker import Tracker
+from headgates.planning.cost_table import CostTable
 from headgates.planning.planner import Plan
 from headgates.pruning import planning
 from headgates.pruning.closing import Calibration, closed_heads
@@ -558,3 +559,17 @@ def test_own_targets_of_a_plans_refits_are_written_by_the_whole_model(tiny, monk
     few = Planning.few.func(SimpleNamespace(calibration=calibration))
     monkeypatch.setattr(type(calibration.source.task), "outputs", None)
     assert len(few.targeted) == 7
+
+
+def test_a_cost_table_with_one_number_for_all_layers_of_a_stack_is_made_again(tmp_path):
+    """As commits before 4551cadc wrote it."""
+    run = SimpleNamespace(lab=SimpleNamespace(provenance=lambda seed: {"versions": {}}))
+    source = SimpleNamespace(weights="w", folder=RunFolder(tmp_path))
+    planning = SimpleNamespace(runtime="int8", batch=32, beam=5, threads=1, source=source, run=run)
+    planning.recipe, planning.text = SimpleNamespace(seed=1), SimpleNamespace(batches=[])
+    name, key = Planning.table_file.func(planning)
+    before = {each: value for each, value in key.items() if each != "layers"}
+    old = {"cache_key": before, "unit": "s", "rest": 0.0, "layers": {"encoder": 0.5}, "parts": []}
+    source.folder.write_json(name, old)
+    made = CostTable("s", 0.0, {"encoder": (0.5, 0.25)}, ())
+    assert Planning.kept(planning, name, CostTable, key, lambda: made).layers == made.layers

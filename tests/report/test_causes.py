@@ -1,4 +1,4 @@
-"""What the page is told of pairs of heads."""
+"""Which pairs of heads the page has."""
 
 from headgates.report.causes import ON_PAGE, strongest_pairs
 
